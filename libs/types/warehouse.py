@@ -188,6 +188,9 @@ class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     """By Kafka partition: the first event that was not applied."""
     to_offsets: Mapping[int, int]
     """By Kafka partition: behind the last event that was passed over."""
+    copies_from: Mapping[int, int] = {}
+    """By Kafka partition: rows of a copy that stand before are in the table. Where tables move together, events of transactions
+    that a cut held back may lie before such rows and join what waits, but those rows do not."""
     is_catching_up: bool = False
     """The cause is mended, and what waited is read piece by piece: nobody must see to it any more."""
     piece_offsets: int = 0

@@ -73,8 +73,8 @@ from spark.jobs.progress import (
 from spark.jobs.read_ahead import ranges_of_batch
 from spark.jobs.requests import read_requests
 from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew, unfit_anew
-from spark.jobs.retries import first_piece, left_behind
-from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
+from spark.jobs.retries import first_piece, left_behind, with_joined
+from spark.jobs.set_aside import answer_in_vain, answer_refused, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
 from spark.jobs.small_tables import ByQuery, count_write, merge_at_hand, why_by_query
 from spark.jobs.spark_errors import OF_ONE_ROW, described, has_condition
@@ -87,6 +87,7 @@ from spark.jobs.table_batch import (
     key_bounds,
     latest_changes_of,
     logged_changes_of,
+    range_of,
     reached_with,
     truncations_of,
 )
@@ -113,7 +114,7 @@ from spark.sinks.ready_table import ready_table
 from spark.transforms.cut_envelope import TRUNCATE
 from spark.transforms.fill import fill_expression
 from spark.transforms.mark_deleted import mark_deleted
-from spark.transforms.passing import passing
+from spark.transforms.passing import not_copied, passing
 from spark.transforms.read_topics import events_of, read_range, read_ranges
 from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
@@ -277,6 +278,9 @@ def _settled_tries(context: TenantSink, spark: SparkSession, batch: BatchIdentit
         context.keep()
     for topic in settled.of_batch | settled.of_earlier:
         context.retries.written(topic)
+    for topic, tried in settled.not_found.items():
+        if tried.query_id == batch.query_id:  # one that began anew has forgotten what was parked
+            context.parked_keys.take_back(topic, BatchIdentity(tried.query_id, tried.batch_id))
     return Tries(context.state_dir, settled, context.keep)
 
 
@@ -346,26 +350,24 @@ def _table_batch(
     )
     if context.tries.is_unknown(topic):
         is_retry = False
-        if not slices:
-            return None
     if not slices and not is_retry and replay is None:
         return None
-    with_before = context.settings.images is Images.BEFORE_AND_AFTER
-    spark = events.sparkSession
     rest, read_to = None, {}
     if parked is not None and is_retry:
-        to_offsets = joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
-        waiting = msgspec.structs.replace(parked, to_offsets=to_offsets)
+        waiting = with_joined(parked, *range_of(slices))
         try:
-            events, slices, read_to = _piece(context, spark, topic, waiting)
+            events, slices, read_to = _piece(context, events.sparkSession, topic, waiting)
             parked, rest = waiting, left_behind(waiting, read_to)
         except (PySparkException, Py4JJavaError) as error:
             # This table's own: the others need none of what is read here.
             log.error("sink_parked_events_unread", topic=topic, reason=described(error), remedy=_RESYNC)
             is_retry = False
-        if not slices and (replay is None or not is_retry):
-            return None
-    versions = _required(context, spark, topic, slices)
+    if parked is not None and not is_retry and replay is not None:
+        answer_refused(context.parked_keys, topic, batch, replay)
+        replay = None
+    if not slices and replay is None:
+        return None
+    versions = _required(context, events.sparkSession, topic, slices)
     # A query whose checkpoint is another reads the topic from its begin; one of that name may have been made anew.
     is_other_query = progress.query_id != batch.query_id
     table = TableBatch(
@@ -377,7 +379,7 @@ def _table_batch(
         is_passed_over=parked is not None and not is_retry,
         known_order="" if known is None else known.order,
         known_committed_at_us=0 if known is None else known.committed_at_us,
-        known_offsets={} if replay is None else _known_offsets(context, batch, topic),
+        known_offsets={} if replay is None else _known_offsets(context, batch, topic, parked),
         known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         known_deleted=() if known is None or is_other_query else known.deleted,
@@ -389,7 +391,7 @@ def _table_batch(
     )
     if replay is None or not replay.released:
         return table
-    table = _with_letters(context, table, replay, with_before)
+    table = _with_letters(context, table, replay)
     if not table.slices:
         answer_in_vain(context.parked_keys, topic, batch, replay)
         return None
@@ -406,20 +408,25 @@ def _piece(
     while True:
         ends = first_piece(waiting.from_offsets, waiting.to_offsets, limit)
         records = read_range(spark, context.kafka, topic, waiting.from_offsets, ends, with_before=with_before)
-        events = passing(context.cut, records)
+        events = passing(context.cut, not_copied(waiting, records))
         slices = survey(events)
         if slices or ends == waiting.to_offsets:
             return events, slices, ends
         limit *= 4
 
 
-def _known_offsets(context: TenantSink, batch: BatchIdentity, topic: str) -> dict[int, int]:
+def _known_offsets(
+    context: TenantSink, batch: BatchIdentity, topic: str, parked: ParkedTable | None = None
+) -> dict[int, int]:
+    """By Kafka partition, where the batches before ended; of a parked table, where what waits begins."""
     dealt = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)
-    return joined_offsets(dealt.get(topic, {}), context.ahead.from_offsets.get(topic, {}), choose=max)
+    ended = joined_offsets(dealt.get(topic, {}), context.ahead.from_offsets.get(topic, {}), choose=max)
+    return ended if parked is None else {**ended, **parked.from_offsets}
 
 
-def _with_letters(context: TenantSink, table: TableBatch, replay: Replay, with_before: bool) -> TableBatch:
+def _with_letters(context: TenantSink, table: TableBatch, replay: Replay) -> TableBatch:
     """The table's events, and the dead letters that it takes up again: of keys whose letters are all there."""
+    with_before = context.settings.images is Images.BEFORE_AND_AFTER
     spark = table.events.sparkSession
     letters = read_letters(spark, context.kafka, context.tenant.tenant, table.topic).transform(
         events_of, with_before=with_before
@@ -491,7 +498,7 @@ def _tried(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutco
 def _parked_for_failing(context: TenantSink, batch: BatchIdentity, failed: _Failed) -> TableOutcome:
     table = failed.table
     context.failures.ended(table.topic)
-    context.parked_keys.take_back(table.topic, batch)
+    context.parked_keys.tell_refused(table.topic, batch)
     name = table.newest.table_schema.table_id
     because = (
         f"{name}: writing it failed again and again while other tables were written, at last with: "
@@ -499,7 +506,7 @@ def _parked_for_failing(context: TenantSink, batch: BatchIdentity, failed: _Fail
     )
     log.error("sink_table_parked", table=str(name), reason=because)
     _leave_try(context, batch, table)
-    return _outcome(context, table, parked=_parked(table, because))
+    return _outcome(context, table, parked=_parked(context, batch, table, because))
 
 
 def _apply_part(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutcome | None:
@@ -540,7 +547,7 @@ def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -
     outcome = functools.partial(_outcome, context, table)
     if table.is_passed_over:
         assert table.parked is not None
-        return outcome(parked=_parked(table, table.parked.because))
+        return outcome(parked=_parked(context, batch, table, table.parked.because))
     try:
         commit = _commit(context, batch, table)
         _tell_ignored(table, commit.ignored)
@@ -552,15 +559,16 @@ def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -
         _tell_ignored(table, ignored)
         return outcome(commit=TableCommit(time.time_ns() // 1_000, ignored=ignored, is_left_out=True))
     except TableRefused as refused:
-        context.parked_keys.take_back(table.topic, batch)
+        context.parked_keys.tell_refused(table.topic, batch)
         if not table.fresh and table.parked is None:
+            context.parked_keys.take_back(table.topic, batch)
             # Nothing of the topic is passed over: the dead letters wait on.
             log.error("sink_replay_refused", table=str(table.newest.table_schema.table_id), reason=str(refused))
             aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
             return outcome(commit=TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside))
         log.error("sink_table_parked", table=str(table.newest.table_schema.table_id), reason=str(refused))
         _leave_try(context, batch, table)
-        return outcome(parked=_parked(table, str(refused)))
+        return outcome(parked=_parked(context, batch, table, str(refused)))
 
 
 def _tell_ignored(table: TableBatch, ignored: tuple[str, ...]) -> None:
@@ -856,16 +864,13 @@ def _sink_column(column: Column, table: TableBatch) -> SinkColumn:
     )
 
 
-def _parked(table: TableBatch, because: str) -> ParkedTable:
-    seen_from = joined_offsets(*(part.from_offsets for part in table.fresh), choose=min)
-    seen_to = joined_offsets(*(part.to_offsets for part in table.fresh), choose=max)
-    before = ParkedTable(because=because, from_offsets={}, to_offsets={}) if table.parked is None else table.parked
-    return ParkedTable(
-        because=because,
-        # What a cut held back may lie before that for which the table was parked.
-        from_offsets=joined_offsets(seen_from, before.from_offsets, choose=min),
-        to_offsets=joined_offsets(seen_to, before.to_offsets, choose=max),
-    )
+def _parked(context: TenantSink, batch: BatchIdentity, table: TableBatch, because: str) -> ParkedTable:
+    seen_from, seen_to = table.fresh_range
+    if table.parked is None:
+        copies_from = _known_offsets(context, batch, table.topic) if context.cut.query_id else {}
+        return ParkedTable(because=because, from_offsets=seen_from, to_offsets=seen_to, copies_from=copies_from)
+    waiting = with_joined(table.parked, seen_from, seen_to)
+    return msgspec.structs.replace(waiting, because=because, is_catching_up=False)
 
 
 def _outcome(

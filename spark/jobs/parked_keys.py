@@ -45,14 +45,27 @@ class ParkedKeysFile:
             table = self._read(batch).tables.get(topic, ParkedKeysOfTable())
         if table.released_by == batch.batch_id:
             return msgspec.structs.replace(table, keys={**table.keys, **table.released}, released={}, released_by=-1)
-        return msgspec.structs.replace(table, released={}, released_by=-1)
+        return table
 
     def take_back(self, topic: str, batch: BatchIdentity) -> None:
-        """What ``batch`` released stays parked: its table could not be written."""
+        """What ``batch`` released stays parked: its table was not written. The batch is of the query that goes on."""
         with self._lock:
             table = self._read(batch).tables.get(topic)
         if table is not None and table.released and table.released_by == batch.batch_id:
             self.store(topic, batch, self.of_table(topic, batch))
+
+    def tell_refused(self, topic: str, batch: BatchIdentity) -> None:
+        """Whoever asked ``batch`` for a replay hears that the keys stay parked: its table was not written, or nobody knows."""
+        with self._lock:
+            table = self._read(batch).tables.get(topic, ParkedKeysOfTable())
+        answers = {
+            request: msgspec.structs.replace(answer, refused=answer.keys)
+            if answer.batch_id == batch.batch_id
+            else answer
+            for request, answer in table.answers.items()
+        }
+        if answers != table.answers:
+            self.store(topic, batch, msgspec.structs.replace(table, answers=answers))
 
     def store(self, topic: str, batch: BatchIdentity, table: ParkedKeysOfTable) -> None:
         """Replace the file whole, durably, and have it kept."""

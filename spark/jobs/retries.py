@@ -34,12 +34,23 @@ def first_piece(begins: Mapping[int, int], ends: Mapping[int, int], limit: int) 
     return {partition: begins.get(partition, 0) + -(-count * limit // total) for partition, count in waiting.items()}
 
 
+def with_joined(waiting: ParkedTable, from_offsets: Mapping[int, int], to_offsets: Mapping[int, int]) -> ParkedTable:
+    """With events that join what waits: behind it, as a rule, or in a Kafka partition that has nothing waiting yet. What a cut
+    held back may lie before."""
+    return msgspec.structs.replace(
+        waiting,
+        from_offsets=joined_offsets(from_offsets, waiting.from_offsets, choose=min),
+        to_offsets=joined_offsets(to_offsets, waiting.to_offsets, choose=max),
+    )
+
+
 def left_behind(waiting: ParkedTable, ends: Mapping[int, int]) -> ParkedTable | None:
     """What waits yet when ``waiting`` is written up to ``ends``; None: nothing does."""
     from_offsets = joined_offsets(waiting.from_offsets, ends, choose=max)
     if all(from_offsets.get(partition, 0) >= end for partition, end in waiting.to_offsets.items()):
         return None
-    return msgspec.structs.replace(waiting, from_offsets=from_offsets, is_catching_up=True)
+    copies_from = joined_offsets(waiting.copies_from, ends, choose=max)
+    return msgspec.structs.replace(waiting, from_offsets=from_offsets, copies_from=copies_from, is_catching_up=True)
 
 
 @dataclass(slots=True)

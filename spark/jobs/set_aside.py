@@ -419,12 +419,27 @@ def letters_of(letters: DataFrame, replay: Replay, table: TableBatch) -> tuple[D
 
 def answer_in_vain(file: ParkedKeysFile, topic: str, batch: BatchIdentity, replay: Replay) -> None:
     """Nothing is to be written: no key that is asked for is parked, or there are no letters. Given up, the keys are free."""
+    if not replay.leaves_out_refused:
+        answer_refused(file, topic, batch, replay)
+        return
     state = file.of_table(topic, batch)
-    met, gives_up = len(replay.released), replay.leaves_out_refused
-    answer = ReplayAnswer(batch_id=batch.batch_id, keys=met, refused=0 if gives_up else met)
-    answers = {**state.answers, **{request.id: answer for request in replay.requests}}
-    keys = {text: key for text, key in state.keys.items() if not (gives_up and text in replay.released)}
+    answers = _answers(state, batch, replay, refused=0)
+    keys = {text: key for text, key in state.keys.items() if text not in replay.released}
     file.store(topic, batch, msgspec.structs.replace(state, keys=keys, answers=answers))
+
+
+def answer_refused(file: ParkedKeysFile, topic: str, batch: BatchIdentity, replay: Replay) -> None:
+    """Nothing of the table can be written now: the keys stay parked."""
+    state = file.of_table(topic, batch)
+    answers = _answers(state, batch, replay, refused=len(replay.released))
+    file.store(topic, batch, msgspec.structs.replace(state, answers=answers))
+
+
+def _answers(
+    state: ParkedKeysOfTable, batch: BatchIdentity, replay: Replay, *, refused: int
+) -> dict[str, ReplayAnswer]:
+    answer = ReplayAnswer(batch_id=batch.batch_id, keys=len(replay.released), refused=refused)
+    return {**state.answers, **{request.id: answer for request in replay.requests}}
 
 
 def parked_by_now(state: ParkedKeysOfTable) -> SetAside:

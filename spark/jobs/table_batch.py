@@ -162,15 +162,20 @@ class TableBatch:
     @property
     def fresh_range(self) -> tuple[dict[int, int], dict[int, int]]:
         """The same, by Kafka partition: from which offset, and to which, that excluded."""
-        return (
-            joined_offsets(*(part.from_offsets for part in self.fresh), choose=min),
-            joined_offsets(*(part.to_offsets for part in self.fresh), choose=max),
-        )
+        return range_of(self.fresh)
 
     def is_fresh(self, kafka_partition: int, offset: int) -> bool:
         """Whether the event there was read from the table's topic, and not from the dead letters."""
         from_offsets, _ = self.fresh_range
         return kafka_partition in from_offsets and offset >= from_offsets[kafka_partition]
+
+
+def range_of(slices: Sequence[Slice]) -> tuple[dict[int, int], dict[int, int]]:
+    """By Kafka partition: from which offset, and to which, that excluded."""
+    return (
+        joined_offsets(*(part.from_offsets for part in slices), choose=min),
+        joined_offsets(*(part.to_offsets for part in slices), choose=max),
+    )
 
 
 def reached_with(table: TableBatch) -> Reached:

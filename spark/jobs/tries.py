@@ -42,6 +42,8 @@ class Settled:
     """Topics of those tables: all that the batch has of them is written."""
     of_earlier: frozenset[str]
     """Of tables whose try was an earlier batch's: they go on with what is behind it."""
+    not_found: Mapping[str, Try]
+    """By topic: the warehouse has nothing of these. Dead letters that they took up wait as before."""
 
     @property
     def places(self) -> tuple[WarehouseTable, ...]:
@@ -57,7 +59,8 @@ def settle(sink: Sink, spark: SparkSession, batch: BatchIdentity, progress: Sink
     Raises:
         TransientError, PipelineHalted: as ``Sink.is_applied``.
     """
-    tables, of_batch, of_earlier, unknown = dict(progress.tables), set(), set(), {}
+    tables, of_batch, of_earlier = dict(progress.tables), set(), set()
+    unknown, not_found = {}, {}
     for topic, tried in progress.tries.items():
         identity = BatchIdentity(tried.query_id, tried.batch_id)
         try:
@@ -69,10 +72,12 @@ def settle(sink: Sink, spark: SparkSession, batch: BatchIdentity, progress: Sink
             log.error("sink_try_unknown", topic=topic, batch_id=tried.batch_id, reason=described(error))
             unknown[topic] = tried
             continue
-        if is_written:
-            log.info("sink_try_found", topic=topic, batch_id=tried.batch_id)
-            tables[topic] = table_behind(tables[topic], tried)
-            (of_batch if identity == batch else of_earlier).add(topic)
+        if not is_written:
+            not_found[topic] = tried
+            continue
+        log.info("sink_try_found", topic=topic, batch_id=tried.batch_id)
+        tables[topic] = table_behind(tables[topic], tried)
+        (of_batch if identity == batch else of_earlier).add(topic)
     rows = progress.rows + sum(tables[topic].rows - progress.tables[topic].rows for topic in of_batch | of_earlier)
     earlier_rows = sum(tables[topic].rows - progress.tables[topic].rows for topic in of_earlier)
     stored = msgspec.structs.replace(
@@ -82,7 +87,7 @@ def settle(sink: Sink, spark: SparkSession, batch: BatchIdentity, progress: Sink
         tries={topic: tried for topic, tried in progress.tries.items() if topic not in of_earlier},
     )
     settled = msgspec.structs.replace(progress, rows=rows, tables=tables, tries=unknown)
-    return Settled(settled, stored, frozenset(of_batch), frozenset(of_earlier))
+    return Settled(settled, stored, frozenset(of_batch), frozenset(of_earlier), not_found)
 
 
 def table_behind(known: TableProgress, tried: Try) -> TableProgress:
@@ -143,4 +148,4 @@ class Tries:
 def no_tries() -> Tries:
     """Between batches: no table is parked, and nothing was tried."""
     nothing = SinkProgress(tenant="")
-    return Tries(Path(), Settled(nothing, nothing, frozenset(), frozenset()), lambda: None)
+    return Tries(Path(), Settled(nothing, nothing, frozenset(), frozenset(), {}), lambda: None)

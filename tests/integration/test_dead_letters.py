@@ -1,7 +1,10 @@
 """Rows that a warehouse refuses: set aside as dead letters with their key parked, and taken up again, on real warehouses."""
 
+from typing import Any
+
 import msgspec
 import pytest
+from pyspark.errors import PySparkException
 
 from libs.events.dead_letter import SetAsideBy
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
@@ -9,6 +12,8 @@ from libs.local.dead_letters import plain_key
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
+from spark.jobs import batch, retries, table_failures
+from spark.jobs.table_batch import TableBatch, TenantSink
 from tests.integration.sink_tenant import ID, NOTE, StartTenant, orders, row
 from tests.sink_topics import table_id
 
@@ -143,6 +148,51 @@ def test_too_many_parked_keys_park_the_table_and_no_other(start_tenant: StartTen
     tenant.run_until(lambda tenant: all(table.parked is None for table in tenant.progress.tables.values()))
     tenant.run_until(lambda tenant: tenant.rows() == [row(9, "better", 10)])
     assert len(tenant.letters) == 4
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+@pytest.mark.timeout(1_800)
+def test_letters_of_a_commit_that_nobody_answered_for_are_taken_up_once(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    """A batch with a replay failed so often that its table was parked. It may be in the warehouse nonetheless, which is asked
+    before the next try: only if it is not do the keys stay parked, and the user was told so in either case.
+    """
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.0)
+    schema, other = orders(), orders(name="other")
+    tenant = start_tenant("iceberg", schema, other, mode=SinkMode.APPEND)
+    tenant.write(schema, row(1, "a", 1), row(2, "b", BAD), row(2, "c", 3))
+    tenant.run_until_done(3)
+    write_batch = batch.write_batch
+    failures: list[int] = []
+
+    def fail(context: TenantSink, table: TableBatch, *arguments: Any) -> None:
+        if table.newest.table_schema != schema or table.replay is None or len(failures) == table_failures.TRIES:
+            write_batch(context, table, *arguments)
+            return
+        if is_written and len(failures) == table_failures.TRIES - 1:
+            write_batch(context, table, *arguments)  # raises for the bad row, and is called again without
+        failures.append(1)
+        raise PySparkException("the catalog did not answer")
+
+    monkeypatch.setattr(batch, "write_batch", fail)
+    tenant.write(schema, row(1, "d", 4))
+    tenant.write(other, row(1, "one", 1))
+
+    assert tenant.replay(leave_out_refused=True) == (1, 1)
+    assert len(failures) == table_failures.TRIES
+    tenant.run_until(lambda tenant: not tenant.progress.parked_topics)
+
+    assert [key.event_key for table in tenant.parked.tables.values() for key in table.keys.values()] == (
+        [] if is_written else ['{"id": 2}']
+    )
+    tenant.write(schema, row(2, "e", 5))
+    if is_written:
+        tenant.run_until(lambda tenant: len(tenant.rows()) == 4)
+    else:
+        tenant.run_until(lambda tenant: len(tenant.letters) == 3)
+        assert tenant.replay(leave_out_refused=True) == (1, 0)
+    assert sorted(found["note"] for found in tenant.rows()) == ["a", "c", "d", "e"]
 
 
 @pytest.mark.timeout(1_800)

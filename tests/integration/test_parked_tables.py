@@ -1,6 +1,8 @@
 """A parked table is taken up again though nothing new comes, and no batch is larger than it may be: a real PostgreSQL. Of a
 warehouse of each kind: what a try has written is written once, though the table is met otherwise behind a kill."""
 
+import json
+import zlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ from libs.events.names import resyncs_topic
 from libs.local.retry import ask_for_retry, choose_parked
 from libs.local.sink_requests import send_to_sink
 from libs.types.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
-from libs.types.tenant import Consistency, SinkMode
+from libs.types.tenant import Consistency, SinkMode, TenantSpec
 from libs.types.warehouse import ParkedTable, WarehouseTable, warehouse_table
 from spark.jobs import batch, resync, retries, table_failures
 from spark.jobs.table_batch import TableBatch, TenantSink
@@ -236,6 +238,81 @@ def test_a_parked_log_that_was_built_anew_has_each_change_once(
     assert "failed again and again" in answers["r1"].refused_because
 
 
+@pytest.mark.timeout(1_800)
+def test_events_of_another_kafka_partition_join_what_waits(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch that tries the table has the first ones of that partition since it was parked: what the partition had before is
+    not read again.
+    """
+    schema = orders()
+    tenant = start_tenant("iceberg", mode=SinkMode.APPEND)
+    tenant.topics.create_table(schema, kafka_partitions=2)
+    with tenant.topics.transaction() as first:
+        first.schema(schema)
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.0)
+    tenant.write(schema, *(row(n, "first", n) for n in range(20)), op="c")
+    tenant.run_until_noted(20)
+    here, elsewhere = (next(n for n in range(20) if kafka_partition_of(n) == partition) for partition in (0, 1))
+    as_it_is = tenant.spec
+    tenant.spec = in_mode(as_it_is, SinkMode.MIRROR)
+    tenant.write(schema, row(here, "waits", 0))
+    tenant.run_until(lambda tenant: waiting(tenant) == 1 and is_stored(tenant))
+    found = parked(tenant)
+    assert found is not None
+    assert found.from_offsets.keys() == {0}
+    tenant.spec = as_it_is
+
+    tenant.write(schema, row(elsewhere, "joins", 0))
+    tenant.run_until_noted(22)
+
+    assert sorted(notes(tenant)) == sorted([*((n, "first") for n in range(20)), (here, "waits"), (elsewhere, "joins")])
+    assert parked(tenant) is None
+
+
+@pytest.mark.parametrize("is_met_parked", [True, False])
+@pytest.mark.timeout(1_800)
+def test_rows_of_a_copy_that_stand_among_what_a_cut_let_go_are_not_written_again(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch, is_met_parked: bool
+) -> None:
+    """A transaction's row waits for its END, rows of a copy behind it are written, then the table is parked for one more of
+    those. The transaction is let go to the table while it is parked, or in the batch that tries it.
+    """
+    schema = orders()
+    tenant = start_tenant("iceberg", schema, mode=SinkMode.APPEND, consistency=Consistency.TRANSACTION)
+    tenant.topics.create_boundaries()
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.0)
+    tenant.write(schema, row(0, "first", 0), op="c")
+    tenant.run_until_noted(1)
+    tenant.topics.forget_boundaries()
+    tenant.write(schema, row(1, "held", 1), op="c")
+    tenant.write(schema, row(10, "copied", 1), row(11, "copied", 1), op="r")
+    tenant.run_until_noted(3)
+    together = tenant.spec
+    tenant.spec = in_mode(together, SinkMode.MIRROR)
+    tenant.write(schema, row(12, "copied", 1), op="r")
+    tenant.run_until(lambda tenant: waiting(tenant) == 1 and is_stored(tenant))
+    assert notes(tenant) == [(0, "first"), (10, "copied"), (11, "copied")]
+    assert together.sink is not None
+    alone = msgspec.structs.replace(
+        together, sink=msgspec.structs.replace(together.sink, consistency=Consistency.TABLE)
+    )
+    if is_met_parked:
+        tenant.spec = in_mode(alone, SinkMode.MIRROR)
+        tenant.write(schema, row(13, "copied", 1), op="r")
+        tenant.run_until(lambda tenant: waiting(tenant) > 2 and is_stored(tenant))
+    else:
+        tenant.write(schema, row(13, "copied", 1), op="r")
+
+    tenant.spec = alone
+    tenant.write(schema, row(2, "last", 2), op="c")
+    tenant.run_until_noted(7)
+
+    copied = [(n, "copied") for n in range(10, 14)]
+    assert notes(tenant) == [(0, "first"), (1, "held"), (2, "last"), *copied]
+    assert parked(tenant) is None
+
+
 def put_back(
     start_tenant: StartTenant, warehouse: str, monkeypatch: pytest.MonkeyPatch, *, limit: int = LIMIT, **sink: Any
 ) -> Tenant:
@@ -249,13 +326,21 @@ def put_back(
     tenant.write(schema, row(0, "first", 0), op="c")
     tenant.run_until_noted(1)
     as_it_is = tenant.spec
-    assert as_it_is.sink is not None
-    mirror = msgspec.structs.replace(as_it_is.sink, mode=SinkMode.MIRROR)
-    tenant.spec = msgspec.structs.replace(as_it_is, sink=mirror)
+    tenant.spec = in_mode(as_it_is, SinkMode.MIRROR)
     tenant.write(schema, *(row(n, note, n) for n in range(1, WAITING // 2 + 1) for note in ("waits", "changed")))
     tenant.run_until(lambda tenant: waiting(tenant) >= WAITING and is_stored(tenant))
     tenant.spec = as_it_is
     return tenant
+
+
+def in_mode(spec: TenantSpec, mode: SinkMode) -> TenantSpec:
+    assert spec.sink is not None
+    return msgspec.structs.replace(spec, sink=msgspec.structs.replace(spec.sink, mode=mode))
+
+
+def kafka_partition_of(key: int) -> int:
+    """Of two: as librdkafka's own partitioner has it (its CONFIGURATION.md, ``partitioner``)."""
+    return zlib.crc32(json.dumps({"id": key}).encode()) % 2
 
 
 EVERY_NOTE = [

@@ -8,9 +8,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
+from libs.types.consistency import Cut
+from libs.types.stream_offsets import offsets_path
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, SourceSelection
-from libs.types.warehouse import ParkedTable, WarehouseTable
+from libs.types.warehouse import WarehouseTable
 from libs.warehouse.dialect import DIALECTS
 from services.router.project import compile_projection, project_row
 from spark.jobs.batch import _commit, _maintain, _parked, sink_table
@@ -62,18 +64,23 @@ def test_dead_letters_set_nothing_back(shared: SharedSpark) -> None:
     assert reached_with(replace(held, known_order="", known_committed_at_us=0, known_offsets={0: 1})) == reached
 
 
-def test_what_joins_a_parked_table_waits_from_where_it_lies(shared: SharedSpark) -> None:
-    """Behind what waits, as a rule. Where tables move together a cut lets events go that lie before a row of a copy, for which
-    the table was parked."""
+@pytest.mark.parametrize(("cut", "copies_from"), [(Cut(), {}), (Cut(query_id="query", batch_id=5), {0: 6, 1: 3})])
+def test_a_table_is_parked_with_what_the_batch_has_of_it(
+    shared: SharedSpark, tmp_path: Path, cut: Cut, copies_from: dict[int, int]
+) -> None:
+    """Where batches are cut, its events may be older than the rows of a copy that the batches before wrote."""
     few = _table(shared, [put(1, 1, "one")], orders_schema())
     slices = [replace(part, from_offsets={0: 5, 2: 8}, to_offsets={0: 7, 2: 9}) for part in few.slices]
-    parked = ParkedTable(because="so", from_offsets={0: 10, 1: 3, 2: 4}, to_offsets={0: 12, 1: 4, 2: 6})
+    path = offsets_path(tmp_path, "acme", 4)
+    path.parent.mkdir(parents=True)
+    path.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"{few.topic}":{{"0":6,"1":3}}}}')
 
-    waiting = _parked(replace(few, slices=slices, parked=parked), "still")
+    first = _parked(
+        replace(tenant_sink(tmp_path), cut=cut), BatchIdentity("query", 5), replace(few, slices=slices), "so"
+    )
 
-    assert (waiting.from_offsets, waiting.to_offsets) == ({0: 5, 1: 3, 2: 4}, {0: 12, 1: 4, 2: 9})
-    first = _parked(replace(few, slices=slices), "so")
     assert (first.from_offsets, first.to_offsets) == ({0: 5, 2: 8}, {0: 7, 2: 9})
+    assert first.copies_from == copies_from
 
 
 def test_the_merge_does_not_shuffle_the_rows_again(shared: SharedSpark) -> None:

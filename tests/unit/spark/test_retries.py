@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from libs.types.warehouse import ParkedTable
-from spark.jobs.retries import FIRST_WAIT_S, LONGEST_WAIT_S, Retries, first_piece, left_behind
+from spark.jobs.retries import FIRST_WAIT_S, LONGEST_WAIT_S, Retries, first_piece, left_behind, with_joined
 
 
 def test_a_table_is_tried_at_the_start_for_a_new_version_and_ever_more_rarely() -> None:
@@ -70,14 +70,30 @@ def test_a_piece_gets_on_and_never_beyond_the_end(
 def test_what_is_left_waits_from_where_the_writing_ended(
     ends: dict[int, int], waits_from: dict[int, int] | None
 ) -> None:
-    """Never from before where it began."""
-    waiting = ParkedTable(because="so", from_offsets={0: 10, 1: 3}, to_offsets={0: 90, 1: 7}, piece_offsets=5)
+    """Never from before where it began. What is written holds every row of a copy that stands in it."""
+    waiting = ParkedTable(
+        because="so", from_offsets={0: 10, 1: 3}, to_offsets={0: 90, 1: 7}, copies_from={0: 8, 1: 3}, piece_offsets=5
+    )
 
     left = left_behind(waiting, ends)
 
+    copies_from = {0: max(8, ends.get(0, 0)), 1: max(3, ends.get(1, 0))}
     assert left == (
-        None if waits_from is None else msgspec.structs.replace(waiting, from_offsets=waits_from, is_catching_up=True)
+        None
+        if waits_from is None
+        else msgspec.structs.replace(waiting, from_offsets=waits_from, copies_from=copies_from, is_catching_up=True)
     )
+
+
+def test_what_joins_waits_from_where_it_lies() -> None:
+    """Behind what waits, as a rule, or where nothing waits yet; what a cut lets go may lie before. Rows of a copy that stand
+    between are not waiting."""
+    waiting = ParkedTable(because="so", from_offsets={0: 10, 1: 3}, to_offsets={0: 12, 1: 4}, copies_from={0: 9, 1: 2})
+
+    joined = with_joined(waiting, {0: 5, 1: 4, 2: 8}, {0: 7, 1: 6, 2: 9})
+
+    assert (joined.from_offsets, joined.to_offsets) == ({0: 5, 1: 3, 2: 8}, {0: 12, 1: 6, 2: 9})
+    assert joined.copies_from == waiting.copies_from
 
 
 def test_pieces_come_to_the_end() -> None:

@@ -10,7 +10,7 @@ import pytest
 from libs.events.dead_letter import ReplayRequest
 from libs.types.consistency import Cut
 from libs.types.deleted_range import DeletedRange
-from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable
+from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
 from libs.types.resync import ResyncRequest
 from libs.types.warehouse import (
     BatchTimings,
@@ -38,6 +38,7 @@ DELETED = DeletedRange(newest_order="50", from_offsets={0: 10}, to_offsets={0: 9
 WRITTEN = msgspec.structs.replace(PARKED, rows=50, order="50", deleted=(DELETED,), parked=None)
 BATCH = BatchIdentity("query", 5)
 TRIED = Try(query_id="query", batch_id=5, offsets={0: 89}, ends={0: 90}, becomes=WRITTEN)
+KEY = ParkedKey(event_key="{}", reason="so", kafka_partition=0, offset=3, order="9", parked_at_us=1, last_offset=3)
 PROGRESS = SinkProgress(
     tenant="acme", query_id="query", batch_id=4, rows=30, tables={TOPIC: PARKED}, tries={TOPIC: TRIED}
 )
@@ -90,7 +91,7 @@ def test_a_later_batch_goes_on_behind_what_an_earlier_one_wrote(later: BatchIden
 
     found = settled(Asked(), later, msgspec.structs.replace(PROGRESS, tables={TOPIC: parked}))
 
-    waits = msgspec.structs.replace(joined, from_offsets={0: 90}, is_catching_up=True)
+    waits = msgspec.structs.replace(joined, from_offsets={0: 90}, copies_from={0: 90}, is_catching_up=True)
     assert found.progress.tables == {TOPIC: msgspec.structs.replace(WRITTEN, parked=waits)}
     assert (found.of_batch, found.of_earlier, found.progress.tries) == (set(), {TOPIC}, {})
     assert found.stored == found.progress
@@ -105,7 +106,7 @@ def test_of_a_piece_the_rest_waits_on() -> None:
 
     found = settled(Asked(), progress=msgspec.structs.replace(PROGRESS, tries={TOPIC: piece}))
 
-    assert found.progress.tables[TOPIC].parked == rest
+    assert found.progress.tables[TOPIC].parked == msgspec.structs.replace(rest, copies_from={0: 40})
 
 
 def test_what_was_not_written_waits_as_it_did() -> None:
@@ -113,6 +114,28 @@ def test_what_was_not_written_waits_as_it_did() -> None:
 
     assert found.progress == msgspec.structs.replace(PROGRESS, tries={})
     assert (found.of_batch, found.of_earlier, found.places) == (set(), set(), ())
+    assert found.not_found == {TOPIC: TRIED}
+
+
+@pytest.mark.parametrize(
+    ("sink", "query_id", "waits"),
+    [
+        (Asked(has=False), "query", True),
+        (Asked(has=True), "query", False),
+        (Asked(error=TableRefused("rights are missing; GRANT them")), "query", False),
+        (Asked(has=False), "anew", False),
+    ],
+)
+def test_dead_letters_that_a_try_took_up_wait_again_if_it_was_not_written(
+    tmp_path: Path, sink: Asked, query_id: str, waits: bool
+) -> None:
+    """A query that began anew has forgotten them, with every other key."""
+    context, later = sink_of(tmp_path, sink), BatchIdentity(query_id, 6)
+    context.parked_keys.store(TOPIC, later, ParkedKeysOfTable(released={"1": KEY}, released_by=5))
+
+    _settled_tries(context, None, later, PROGRESS)  # type: ignore[arg-type]
+
+    assert context.parked_keys.of_table(TOPIC, later).keys == ({"1": KEY} if waits else {})
 
 
 def test_what_nobody_answers_for_is_asked_again(tmp_path: Path) -> None:
@@ -192,11 +215,10 @@ def test_where_batches_are_cut_nothing_joins_what_nobody_answers_for(tmp_path: P
 
 
 def test_of_a_table_that_nobody_answers_for_a_batch_without_its_events_does_nothing(tmp_path: Path) -> None:
-    """Dead letters that it is to take up wait too. It counts as tried, so that batches do not wake one another."""
+    """Dead letters that it is to take up wait too, and so it is told. It counts as tried: batches do not wake one another."""
     context = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
     context = replace(context, tries=_settled_tries(context, None, BATCH, PROGRESS))  # type: ignore[arg-type]
-    key = ParkedKey(event_key="{}", reason="so", kafka_partition=0, offset=3, order="9", parked_at_us=1, last_offset=3)
-    context.parked_keys.store(TOPIC, BATCH, ParkedKeysOfTable(keys={"1": key}))
+    context.parked_keys.store(TOPIC, BATCH, ParkedKeysOfTable(keys={"1": KEY}))
     nothing = _Asked(replays={}, resyncs=(), retried=frozenset())
     letters = replace(nothing, replays={TOPIC: [ReplayRequest(id="r", topic=TOPIC)]})
 
@@ -204,7 +226,9 @@ def test_of_a_table_that_nobody_answers_for_a_batch_without_its_events_does_noth
         assert _table_batch(context, BATCH, PROGRESS, TOPIC, [], None, asked) is None  # type: ignore[arg-type]
 
     assert not context.retries.is_any_due([TOPIC])
-    assert context.parked_keys.of_table(TOPIC, BATCH).keys == {"1": key}
+    table = context.parked_keys.of_table(TOPIC, BATCH)
+    assert table.keys == {"1": KEY}
+    assert table.answers == {"r": ReplayAnswer(batch_id=BATCH.batch_id, keys=1, refused=1)}
 
 
 def sink_of(state_dir: Path, sink: Asked) -> TenantSink:

@@ -7,7 +7,7 @@ import pytest
 
 from libs.errors import PipelineHalted
 from libs.mysql.logical import column
-from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable, parked_keys_path
+from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer, decode_parked_keys, parked_keys_path
 from libs.types.table import FormerName
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.sinks.port import BatchIdentity, TableColumn
@@ -122,9 +122,26 @@ def test_parked_keys_outlive_a_start_and_what_a_batch_released_it_finds_again(tm
 
     assert restarted.of_table("t", fifth).keys == {"[1]": key}
     assert restarted.of_table("t", sixth).keys == {}
+    # Whether the fifth was written, a later one may be told: until then it answers for the table, and takes nothing up.
+    restarted.store("t", sixth, restarted.of_table("t", sixth))
     restarted.take_back("t", fifth)
+    assert restarted.of_table("t", sixth).keys == {"[1]": key}
+    restarted.take_back("t", sixth)
     assert restarted.of_table("t", sixth).keys == {"[1]": key}
     assert ParkedKeysFile(tmp_path, "acme").of_table("t", BatchIdentity("anew", 0)).keys == {}
     parked_keys_path(tmp_path, "acme").write_text("{")
     with pytest.raises(PipelineHalted, match="put it back from a backup"):
         ParkedKeysFile(tmp_path, "acme").of_table("t", fifth)
+
+
+def test_whose_replay_failed_is_told_that_the_keys_stay(tmp_path: Path) -> None:
+    """Answers of other batches stand."""
+    file, batch = ParkedKeysFile(tmp_path, "acme"), BatchIdentity("query", 5)
+    earlier, ours = ReplayAnswer(batch_id=4, keys=2, refused=1), ReplayAnswer(batch_id=5, keys=3, refused=1)
+    file.store("t", batch, ParkedKeysOfTable(answers={"a": earlier, "b": ours}, released_by=5))
+
+    file.tell_refused("t", batch)
+
+    table = decode_parked_keys(parked_keys_path(tmp_path, "acme").read_bytes()).tables["t"]
+    assert table.answers == {"a": earlier, "b": ReplayAnswer(batch_id=5, keys=3, refused=3)}
+    file.tell_refused("another", batch)
