@@ -69,6 +69,32 @@ def column_function(spark: SparkSession, source: Path, method: str, returns: str
     return call
 
 
+def column_method(
+    spark: SparkSession, source: Path, given: Sequence[Any], method: str, returns: Any
+) -> Callable[..., Column]:
+    """As ``column_function``, a method of an object that is made of ``given`` and goes with the query: it is serializable, each
+    task has its own, and those that are ``equals`` are taken for one. ``returns``: Spark's type of the value, of the JVM."""
+    owner = _job_class(spark, source)
+    [constructor] = owner.getConstructors()
+    target = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Literal")(
+        constructor.newInstance(java_array(spark, "Object", given)),
+        java_class(spark, "org.apache.spark.sql.types.ObjectType")(owner),
+    )
+    expressions = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
+    as_seq = java_class(spark, "PythonUtils").toSeq
+    java_list = java_class(spark, "java.util.ArrayList")
+    invoke = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.Invoke")
+
+    def call(*arguments: Column) -> Column:
+        passed = java_list()
+        for argument in arguments:
+            passed.add(expressions.expression(argument._jc))  # type: ignore[attr-defined]
+        called = invoke(target, method, returns, as_seq(passed), as_seq(java_list()), True, True, True)
+        return ClassicColumn(expressions.column(called))
+
+    return call
+
+
 def job_class(spark: SparkSession, source: Path) -> str:
     """The full name of the public class in ``source``, which is named as the file is, in a package ``headwater``: for who looks
     a class up by its name, in executors too. Compiled once a session."""

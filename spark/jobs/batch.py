@@ -758,7 +758,9 @@ def _write_anew(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
             context.sink.replace_rows(spark, wanted, _latest_rows(table, wanted, columns, newest))
         case SinkMode.HISTORY:
             assert isinstance(context.sink, ReplacesVersions)
-            changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
+            changes = changes_of(
+                table, columns, key=wanted.key, is_partial=any(part.partial_rows for part in table.slices)
+            )
             all_versions = functools.partial(
                 versions_anew,
                 changes,
@@ -790,7 +792,7 @@ def _write_versions(
     spark = table.events.sparkSession
     oldest, _ = truncations_of(table)
     wanted = replace(wanted, oldest_order=min(part.oldest_order for part in table.slices))
-    changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
+    changes = changes_of(table, columns, key=wanted.key, is_partial=any(part.partial_rows for part in table.slices))
     keys = changes.where(sf.col(OP_COLUMN) != TRUNCATE).select(*map(quoted, wanted.key)).distinct()
     tracked = _tracked(context, wanted, columns)
 

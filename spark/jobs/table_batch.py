@@ -197,19 +197,30 @@ def truncations_of(table: TableBatch) -> tuple[Truncation | None, Truncation | N
     )
 
 
-def changes_of(table: TableBatch, columns: Mapping[str, TableColumn], *, is_partial: bool = False) -> DataFrame:
+def changes_of(
+    table: TableBatch, columns: Mapping[str, TableColumn], *, key: Sequence[str] = (), is_partial: bool = False
+) -> DataFrame:
     """Every change of the table in this batch, as rows of the warehouse's table; NULL for values that the log does not hold.
 
-    ``is_partial``: with ``UNAVAILABLE_COLUMN``, which names those.
+    ``key``: of the table; if given, it comes from the events' keys where these are the same, so that a query for keys alone
+    parses no row. ``is_partial``: with ``UNAVAILABLE_COLUMN``, which names those values.
     """
-    parts = [
-        _events_of(table, part)
-        .transform(split_unavailable if is_partial or part.partial_rows else _unchanged)
-        .transform(parse_events(schema))
-        .transform(conform_to(columns, schema, is_partial=is_partial))
-        for part, schema in parts_of(table)
-    ]
+    parts = []
+    for part, schema in parts_of(table):
+        keys = _parsed_keys(columns, schema, key)
+        parts.append(
+            _events_of(table, part)
+            .transform(parse_keys(columns, schema) if keys else _unchanged)
+            .transform(split_unavailable if is_partial or part.partial_rows else _unchanged)
+            .transform(parse_events(schema))
+            .transform(conform_to(columns, schema, parsed_keys=keys, is_partial=is_partial))
+        )
     return functools.reduce(DataFrame.unionByName, parts)
+
+
+def _parsed_keys(columns: Mapping[str, TableColumn], schema: TableSchema, key: Sequence[str]) -> dict[str, str] | None:
+    """``key_columns``, where the events' keys are the table's."""
+    return key_columns(schema) if key and schema.key == tuple(key) and set(key) <= columns.keys() else None
 
 
 def logged_changes_of(table: TableBatch, columns: Mapping[str, TableColumn], images: Images) -> DataFrame:
@@ -268,16 +279,14 @@ def _latest_known(
     """``latest_changes_of`` rows that are not whole, with ``UNAVAILABLE_COLUMN``; all are parsed."""
     parts = []
     for part, schema in parts_of(table):
-        has_keys = schema.key == tuple(key) and set(key) <= columns.keys()
+        keys = _parsed_keys(columns, schema, key)
         events = _after(_events_of(table, part), after).where("image IS NOT NULL")
         # An image may lack the key too; its record never does.
-        keyed = events.transform(parse_keys(columns, schema)) if has_keys else events
+        keyed = events.transform(parse_keys(columns, schema)) if keys else events
         parts.append(
             keyed.transform(split_unavailable)
             .transform(parse_events(schema))
-            .transform(
-                conform_to(columns, schema, parsed_keys=key_columns(schema) if has_keys else None, is_partial=True)
-            )
+            .transform(conform_to(columns, schema, parsed_keys=keys, is_partial=True))
         )
     return functools.reduce(DataFrame.unionByName, parts).transform(latest_known_per_key(key=key))
 

@@ -12,7 +12,7 @@ from libs.types.table import TableSchema
 from libs.types.value import LogicalKind
 from libs.types.warehouse import OWN_COLUMN_PREFIX
 from spark.sinks.port import TableColumn
-from spark.transforms.parse_events import STRICT
+from spark.transforms.parsed_row import parsed_row
 from spark.transforms.value_types import decoded, row_type
 
 _WHOLE_NUMBERS: Final = frozenset({LogicalKind.INT16, LogicalKind.INT32, LogicalKind.INT64})
@@ -55,7 +55,8 @@ def parse_keys(columns: Mapping[str, TableColumn], schema: TableSchema) -> Calla
 
     def parse(events: DataFrame) -> DataFrame:
         others = [name for name in events.columns if name != "key"]
-        return events.select("*", sf.from_json("key", json_type, STRICT).alias("parsed_key")).select(
+        parsed_key = parsed_row(events.sparkSession, sf.col("key"), json_type).alias("parsed_key")
+        return events.select("*", parsed_key).select(
             *others,
             *(
                 decoded(column, wire_value(column.name)).cast(columns[column.name].sql_type).alias(names[column.name])

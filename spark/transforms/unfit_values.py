@@ -50,11 +50,13 @@ def find_unfit(columns: Mapping[str, TableColumn], schema: TableSchema) -> Calla
         names = sf.array_distinct(sf.filter(sf.array(sf.lit(None).cast("string"), *unfit, *missing), sf.isnotnull))
         found = (
             sf.when(sf.col("image").isNull(), sf.lit(None))
+            .when(~sf.is_valid_utf8("image"), sf.array().cast("array<string>"))
             .when(sf.col("read").getField(CORRUPT).isNotNull(), _unread(schema))
             .when(sf.size(names) > 0, names)
         )
         if key:
-            is_bad_key = sf.col("key").isNotNull() & sf.col("read_key").getField(CORRUPT).isNotNull()
+            is_unread = sf.col("read_key").getField(CORRUPT).isNotNull() | ~sf.is_valid_utf8("key")
+            is_bad_key = sf.col("key").isNotNull() & is_unread
             found = sf.coalesce(found, sf.when(is_bad_key, sf.array(*(sf.lit(column.name) for column in key))))
         return parsed.withColumn(UNFIT_COLUMN, found).drop("read", "read_key")
 

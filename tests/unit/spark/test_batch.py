@@ -46,7 +46,7 @@ def test_the_last_event_of_a_key_is_parsed_once(shared: SharedSpark) -> None:
     plan = _optimized_plan(latest_changes_of(table, COLUMNS, ("id",), after=None))
 
     above, below = plan.split("max_by(")
-    assert (above.count("from_json("), below.count("from_json(")) == (1, 1)  # the image of the last, the key of each
+    assert (above.count("row.parse"), below.count("row.parse")) == (1, 1)  # the image of the last, the key of each
 
 
 def test_dead_letters_set_nothing_back(shared: SharedSpark) -> None:

@@ -8,7 +8,7 @@ import itertools
 import random
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -276,12 +276,15 @@ def test_a_version_that_was_joined_is_there_again_when_it_is_told_again(
 
 @pytest.mark.parametrize("warehouse", [*KINDS, BY_TASKS], indirect=True)
 def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehouse: Warehouse) -> None:
+    def noted(rank: int, key: int, note: str | None, seen: int, *, op: str = "u") -> Change:
+        return replace(put(rank, key, note, seen, op=op), key={"note": note})
+
     chosen = orders_schema(*SCHEMA.table_schema.columns, key=("note",))
     history = Tables(shared, chosen, warehouse=warehouse, mode=SinkMode.HISTORY)
-    history.apply(put(1, 1, None, 1, op="c"), put(2, 2, "b", 1, op="c"))
+    history.apply(noted(1, 1, None, 1, op="c"), noted(2, 2, "b", 1, op="c"))
 
-    repeated = history.apply(put(3, 1, None, 2), put(1, 1, None, 1, op="c"))
-    both = history.apply(put(4, 1, None, 3), put(5, 2, "b", 2))
+    repeated = history.apply(noted(3, 1, None, 2), noted(1, 1, None, 1, op="c"))
+    both = history.apply(noted(4, 1, None, 3), noted(5, 2, "b", 2))
 
     assert versions(repeated) == [(1, None, 1, 1, 3, False), (1, None, 2, 3, None, True), (2, "b", 1, 2, None, True)]
     assert versions(both) == [

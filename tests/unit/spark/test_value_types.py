@@ -19,7 +19,8 @@ from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, Unsig
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
 from spark.transforms.local_rows import local_rows
-from spark.transforms.parse_events import STRICT, parse_events
+from spark.transforms.parse_events import parse_events
+from spark.transforms.parsed_row import parsed_row
 from spark.transforms.read_topics import events_of
 from spark.transforms.value_types import decoded, row_type
 from tests.contract.recorded_values import scaled
@@ -62,7 +63,7 @@ def test_bytes_arrive_from_every_text_form(shared: SharedSpark, binary: BinaryMo
     stored = bytes(range(256)) + b"\xfb\xff"
     text = binary_writer(item.logical_type.kind)(stored)
     frame = local_rows(shared.session, [(json.dumps({"c": text}),)], "image string")
-    parsed = frame.select(sf.from_json("image", row_type([item]), STRICT).alias("row"))
+    parsed = frame.select(parsed_row(shared.session, sf.col("image"), row_type([item])).alias("row"))
 
     [(found,)] = parsed.select(decoded(item, sf.col("row.c"))).collect()
 
