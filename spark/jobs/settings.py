@@ -63,7 +63,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     shared_dirs: tuple[str, ...] = ()
     """Folders that each executor has as the driver has them, on one volume. Of a warehouse in any other folder an executor
     would write files that nobody else sees."""
-    driver_memory: str = "896m"
+    driver_memory: str = "832m"
     """Heap of the JVM. 250,000 events of 1 KB a trigger fit; of larger ones part goes to disk: raise it, or lower the limit."""
     shuffle_partitions: int = 2
     """Tasks after a shuffle; as many as cores. Each writes a data file and a delete file a merge."""
