@@ -35,13 +35,16 @@ import pyarrow as pa
 Convert = Callable[[Any], Any]
 
 
-class JsonNull(enum.Enum):
-    """A document that is null: a value, and not NULL."""
+class JsonLiteral(enum.Enum):
+    """What a document has by name. One that is null is a value, and not NULL; ``true`` is another than the number 1, which
+    Python takes for equal."""
 
     NULL = "null"
+    TRUE = "true"
+    FALSE = "false"
 
     def __repr__(self) -> str:
-        return "null"
+        return self.value
 
 
 SHORT_FLOAT: Final = "float of six digits"
@@ -211,8 +214,21 @@ def _is_bytes(arrow_type: pa.DataType) -> bool:
 
 
 def _document(text: str) -> object:
-    document = json.loads(text)
-    return JsonNull.NULL if document is None else document
+    return _with_literals(json.loads(text))
+
+
+def _with_literals(document: object) -> object:
+    match document:
+        case None:
+            return JsonLiteral.NULL
+        case bool():
+            return JsonLiteral.TRUE if document else JsonLiteral.FALSE
+        case list():
+            return [_with_literals(each) for each in document]
+        case dict():
+            return {name: _with_literals(each) for name, each in document.items()}
+        case _:
+            return document
 
 
 def _date_of_text(text: str, *, zero: datetime.date | None) -> datetime.date | None:

@@ -67,6 +67,8 @@ def test_both_ways_lead_to_one_value(data_type: str, text: Any, arrow_type: pa.D
         ("varchar", "a ", pa.string(), "a"),
         ("datetime", "2024-01-01 00:00:00.000001", pa.timestamp("us"), datetime.datetime(2024, 1, 1)),
         ("json", '{"a": 1}', pa.string(), '{"a": "1"}'),
+        ("json", '{"a": [1, 0]}', pa.string(), '{"a": [true, 0]}'),
+        ("json", "0", pa.string(), "false"),
         ("time", "24:00:00", pa.int64(), 0),
         ("decimal", "0.12345678901234567", pa.float64(), 0.12345678901234567),
     ],
