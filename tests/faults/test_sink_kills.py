@@ -279,6 +279,39 @@ def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_chang
     run_until_written()
 
 
+@pytest.mark.parametrize("job", ["iceberg"], indirect=True)
+@pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
+def test_killed_in_the_tries_of_a_parked_table_each_change_is_there_once(job: SinkJob) -> None:
+    """A log is parked for what the tenant's document had been, with what came since. It is tried: the job dies when that is
+    noted, when it is written, and when the batch is done, while more is written.
+    """
+    chance = random.Random(59)
+    tenant = write_tenant(job, f"t{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
+    document = job.folder / "tenants" / f"{tenant.name}.yaml"
+    as_a_log = document.read_text()
+    tenant.write(chance, transactions=5)
+    job.start()
+    job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+    stop(job.running, STOP_TIMEOUT_S)
+    document.write_text(as_a_log.replace("mode: append", "mode: mirror"))
+    tenant.write(chance, transactions=10)
+    job.start()
+    job.wait_until(lambda: bool(job.progress(tenant).parked_topics))
+    stop(job.running, STOP_TIMEOUT_S)
+
+    document.write_text(as_a_log)
+    for failpoint in ("sink_after_try_before_merge", *BETWEEN_COMMITS[1:]):
+        tenant.write(chance, transactions=2)
+        job.start(failpoints=f"{failpoint}=kill@1")
+        job.wait_until_killed()
+        assert job.progress(tenant).tries or failpoint == BETWEEN_COMMITS[-1]
+    job.start()
+    job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+
+    assert_exact(job, tenant, SinkMode.APPEND)
+    assert not job.progress(tenant).tries
+
+
 def kafka_of(job: SinkJob) -> KafkaSettings:
     return KafkaSettings(bootstrap_servers=job.bootstrap_servers)
 
