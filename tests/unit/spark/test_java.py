@@ -13,10 +13,14 @@ from tests.spark_session import SharedSpark
 
 
 def test_a_table_s_columns_have_java_look_for_no_class(shared: SharedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would look in each of some hundred jars, for each column of each table of each batch."""
+    """But for what a session's first table needs. It would look in each of some hundred jars, for each column of each table
+    of each batch."""
     amount = column("amount", "decimal(12,2)")
-    schema = TableSchema(table_id=table_id("orders"), columns=(amount,), key=(), version=1)
+    first, schema = (
+        TableSchema(table_id=table_id(name), columns=(amount,), key=(), version=1) for name in ("items", "orders")
+    )
     images = shared.session.createDataFrame([('{"amount": "AfQ="}',)], "image string")
+    images.transform(parse_events(first))
     asked: list[str] = []
     look_for = JVMView.__getattr__
 
