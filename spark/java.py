@@ -52,19 +52,13 @@ def column_function(spark: SparkSession, source: Path, method: str, returns: str
     are Spark's internal ones (``UTF8String``, ``InternalRow``). Compiled once a session.
     """
     owner = _job_class(spark, source)
-    expressions = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
-    as_seq = java_class(spark, "PythonUtils").toSeq
-    java_list = java_class(spark, "java.util.ArrayList")
     value_type = java_class(spark, "org.apache.spark.sql.types.DataType").fromDDL(returns)
     invoke = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke")
     nothing = java_class(spark, "scala.Option").empty()
 
     def call(*arguments: Column) -> Column:
-        given = java_list()
-        for argument in arguments:
-            given.add(expressions.expression(argument._jc))  # type: ignore[attr-defined]
-        called = invoke(owner, value_type, method, as_seq(given), as_seq(java_list()), True, True, True, nothing)
-        return ClassicColumn(expressions.column(called))
+        given, no_types = _expressions(spark, arguments), _expressions(spark, ())
+        return _column(spark, invoke(owner, value_type, method, given, no_types, True, True, True, nothing))
 
     return call
 
@@ -80,19 +74,26 @@ def column_method(
         constructor.newInstance(java_array(spark, "Object", given)),
         java_class(spark, "org.apache.spark.sql.types.ObjectType")(owner),
     )
-    expressions = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
-    as_seq = java_class(spark, "PythonUtils").toSeq
-    java_list = java_class(spark, "java.util.ArrayList")
     invoke = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.Invoke")
 
     def call(*arguments: Column) -> Column:
-        passed = java_list()
-        for argument in arguments:
-            passed.add(expressions.expression(argument._jc))  # type: ignore[attr-defined]
-        called = invoke(target, method, returns, as_seq(passed), as_seq(java_list()), True, True, True)
-        return ClassicColumn(expressions.column(called))
+        passed, no_types = _expressions(spark, arguments), _expressions(spark, ())
+        return _column(spark, invoke(target, method, returns, passed, no_types, True, True, True))
 
     return call
+
+
+def _expressions(spark: SparkSession, columns: Sequence[Column]) -> Any:
+    """As Spark's expressions take them."""
+    expression = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils").expression
+    given = java_class(spark, "java.util.ArrayList")()
+    for column in columns:
+        given.add(expression(column._jc))  # type: ignore[attr-defined]
+    return java_class(spark, "PythonUtils").toSeq(given)
+
+
+def _column(spark: SparkSession, expression: Any) -> Column:
+    return ClassicColumn(java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils").column(expression))
 
 
 def job_class(spark: SparkSession, source: Path) -> str:

@@ -244,11 +244,11 @@ def latest_changes_of(
     part, schema = parts[0]
     if not is_whole_mirror(table):
         return _latest_known(table, columns, key, after=after)
-    if len(parts) == 1 and schema.key == tuple(key) and set(key) <= columns.keys():
+    if len(parts) == 1 and (keys := _parsed_keys(columns, schema, key)):
         events = _after(_events_of(table, part), after)
         if after is None and part.newest_keyless is not None:
             events = events.where("image IS NOT NULL")
-        return _latest_then_parsed(events, columns, schema)
+        return _latest_then_parsed(events, columns, schema, keys)
     return functools.reduce(
         DataFrame.unionByName,
         # All truncations are at or before ``after``, save those of a version without a key.
@@ -262,9 +262,10 @@ def latest_changes_of(
     ).transform(latest_per_key(key=key, order=ORDER_COLUMN))
 
 
-def _latest_then_parsed(events: DataFrame, columns: Mapping[str, TableColumn], schema: TableSchema) -> DataFrame:
+def _latest_then_parsed(
+    events: DataFrame, columns: Mapping[str, TableColumn], schema: TableSchema, keys: Mapping[str, str]
+) -> DataFrame:
     """``latest_changes_of`` one version: the keys come from the records' keys, and only the last rows are parsed."""
-    keys = key_columns(schema)
     return (
         events.transform(parse_keys(columns, schema))
         .transform(latest_per_key(key=tuple(keys.values()), order="order"))

@@ -32,13 +32,13 @@ public class ParseRow implements Serializable {
   // No name of a column: one that is named so would be given the text.
   private static final String NO_COLUMN = "\u0000";
 
+  private static final String TIME_ZONE = "UTC";
+
   private final StructType type;
-  private final String timeZone;
   private transient FailureSafeParser parser;
 
-  public ParseRow(StructType type, String timeZone) {
+  public ParseRow(StructType type) {
     this.type = type;
-    this.timeZone = timeZone;
   }
 
   /** Of a text that does not fit the type it fails, as from_json with FAILFAST. Each task has an object of its own. */
@@ -53,7 +53,7 @@ public class ParseRow implements Serializable {
   private FailureSafeParser newParser() {
     Map options = new Map.Map1("mode", "FAILFAST");
     final JacksonParser reader =
-        new JacksonParser(type, new JSONOptions(options, timeZone, NO_COLUMN), false, Nil$.MODULE$);
+        new JacksonParser(type, new JSONOptions(options, TIME_ZONE, NO_COLUMN), false, Nil$.MODULE$);
     final OpenBytes openBytes = new OpenBytes();
     final Itself itself = new Itself();
     AbstractFunction1 read = new AbstractFunction1() {
@@ -67,9 +67,7 @@ public class ParseRow implements Serializable {
   // Two columns of one type are one.
   @Override
   public boolean equals(Object other) {
-    return other instanceof ParseRow
-        && type.equals(((ParseRow) other).type)
-        && timeZone.equals(((ParseRow) other).timeZone);
+    return other instanceof ParseRow && type.equals(((ParseRow) other).type);
   }
 
   @Override

@@ -1,9 +1,8 @@
 """A row image, or a key, from its JSON text: Spark's ``from_json``, but read from bytes.
 
-``from_json`` was a quarter of a log's CPU, and a third of that went into what turns a text's bytes into characters: it is made
-anew for each text. Values and errors are those of ``from_json``, with two differences. What is no text, but goes into a column
-of text, stands there as in the event, where ``from_json`` writes it anew. Bytes that are no UTF-8 fail the text, where
-``from_json`` has U+FFFD for them.
+``from_json`` makes for each text anew what turns its bytes into characters (ADR 61). Values and errors are those of
+``from_json``, with two differences. What is no text, but goes into a column of text, stands there as in the event, where
+``from_json`` writes it anew. Bytes that are no UTF-8 fail the text, where ``from_json`` has U+FFFD for them.
 """
 
 from pathlib import Path
@@ -15,12 +14,10 @@ from pyspark.sql.types import StructType
 from spark.java import column_method
 
 _SOURCE: Final = Path(__file__).with_name("ParseRow.java")
-_METHOD: Final = "parse"
-_TIME_ZONE: Final = "UTC"
 
 
 def parsed_row(spark: SparkSession, text: Column, row_type: StructType) -> Column:
     """NULL stays NULL. A text that does not fit ``row_type`` fails the query: a value that would silently become NULL is a lost
     value."""
     jvm_type = spark._jsparkSession.parseDataType(row_type.json())
-    return column_method(spark, _SOURCE, (jvm_type, _TIME_ZONE), _METHOD, jvm_type)(text)
+    return column_method(spark, _SOURCE, (jvm_type,), "parse", jvm_type)(text)
