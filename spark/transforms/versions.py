@@ -10,7 +10,7 @@ nothing is known any more.
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -77,7 +77,15 @@ def versions_of(
     elements = functools.reduce(DataFrame.unionByName, parts).transform(_once(key))
     if UNAVAILABLE_COLUMN in changes.columns:
         elements = elements.transform(_last_known(key, plain))
-    return elements.transform(_joined(names, key, tracked)).transform(_that_differ(names, key))
+    return (
+        elements.transform(_joined(names, key, tracked))
+        .transform(_that_differ)
+        .select(
+            *_version_columns(names, key),
+            sf.col("_headwater_row.stored").alias(STORED_COLUMN),
+            sf.col("_headwater_row.is_gone").alias(IS_GONE_COLUMN),
+        )
+    )
 
 
 def versions_anew(
@@ -114,7 +122,11 @@ def versions_anew(
     anew = anew.drop("_headwater_is_told")
     if UNAVAILABLE_COLUMN in changes.columns:
         anew = anew.transform(_last_known(key, plain))
-    return anew.transform(_joined(names, key, tracked)).select(*_version_columns(names, key))
+    return (
+        anew.transform(_joined(names, key, tracked))
+        .where("NOT _headwater_row.is_gone")
+        .select(*_version_columns(names, key))
+    )
 
 
 # --- elements: what happened to a row, or what is stored of it, in one order ----------------------------------------------
@@ -232,13 +244,13 @@ def _once(key: Sequence[str], *, before: Sequence[str] = ()) -> Callable[[DataFr
     """Of what stands at one place, the stored version, else a change, else an end; what ``before`` puts first wins over all."""
 
     def keep(elements: DataFrame) -> DataFrame:
-        same_place = Window.partitionBy(*map(quoted, key), "_headwater_at").orderBy(
-            *map(sf.expr, before), sf.col("_headwater_stored").isNull(), "_headwater_is_end"
-        )
+        # In the order that ``_by_place`` asks for, too: what follows sorts no more.
+        at, is_new = sf.col("_headwater_at"), sf.col("_headwater_stored").isNull()
+        in_order = Window.partitionBy(*map(quoted, key)).orderBy(at, *map(sf.expr, before), is_new, "_headwater_is_end")
         return (
-            elements.withColumn("_headwater_nth", sf.row_number().over(same_place))
-            .where("_headwater_nth = 1")
-            .drop("_headwater_nth")
+            elements.withColumn("_headwater_behind", sf.lag(at).over(in_order))
+            .where("_headwater_behind IS NULL OR _headwater_behind <> _headwater_at")
+            .drop("_headwater_behind")
         )
 
     return keep
@@ -246,7 +258,7 @@ def _once(key: Sequence[str], *, before: Sequence[str] = ()) -> Callable[[DataFr
 
 def _last_known(key: Sequence[str], plain: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
     def fill(elements: DataFrame) -> DataFrame:
-        so_far = _by_place(key).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        so_far = _so_far(key)
 
         def known(name: str) -> Column:
             is_known = ~sf.array_contains("_headwater_unavailable", name)
@@ -263,46 +275,80 @@ def _last_known(key: Sequence[str], plain: Sequence[str]) -> Callable[[DataFrame
 
 
 def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
-    """Elements that are one version, as one; ``stored`` becomes the list of the stored versions among them."""
-    by_place = _by_place(key)
+    """Elements that are one version (a segment), as one, in the place of its last; and each stored version among them but the
+    first, with ``is_gone``: there the version is another one.
+
+    By windows alone, all in the order of ``_once``: rows are shuffled once and sorted once.
+    """
+    so_far = _so_far(key)
+    begins, ends, segment = (sf.col(f"_headwater_{name}") for name in ("begins", "ends", "segment"))
+    stored, values_order = sf.col("_headwater_stored"), sf.col("_headwater_values_order")
 
     def join(elements: DataFrame) -> DataFrame:
+        values = [sf.col(quoted(name)) for name in names if name not in key]
+        itself = sf.struct(*values, values_order, "_headwater_values_committed_at")
+        # What is greatest or least within a segment is so by its number first: segments are counted up.
+        newest = sf.max_by(sf.when(~(begins & ends), itself), sf.struct(segment, values_order))
+        stored_as = {
+            "segment": -segment,
+            "opened_by": stored,
+            "closed_by": sf.col("_headwater_stored_closed_by"),
+            "values_order": values_order,
+        }
+        first_stored = sf.min(sf.when(stored.isNotNull(), _struct(stored_as)))
+        segments = elements.transform(_in_segments(key, tracked)).withColumns(
+            {"_headwater_newest": newest.over(so_far), "_headwater_first_stored": first_stored.over(so_far)}
+        )
+        first = sf.col("_headwater_first_stored")
+        has_stored = sf.coalesce(first["segment"] == -segment, sf.lit(False))
+        is_gone = stored.isNotNull() & (first["opened_by"] < stored)
+        version = _struct({"stored": sf.when(has_stored, first["opened_by"]), "is_gone": sf.lit(False)})
+        rows = sf.array(sf.when(ends, version), sf.when(is_gone, _struct({"stored": stored, "is_gone": sf.lit(True)})))
+        return (
+            segments.where(~sf.col("_headwater_is_end") & (ends | is_gone))
+            .withColumns(
+                {
+                    "_headwater_newest": sf.when(begins & ends, itself).otherwise(sf.col("_headwater_newest")),
+                    "_headwater_stored_as": sf.when(has_stored, first),
+                    "_headwater_row": sf.explode(rows),
+                }
+            )
+            .where("_headwater_row IS NOT NULL")
+        )
+
+    return join
+
+
+def _in_segments(key: Sequence[str], tracked: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+    """Which elements begin a segment and which end one, its number, where and when it began, and of the last what closes it."""
+    by_place, so_far = _by_place(key), _so_far(key)
+    begins, at, since = (sf.col(f"_headwater_{name}") for name in ("begins", "at", "since"))
+
+    def divide(elements: DataFrame) -> DataFrame:
         told = [_comparable(elements, name) for name in tracked]
         differs = [~value.eqNullSafe(sf.lag(value).over(by_place)) for value in told]
         is_other = functools.reduce(operator.or_, differs, sf.lit(False))
         is_behind_end = sf.coalesce(sf.lag("_headwater_is_end").over(by_place), sf.lit(True))
-        segments = elements.withColumn(
-            "_headwater_begins", sf.col("_headwater_is_end") | is_behind_end | is_other
-        ).withColumn("_headwater_segment", sf.count_if("_headwater_begins").over(by_place))
-        values = [sf.col(quoted(name)) for name in names if name not in key]
-        newest = sf.struct(*values, "_headwater_values_order", "_headwater_values_committed_at")
-        one = segments.groupBy(*map(quoted, key), "_headwater_segment").agg(
-            sf.max_by(newest, "_headwater_values_order").alias("_headwater_newest"),
-            sf.min("_headwater_at").alias("_headwater_opened_by"),
-            sf.min_by("_headwater_since", "_headwater_at").alias("_headwater_since"),
-            sf.min("_headwater_is_end").alias("_headwater_is_end"),
-            sf.array_sort(
-                sf.collect_list(
-                    sf.when(
-                        sf.col("_headwater_stored").isNotNull(),
-                        sf.struct(
-                            "_headwater_stored",
-                            "_headwater_stored_closed_by",
-                            sf.col("_headwater_values_order").alias("stored_order"),
-                        ),
-                    )
-                )
-            ).alias("_headwater_stored"),
-        )
-        by_segment = Window.partitionBy(*map(quoted, key)).orderBy("_headwater_segment")
-        return one.withColumns(
+        begin = sf.last(sf.when(begins, _struct({"at": at, "since": since})), ignorenulls=True)
+        return elements.withColumns(
             {
-                "_headwater_closed_by": sf.lead("_headwater_opened_by").over(by_segment),
-                "_headwater_until": sf.lead("_headwater_since").over(by_segment),
+                "_headwater_begins": sf.col("_headwater_is_end") | is_behind_end | is_other,
+                "_headwater_closed_by": sf.lead(at).over(by_place),
+                "_headwater_until": sf.lead(since).over(by_place),
             }
-        ).where("NOT _headwater_is_end")
+        ).withColumns(
+            {
+                "_headwater_segment": sf.count_if(begins).over(so_far),
+                "_headwater_ends": sf.coalesce(sf.lead(begins).over(by_place), sf.lit(True)),
+                "_headwater_begin": begin.over(so_far),
+            }
+        )
 
-    return join
+    return divide
+
+
+def _struct(members: Mapping[str, Column]) -> Column:
+    return sf.struct(*(value.alias(name) for name, value in members.items()))
 
 
 def _comparable(rows: DataFrame, name: str) -> Column:
@@ -311,32 +357,16 @@ def _comparable(rows: DataFrame, name: str) -> Column:
     return sf.to_json(value) if isinstance(rows.schema[name].dataType, VariantType) else value
 
 
-def _that_differ(names: Sequence[str], key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
-    """Of the versions, those that are not stored so already; and what is stored and is none."""
-
-    def differing(versions: DataFrame) -> DataFrame:
-        first = sf.get("_headwater_stored", sf.lit(0))
-        is_same = (
-            (sf.size("_headwater_stored") == 1)
-            & (first["_headwater_stored"] == sf.col("_headwater_opened_by"))
-            & (first["stored_order"] == sf.col("_headwater_newest._headwater_values_order"))
-            & first["_headwater_stored_closed_by"].eqNullSafe(sf.col("_headwater_closed_by"))
-        )
-        # One row for the version itself, which replaces the first of the stored ones, and one for each further.
-        replaced = sf.when(sf.size("_headwater_stored") == 0, sf.array(sf.lit(None).cast("string"))).otherwise(
-            sf.col("_headwater_stored._headwater_stored")
-        )
-        return (
-            versions.where(~is_same)
-            .select("*", sf.posexplode(replaced).alias("_headwater_nth", "_headwater_replaced"))
-            .select(
-                *_version_columns(names, key),
-                sf.col("_headwater_replaced").alias(STORED_COLUMN),
-                (sf.col("_headwater_nth") > 0).alias(IS_GONE_COLUMN),
-            )
-        )
-
-    return differing
+def _that_differ(versions: DataFrame) -> DataFrame:
+    """Of what ``_joined`` gives, without the versions that are stored so already."""
+    stored = sf.col("_headwater_stored_as")
+    is_same = (
+        ~sf.col("_headwater_row.is_gone")
+        & (stored["opened_by"] == sf.col("_headwater_begin.at"))
+        & (stored["values_order"] == sf.col("_headwater_newest._headwater_values_order"))
+        & stored["closed_by"].eqNullSafe(sf.col("_headwater_closed_by"))
+    )
+    return versions.where(~sf.coalesce(is_same, sf.lit(False)))
 
 
 def _version_columns(names: Sequence[str], key: Sequence[str]) -> list[Column]:
@@ -344,12 +374,12 @@ def _version_columns(names: Sequence[str], key: Sequence[str]) -> list[Column]:
     return [
         *(sf.col(quoted(name)) for name in key),
         *(sf.col("_headwater_newest").getField(name).alias(name) for name in names if name not in key),
-        sf.col("_headwater_since").alias(VALID_FROM_COLUMN),
+        sf.col("_headwater_begin.since").alias(VALID_FROM_COLUMN),
         sf.col("_headwater_until").alias(VALID_TO_COLUMN),
         sf.col("_headwater_closed_by").isNull().alias(IS_CURRENT_COLUMN),
         sf.col("_headwater_newest._headwater_values_order").alias(ORDER_COLUMN),
         sf.col("_headwater_newest._headwater_values_committed_at").alias(COMMITTED_AT_COLUMN),
-        sf.col("_headwater_opened_by").alias(OPENED_BY_COLUMN),
+        sf.col("_headwater_begin.at").alias(OPENED_BY_COLUMN),
         sf.col("_headwater_closed_by").alias(CLOSED_BY_COLUMN),
     ]
 
@@ -361,3 +391,7 @@ def _same(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
 
 def _by_place(key: Sequence[str]) -> WindowSpec:
     return Window.partitionBy(*map(quoted, key)).orderBy("_headwater_at")
+
+
+def _so_far(key: Sequence[str]) -> WindowSpec:
+    return _by_place(key).rowsBetween(Window.unboundedPreceding, Window.currentRow)
