@@ -69,10 +69,8 @@ def column_method(
     """As ``column_function``, a method of an object that is made of ``given`` and goes with the query: it is serializable, each
     task has its own, and those that are ``equals`` are taken for one. ``returns``: Spark's type of the value, of the JVM."""
     owner = _job_class(spark, source)
-    [constructor] = owner.getConstructors()
     target = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Literal")(
-        constructor.newInstance(java_array(spark, "Object", given)),
-        java_class(spark, "org.apache.spark.sql.types.ObjectType")(owner),
+        job_object(spark, source, given), java_class(spark, "org.apache.spark.sql.types.ObjectType")(owner)
     )
     invoke = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.Invoke")
 
@@ -100,6 +98,12 @@ def job_class(spark: SparkSession, source: Path) -> str:
     """The full name of the public class in ``source``, which is named as the file is, in a package ``headwater``: for who looks
     a class up by its name, in executors too. Compiled once a session."""
     return str(_job_class(spark, source).getName())
+
+
+def job_object(spark: SparkSession, source: Path, given: Sequence[Any]) -> Any:
+    """An object of that class, made of ``given``: for who hands it to a job's tasks."""
+    [constructor] = _job_class(spark, source).getConstructors()
+    return constructor.newInstance(java_array(spark, "Object", given))
 
 
 def _job_class(spark: SparkSession, source: Path) -> Any:

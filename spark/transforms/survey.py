@@ -1,24 +1,37 @@
-"""What a micro-batch holds, table by table: one aggregation, which also brings the batch into memory."""
+"""What a micro-batch holds, table by table: one look at all of it, which also brings the batch into memory."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as sf
+import msgspec
+from pyspark.sql import DataFrame
 
 from libs.errors import PipelineHalted
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
+from spark.java import job_object
 from spark.sinks.port import Truncation
 from spark.transforms.cut_envelope import DELETE, INSERT, SNAPSHOT
-from spark.transforms.parse_keys import last_number
 
-# Commit times of live events as quantiles: the middle of each of 50 equal shares.
 _SHARES: Final = 50
-_QUANTILES: Final = [(share + 0.5) / _SHARES for share in range(_SHARES)]
-_ACCURACY: Final = 1_000
+"""Commit times of live events are told as quantiles, the middle of each of so many equal shares."""
+_SOURCE: Final = Path(__file__).with_name("SurveyEvents.java")
+_COLUMNS: Final = (
+    "topic",
+    "schema_version",
+    "kafka_partition",
+    "offset",
+    "order",
+    "op",
+    "committed_at_us",
+    "key",
+    "is_partial",
+    "image",
+)
+"""In the order that ``SurveyEvents.java`` has them in."""
 SNAPSHOT_ORDINAL: Final = ".0000000000"
 """How the orders of snapshot rows end (EventOrder): they have ordinal 0, the first live event has 1."""
 
@@ -57,41 +70,41 @@ class Slice:
     """Of the rows' images."""
 
 
+class _Portion(msgspec.Struct, frozen=True):
+    """What a task found of one topic, version and Kafka partition; as ``SurveyEvents.java`` tells it."""
+
+    topic: str
+    schema_version: int | None
+    kafka_partition: int
+    rows: int
+    ordered_rows: int
+    first_offset: int
+    last_offset: int
+    oldest_order: str | None
+    newest_order: str | None
+    newest_offset: int
+    newest_committed_at_us: int
+    newest_keyless: tuple[str, int] | None
+    oldest_keyless: tuple[str, int] | None
+    newest_delete: str | None
+    partial_rows: int
+    first_rows: int
+    snapshot_rows: int
+    numbered_rows: int
+    least_number: int
+    greatest_number: int
+    live_rows: int
+    live_times: tuple[int, ...]
+    image_bytes: int
+
+
 def survey(events: DataFrame) -> list[Slice]:
     """The slices of ``events``, by topic and version.
 
     Raises:
         PipelineHalted: an event lacks the router's headers; the message names its topic.
     """
-    is_live = ~sf.col("order").endswith(SNAPSHOT_ORDINAL)
-    portions = (
-        events.groupBy("topic", "schema_version", "kafka_partition")
-        .agg(
-            sf.count("*").alias("rows"),
-            sf.count("order").alias("ordered_rows"),
-            sf.min("offset").alias("first_offset"),
-            sf.max("offset").alias("last_offset"),
-            sf.min("order").alias("oldest_order"),
-            sf.max("order").alias("newest_order"),
-            sf.max_by("offset", "order").alias("newest_offset"),
-            sf.max("committed_at_us").alias("newest_committed_at_us"),
-            sf.max(_keyless()).alias("newest_keyless"),
-            sf.min(_keyless()).alias("oldest_keyless"),
-            sf.max(sf.when(sf.col("op") == DELETE, sf.col("order"))).alias("newest_delete"),
-            sf.count(sf.when(sf.col("is_partial"), sf.lit(1))).alias("partial_rows"),
-            sf.count(sf.when(sf.col("op").isin(INSERT, SNAPSHOT), sf.lit(1))).alias("first_rows"),
-            sf.count(sf.when(sf.col("op") == SNAPSHOT, sf.lit(1))).alias("snapshot_rows"),
-            sf.count(last_number("key")).alias("numbered_rows"),
-            sf.min(last_number("key")).alias("least_number"),
-            sf.max(last_number("key")).alias("greatest_number"),
-            sf.count(sf.when(is_live, sf.col("committed_at_us"))).alias("live_rows"),
-            sf.percentile_approx(sf.when(is_live, sf.col("committed_at_us")), _QUANTILES, _ACCURACY).alias(
-                "live_times"
-            ),
-            sf.sum(sf.octet_length("image")).alias("image_bytes"),
-        )
-        .collect()
-    )
+    portions = [portion for told in _surveyed(events) for portion in msgspec.json.decode(told, type=list[_Portion])]
     for portion in portions:
         if portion.schema_version is None or portion.ordered_rows < portion.rows:
             raise PipelineHalted(
@@ -102,26 +115,37 @@ def survey(events: DataFrame) -> list[Slice]:
     return [_joined(list(group)) for _, group in groupby(sorted(portions, key=slice_of), slice_of)]
 
 
-def _keyless() -> Column:
-    return sf.when(sf.col("key").isNull(), sf.struct("order", "committed_at_us"))
+def _surveyed(events: DataFrame) -> list[str]:
+    """JSON's lists of portions, a task's each."""
+    spark = events.sparkSession
+    given = (DELETE, INSERT, SNAPSHOT, SNAPSHOT_ORDINAL, _SHARES)
+    rows: Any = events.select(*_COLUMNS)
+    portions = job_object(spark, _SOURCE, given)
+    return list(rows._jdf.queryExecution().toRdd().toJavaRDD().mapPartitions(portions).collect())
 
 
-def _joined(portions: list[Row]) -> Slice:
-    """One slice of what several Kafka partitions hold of it."""
+def _joined(portions: list[_Portion]) -> Slice:
+    """One slice of what several tasks and Kafka partitions hold of it."""
     first: Any = portions[0]
     last: Any = max(portions, key=attrgetter("newest_order"))
     newest = [Truncation(*portion.newest_keyless) for portion in portions if portion.newest_keyless is not None]
     oldest = [Truncation(*portion.oldest_keyless) for portion in portions if portion.oldest_keyless is not None]
+    from_offsets: dict[int, int] = {}
+    to_offsets: dict[int, int] = {}
+    for portion in portions:
+        place, begin, end = portion.kafka_partition, portion.first_offset, portion.last_offset + 1
+        from_offsets[place] = min(begin, from_offsets.get(place, begin))
+        to_offsets[place] = max(end, to_offsets.get(place, end))
     return Slice(
         topic=first.topic,
         schema_version=first.schema_version,
         rows=sum(portion.rows for portion in portions),
-        from_offsets={portion.kafka_partition: portion.first_offset for portion in portions},
-        to_offsets={portion.kafka_partition: portion.last_offset + 1 for portion in portions},
-        oldest_order=min(portion.oldest_order for portion in portions),
+        from_offsets=from_offsets,
+        to_offsets=to_offsets,
+        oldest_order=min(portion.oldest_order for portion in portions if portion.oldest_order),
         newest_order=last.newest_order,
         newest_place=(last.kafka_partition, last.newest_offset),
-        newest_committed_at_us=max(portion.newest_committed_at_us or 0 for portion in portions),
+        newest_committed_at_us=max(portion.newest_committed_at_us for portion in portions),
         newest_keyless=max(newest, key=attrgetter("order"), default=None),
         oldest_keyless=min(oldest, key=attrgetter("order"), default=None),
         newest_delete=max((each.newest_delete for each in portions if each.newest_delete is not None), default=None),
@@ -130,20 +154,20 @@ def _joined(portions: list[Row]) -> Slice:
         snapshot_rows=sum(portion.snapshot_rows for portion in portions),
         numbers=_numbers(portions),
         live_changes=_live_changes(portions),
-        image_bytes=sum(portion.image_bytes or 0 for portion in portions),
+        image_bytes=sum(portion.image_bytes for portion in portions),
     )
 
 
-def _numbers(portions: Iterable[Row]) -> tuple[int, int] | None:
+def _numbers(portions: Iterable[_Portion]) -> tuple[int, int] | None:
     if any(portion.numbered_rows < portion.rows for portion in portions):
         return None
     return min(portion.least_number for portion in portions), max(portion.greatest_number for portion in portions)
 
 
-def _live_changes(portions: Iterable[Row]) -> dict[int, int]:
+def _live_changes(portions: Iterable[_Portion]) -> dict[int, int]:
     changes: dict[int, int] = {}
     for portion in portions:
-        for share, committed_at_us in enumerate(portion.live_times or ()):
+        for share, committed_at_us in enumerate(portion.live_times):
             # Whole numbers that add up to live_rows.
             count = portion.live_rows * (share + 1) // _SHARES - portion.live_rows * share // _SHARES
             changes[committed_at_us] = changes.get(committed_at_us, 0) + count

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as sf
 
-from libs.errors import PipelineHalted
 from libs.mysql.logical import column
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.value import UNAVAILABLE_VALUE
@@ -28,7 +27,6 @@ from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.read_topics import events_of, topic_pattern
-from spark.transforms.survey import survey
 from tests.spark_session import SharedSpark
 from tests.unit.events.golden import records
 from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, Change, events, json_bytes, orders_schema
@@ -95,31 +93,6 @@ def test_rows_of_an_older_version_get_what_the_source_gave_them(shared: SharedSp
 
     assert dict(rows.dtypes)["id"] == "bigint"
     assert [(row["id"], row["size"], row["gone"]) for row in rows.collect()] == [(7, "M", None)]
-
-
-def test_a_survey_counts_each_version(shared: SharedSpark) -> None:
-    """Rows, offsets, newest order and commit time of each slice; snapshot rows are not live."""
-    changes = [_change(3, key=1, op="r"), _change(3, key=2, op="r"), _change(5, key=1), _change(4, key=2)]
-    first = events(shared.session, TOPIC, changes)
-    second = events(shared.session, TOPIC, [_change(6, key=3, version=2)], is_wrapped=True)
-
-    slices = survey(first.union(second))
-
-    assert [(part.schema_version, part.rows) for part in slices] == [(1, 4), (2, 1)]
-    assert (dict(slices[0].from_offsets), dict(slices[0].to_offsets)) == ({0: 0}, {0: 4})
-    assert slices[0].newest_order == _change(5, key=1).order
-    assert slices[0].newest_committed_at_us == COMMITTED_AT_US + 5
-    assert slices[0].live_changes == {COMMITTED_AT_US + 4: 1, COMMITTED_AT_US + 5: 1}
-    assert (slices[0].oldest_order, slices[0].partial_rows) == (_change(3, key=1, op="r").order, 0)
-    assert slices[0].newest_keyless is slices[0].oldest_keyless is None
-
-
-def test_records_that_the_router_did_not_write_halt_the_tenant(shared: SharedSpark) -> None:
-    """Without order and version nothing sound can be done; the message names the topic."""
-    foreign = events(shared.session, TOPIC, [_change(1, key=1)]).withColumn("order", sf.lit(None).cast("string"))
-
-    with pytest.raises(PipelineHalted, match=re.escape(TOPIC)):
-        survey(foreign)
 
 
 def test_a_record_becomes_an_event_and_a_tombstone_none(shared: SharedSpark) -> None:
