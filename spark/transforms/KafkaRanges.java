@@ -22,6 +22,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.TreeMap;
 
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
@@ -55,14 +56,33 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The source. Options: "parts", "fails_on_loss", "stalls_after_ms", and the consumer's under "kafka.". */
+/** The source. Options: "parts", "fails_on_loss", "stalls_after_ms", the consumer's under "kafka.", and under "header." and the name
+ *  of a column of text the header that it holds; NULL where a record has none. */
 public class KafkaRanges implements TableProvider {
   private static final String COLUMNS =
       "key binary, value binary, topic string, partition int, offset bigint, headers array<struct<key string, value binary>>";
   private static final String OF_CONSUMER = "kafka.";
+  private static final String OF_HEADERS = "header.";
 
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return StructType.fromDDL(COLUMNS);
+    StructType schema = StructType.fromDDL(COLUMNS);
+    for (Iterator each = under(OF_HEADERS, options).keySet().iterator(); each.hasNext();) {
+      schema = schema.add((String) each.next(), "string");
+    }
+    return schema;
+  }
+
+  /** The options that begin so, by the rest of their names, in the order of these. */
+  private static TreeMap under(String prefix, CaseInsensitiveStringMap options) {
+    TreeMap found = new TreeMap();
+    for (Iterator each = options.asCaseSensitiveMap().entrySet().iterator(); each.hasNext();) {
+      Map.Entry option = (Map.Entry) each.next();
+      String name = (String) option.getKey();
+      if (name.startsWith(prefix)) {
+        found.put(name.substring(prefix.length()), option.getValue());
+      }
+    }
+    return found;
   }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map options) {
@@ -134,16 +154,10 @@ public class KafkaRanges implements TableProvider {
     }
 
     public PartitionReaderFactory createReaderFactory() {
-      HashMap consumer = new HashMap();
-      for (Iterator each = options.asCaseSensitiveMap().entrySet().iterator(); each.hasNext();) {
-        Map.Entry option = (Map.Entry) each.next();
-        String name = (String) option.getKey();
-        if (name.startsWith(OF_CONSUMER)) {
-          consumer.put(name.substring(OF_CONSUMER.length()), option.getValue());
-        }
-      }
       boolean failsOnLoss = options.getBoolean("fails_on_loss", true);
-      return new Readers(consumer, schema.fieldNames(), failsOnLoss, options.getLong("stalls_after_ms", 0));
+      long stallsAfterMs = options.getLong("stalls_after_ms", 0);
+      TreeMap headers = under(OF_HEADERS, options);
+      return new Readers(under(OF_CONSUMER, options), headers, schema.fieldNames(), failsOnLoss, stallsAfterMs);
     }
   }
 
@@ -157,20 +171,22 @@ public class KafkaRanges implements TableProvider {
   }
 
   private static class Readers implements PartitionReaderFactory {
-    private final HashMap consumer;
+    private final TreeMap consumer;
+    private final TreeMap headers;
     private final String[] columns;
     private final boolean failsOnLoss;
     private final long stallsAfterMs;
 
-    Readers(HashMap consumer, String[] columns, boolean failsOnLoss, long stallsAfterMs) {
+    Readers(TreeMap consumer, TreeMap headers, String[] columns, boolean failsOnLoss, long stallsAfterMs) {
       this.consumer = consumer;
+      this.headers = headers;
       this.columns = columns;
       this.failsOnLoss = failsOnLoss;
       this.stallsAfterMs = stallsAfterMs;
     }
 
     public PartitionReader createReader(InputPartition part) {
-      return new Reader(((Part) part).ranges, consumer, columns, failsOnLoss, stallsAfterMs);
+      return new Reader(((Part) part).ranges, consumer, headers, columns, failsOnLoss, stallsAfterMs);
     }
   }
 
@@ -194,6 +210,7 @@ public class KafkaRanges implements TableProvider {
     private static final long ASKS_FOR_TOPICS_AFTER_MS = 2_000;
 
     private final KafkaConsumer consumer;
+    private final Map headers;  // their names by their columns
     private final String[] columns;
     private final boolean failsOnLoss;
     private final long stallsAfterMs;
@@ -208,7 +225,8 @@ public class KafkaRanges implements TableProvider {
     private long waitsSinceMs;
     private long asksForTopicsAtMs;
 
-    Reader(String ranges, Map options, String[] columns, boolean failsOnLoss, long stallsAfterMs) {
+    Reader(String ranges, Map options, Map headers, String[] columns, boolean failsOnLoss, long stallsAfterMs) {
+      this.headers = headers;
       this.columns = columns;
       this.failsOnLoss = failsOnLoss;
       this.stallsAfterMs = stallsAfterMs;
@@ -275,10 +293,18 @@ public class KafkaRanges implements TableProvider {
       if (column.equals("partition")) {
         return Integer.valueOf(record.partition());
       }
-      return column.equals("offset") ? (Object) Long.valueOf(record.offset()) : headers();
+      if (column.equals("offset")) {
+        return Long.valueOf(record.offset());
+      }
+      return column.equals("headers") ? (Object) allHeaders() : header((String) headers.get(column));
     }
 
-    private GenericArrayData headers() {
+    private UTF8String header(String name) {
+      Header header = record.headers().lastHeader(name);
+      return header == null ? null : UTF8String.fromBytes(header.value());
+    }
+
+    private GenericArrayData allHeaders() {
       Header[] given = record.headers().toArray();
       Object[] headers = new Object[given.length];
       for (int at = 0; at < given.length; at++) {

@@ -37,9 +37,11 @@ def records_of(
     *,
     most_parts: int,
     fails_on_loss: bool,
+    headers: Mapping[str, str],
 ) -> DataFrame:
     """The records of some topics' ranges as they lie in Kafka: ``key``, ``value``, ``topic``, ``partition``, ``offset``,
-    ``headers``. ``options``: the consumer's, each under ``kafka.``.
+    ``headers``. ``options``: the consumer's, each under ``kafka.``. ``headers``: columns of text besides, by which header each
+    has; NULL where a record has none.
 
     Where Kafka has no more what was to be read, it fails with Spark's condition KAFKA_DATA_LOSS; without ``fails_on_loss`` the
     job's log says so, and there are only the records that are left. Where Kafka gives nothing for two minutes it fails, too.
@@ -48,6 +50,7 @@ def records_of(
     return (
         spark.read.format(job_class(spark, _SOURCE))
         .options(**options)
+        .options(**{f"header.{column}": header for column, header in headers.items()})
         .option("kafka.auto.offset.reset", "none")
         .option("kafka.enable.auto.commit", "false")
         .option("parts", "\n".join(" ".join(map(_words, part)) for part in parts))

@@ -6,6 +6,7 @@ split by them, and a row's JSON is parsed once, with its own table's schema.
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -16,6 +17,8 @@ from libs.types.tenant import TenantSpec
 from spark.transforms.cut_envelope import cut_envelope, payload_of
 from spark.transforms.kafka_ranges import OffsetRange, records_of
 
+_HEADERS: Final = {"order": ORDER_HEADER, "schema_version": SCHEMA_VERSION_HEADER}
+"""Columns of an event that are the router's headers."""
 _PARTS_PER_CORE = 2
 _KAFKA_TIMEOUT_MS = 30_000
 _RECORDS_PER_POLL = 5_000
@@ -91,7 +94,9 @@ def read_ranges(
     fails_on_loss: bool = True,
 ) -> DataFrame:
     """The events of several topics, as ``read_range`` has those of one."""
-    return _records(spark, kafka, ranges, fails_on_loss=fails_on_loss).transform(events_of, with_before=with_before)
+    return _records(spark, kafka, ranges, fails_on_loss=fails_on_loss, headers=_HEADERS).transform(
+        _events, with_before=with_before
+    )
 
 
 def read_records(
@@ -107,14 +112,24 @@ def read_records(
 
     Records that Kafka has no more fail it; without ``fails_on_loss`` there are only those that it has.
     """
-    return _records(spark, kafka, {topic: (from_offsets, to_offsets)}, fails_on_loss=fails_on_loss)
+    return _records(spark, kafka, {topic: (from_offsets, to_offsets)}, fails_on_loss=fails_on_loss, headers={})
 
 
 def _records(
-    spark: SparkSession, kafka: KafkaSettings, ranges: Mapping[str, OffsetRange], *, fails_on_loss: bool
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    ranges: Mapping[str, OffsetRange],
+    *,
+    fails_on_loss: bool,
+    headers: Mapping[str, str],
 ) -> DataFrame:
     return records_of(
-        spark, kafka_options(kafka), ranges, most_parts=parts_of_batch(spark), fails_on_loss=fails_on_loss
+        spark,
+        kafka_options(kafka),
+        ranges,
+        most_parts=parts_of_batch(spark),
+        fails_on_loss=fails_on_loss,
+        headers=headers,
     )
 
 
@@ -171,6 +186,13 @@ def events_of(records: DataFrame, *, with_before: bool = False) -> DataFrame:
 
     ``key`` and ``image`` are JSON text; ``key`` is NULL where the record has none (see also ``cut_envelope``).
     """
+    headers = {column: _header(header) for column, header in _HEADERS.items()}
+    return records.withColumns(headers).transform(_events, with_before=with_before)
+
+
+def _events(records: DataFrame, *, with_before: bool) -> DataFrame:
+    """Of records with columns for the headers, too: a query that looks for them itself hands each record from one step to the
+    next as a copy."""
     return (
         records.where(sf.col("value").isNotNull())
         .select(
@@ -178,17 +200,15 @@ def events_of(records: DataFrame, *, with_before: bool = False) -> DataFrame:
             sf.col("partition").alias("kafka_partition"),
             "offset",
             payload_of(sf.col("key").cast("string")).alias("key"),
-            _header(ORDER_HEADER, from_last=2).alias("order"),
-            _header(SCHEMA_VERSION_HEADER, from_last=1).cast("int").alias("schema_version"),
+            "order",
+            sf.col("schema_version").cast("int").alias("schema_version"),
             sf.col("value").cast("string").alias("text"),
         )
         .transform(cut_envelope, with_before=with_before)
     )
 
 
-def _header(name: str, *, from_last: int) -> Column:
-    """The header's text. ``from_last`` is where the router puts it: looking there first spares a search of the array."""
-    expected = sf.get("headers", sf.size("headers") - from_last)
+def _header(name: str) -> Column:
+    """The text of the last header of that name."""
     matching = sf.filter("headers", lambda header: header["key"] == name)
-    found = sf.when(expected["key"] == name, expected["value"]).otherwise(sf.get(matching, sf.lit(0))["value"])
-    return found.cast("string")
+    return sf.try_element_at(matching, sf.lit(-1))["value"].cast("string")

@@ -1,7 +1,7 @@
 """Ranges of Kafka partitions as Spark reads them, on a real Kafka."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -34,11 +34,18 @@ class Topics:
         self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
         return topic
 
-    def write(self, topic: str, *values: str, partition: int = 0, is_broken_off: bool = False) -> None:
+    def write(
+        self,
+        topic: str,
+        *values: str,
+        partition: int = 0,
+        is_broken_off: bool = False,
+        more_headers: Sequence[tuple[str, str | bytes]] = (),
+    ) -> None:
         """One transaction: an offset for each value, and one for its end."""
         self._producer.begin_transaction()
         for value in values:
-            headers: list[tuple[str, str | bytes]] = [("first", value.encode()), ("empty", b"")]
+            headers = [("first", value.encode()), ("empty", b""), *more_headers]
             self._producer.produce(
                 topic, value.encode(), b"of %s" % value.encode(), partition=partition, headers=headers
             )
@@ -54,9 +61,17 @@ class Topics:
     def delete(self, topic: str) -> None:
         self._admin.delete_topics([topic])[topic].result(30)
 
-    def read(self, ranges: Ranges, *, fails_on_loss: bool = True) -> DataFrame:
-        options = kafka_options(self._kafka)
-        return records_of(shared_spark().session, options, ranges, most_parts=4, fails_on_loss=fails_on_loss)
+    def read(
+        self, ranges: Ranges, *, fails_on_loss: bool = True, headers: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        return records_of(
+            shared_spark().session,
+            kafka_options(self._kafka),
+            ranges,
+            most_parts=4,
+            fails_on_loss=fails_on_loss,
+            headers=headers or {},
+        )
 
 
 @pytest.fixture
@@ -104,6 +119,21 @@ async def test_a_record_is_read_as_it_lies_in_kafka(topics: Topics, unique_name:
     assert (record.topic, record.partition, record.offset) == (topic, 1, 0)
     assert (bytes(record.key), bytes(record.value)) == ("of ä".encode(), "ä".encode())
     assert [(each.key, bytes(each.value)) for each in record.headers] == [("first", "ä".encode()), ("empty", b"")]
+
+
+async def test_headers_are_columns_where_they_are_asked_for(topics: Topics, unique_name: Callable[[str], str]) -> None:
+    """By their own names, capitals too; of two of one name the last, and NULL where there is none."""
+    topic = topics.make(unique_name("headers"))
+    topics.write(topic, "a")
+    topics.write(topic, "b", more_headers=[("first", b"again"), ("First", "ä".encode())])
+    headers = {"order": "first", "Other": "First", "nothing": "empty"}
+
+    records = topics.read({topic: ({0: 0}, {0: 4})}, headers=headers).select("value", *headers).orderBy("value")
+
+    assert [tuple(row)[1:] for row in await asyncio.to_thread(records.collect)] == [
+        ("a", None, ""),
+        ("again", "ä", ""),
+    ]
 
 
 async def test_one_task_reads_many_topics(topics: Topics, unique_name: Callable[[str], str]) -> None:
