@@ -25,6 +25,8 @@ TYPE = (
     "tiny tinyint, small smallint, whole int, big bigint, single float, real double, text string, bytes binary, is_so boolean, "
     "number decimal(38,10), at timestamp, `a.b c` string, part struct<x: double, wkb: binary, name: string>"
 )
+PLAIN = "is_so boolean, whole int, big bigint, single float, real double, `a.b c` string, text string, bytes binary"
+"""Types whose values are taken as they come; of others Spark's own reader is asked."""
 TEXTS = st.text(max_size=40)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 ROWS = st.fixed_dictionaries(
@@ -53,23 +55,25 @@ ODD = (
     *("{'whole':1}", '{"whole":1,}', '{"whole":01}', '{"whole":1 "big":2}', '{"text":"a\nb"}', '{"text":"\\x"}'),
     *('{"whole":"1"}', '{"whole":1.5}', '{"whole":2147483648}', '{"tiny":128}', '{"big":9223372036854775808}'),
     *('{"whole":1} {}', '{"is_so":1}', '{"real":"x"}', '{"bytes":7}', '{"at":"yesterday"}', '{"part":[1]}', '{"whole":NaN}',),
-    '{"number":"x"}',
+    '{"number":"x"}', '{"whole":1,"whole":2}', '{"whole":1,"whole":null}', '{"bytes":"_"}', '{"text":"a"', '{"real":1e999}',
+    '{"real":7,"single":1e-60,"big":-0}', '{"bytes":""}', '{"text":""}', '{"whole":""}', '{"unknown":[1,{"whole":2}],"big":3}',
 )  # fmt: skip
 
 
-def read(shared: SharedSpark, texts: list[str | None], kind: str) -> list[Row | None]:
+def read(shared: SharedSpark, texts: list[str | None], kind: str, of_type: str = TYPE) -> list[Row | None]:
     frame = local_rows(shared.session, list(enumerate(texts)), "place int, image string")
     row = (
-        sf.from_json("image", TYPE, {"mode": "FAILFAST"})
+        sf.from_json("image", of_type, {"mode": "FAILFAST"})
         if kind == "from_json"
-        else parsed_row(shared.session, sf.col("image"), StructType.fromDDL(TYPE))
+        else parsed_row(shared.session, sf.col("image"), StructType.fromDDL(of_type))
     )
     return [each.row for each in sorted(frame.select("place", row.alias("row")).collect(), key=lambda each: each.place)]
 
 
+@pytest.mark.parametrize("of_type", [TYPE, PLAIN])
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROWS, min_size=30, max_size=60))
-def test_a_row_is_what_from_json_makes_of_it(shared: SharedSpark, rows: list[dict[str, Any]]) -> None:
+def test_a_row_is_what_from_json_makes_of_it(shared: SharedSpark, of_type: str, rows: list[dict[str, Any]]) -> None:
     """Whatever values it has and lacks, with escapes and without, and with spaces between."""
     texts: list[str | None] = [
         json.dumps(row, ensure_ascii=place % 2 == 0, separators=(",", ":") if place % 3 else (" , ", " : "))
@@ -77,16 +81,17 @@ def test_a_row_is_what_from_json_makes_of_it(shared: SharedSpark, rows: list[dic
     ]
     texts += [None, "{}", " {} "]
 
-    assert read(shared, texts, "parsed_row") == read(shared, texts, "from_json")
+    assert read(shared, texts, "parsed_row", of_type) == read(shared, texts, "from_json", of_type)
 
 
+@pytest.mark.parametrize("of_type", [TYPE, PLAIN])
 @pytest.mark.parametrize("text", ODD)
-def test_what_from_json_refuses_is_refused(shared: SharedSpark, text: str) -> None:
+def test_what_from_json_refuses_is_refused(shared: SharedSpark, text: str, of_type: str) -> None:
     """By the same condition, by which a batch knows that a row is the cause. What ``from_json`` takes is taken."""
     found = []
     for kind in ("parsed_row", "from_json"):
         try:
-            found.append(read(shared, [text], kind))
+            found.append(read(shared, [text], kind, of_type))
         except (PySparkException, Py4JJavaError) as error:
             found.append([has_condition(error, MALFORMED_RECORD)])
 
