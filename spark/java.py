@@ -2,14 +2,16 @@
 
 import threading
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-_COMPILER_LOCK: Final = threading.Lock()
+_FUNCTION: Final = Path(__file__).with_name("ColumnFunction.java")
+_COMPILER_LOCK: Final = threading.RLock()
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -20,7 +22,11 @@ def java_class(spark: SparkSession, name: str) -> Any:
     class ``org``, a class ``org.apache`` and so on, a tenth of a job's time where tables are many and small. And asked for
     once a session, by whoever: py4j itself, and so PySpark, asks each time.
     """
-    jvm: Any = spark.sparkContext._jvm
+    return _class(spark.sparkContext, name)
+
+
+def _class(context: SparkContext, name: str) -> Any:
+    jvm: Any = context._jvm
     found = getattr(jvm, name)
     setattr(jvm, name, found)
     return found
@@ -32,118 +38,126 @@ def compiled(spark: SparkSession, source: Path) -> Callable[..., Any]:
 
     For loops over rows in the driver's memory: a call by py4j takes a tenth of a millisecond.
     """
-    jvm: Any = spark.sparkContext._jvm
-    with _COMPILER_LOCK:
-        known: Callable[..., Any] | None = jvm.__dict__.get(str(source))
-        if known is None:
-            compiler = _compiler(spark, source)
-            [constructor] = compiler.getClassLoader().loadClass(source.stem).getConstructors()
-            known = jvm.__dict__[str(source)] = lambda *given: constructor.newInstance(
-                java_array(spark, "Object", given)
-            )
-        return known
+    return _compiled(spark.sparkContext, source)
 
 
-def column_function(spark: SparkSession, source: Path, method: str, returns: str) -> Callable[..., Column]:
-    """A function of columns: the static method of the public class in ``source``, which is named as the file is, in a package
-    ``headwater``. ``returns`` is its type in SQL, of a value that may be null; where an argument is null it is not called.
+def _compiled(context: SparkContext, source: Path) -> Callable[..., Any]:
+    def make() -> Callable[..., Any]:
+        [constructor] = _compiler(context, source).getClassLoader().loadClass(source.stem).getConstructors()
+        return lambda *given: constructor.newInstance(_array(context, "Object", given))
+
+    made: Callable[..., Any] = _once(context, (source, "compiled"), make)
+    return made
+
+
+def column_function(source: Path, method: str, returns: str) -> Callable[..., Column]:
+    """A function of columns and plain values, four at most: the static method of the public class in ``source``, which is named
+    as the file is, in a package ``headwater``. ``returns`` is its type in SQL, of a value that may be null; where an argument
+    is null it is not called.
 
     For work on each row, in queries: Spark's generated code calls it as its own, in executors too. Its arguments and its value
-    are Spark's internal ones (``UTF8String``, ``InternalRow``). Compiled once a session.
+    are Spark's internal ones (``UTF8String``, ``InternalRow``). It is of the session that runs, as PySpark's own functions
+    are; compiled once a session.
     """
-    owner = _job_class(spark, source)
-    value_type = java_class(spark, "org.apache.spark.sql.types.DataType").fromDDL(returns)
-    invoke = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke")
-    nothing = java_class(spark, "scala.Option").empty()
+    context = _running()
 
-    def call(*arguments: Column) -> Column:
-        given, no_types = _expressions(spark, arguments), _expressions(spark, ())
-        return _column(spark, invoke(owner, value_type, method, given, no_types, True, True, True, nothing))
+    def make() -> Callable[..., Column]:
+        value_type = _class(context, "org.apache.spark.sql.types.DataType").fromDDL(returns)
+        return _function(context, _job_class(context, source), None, method, value_type)
 
-    return call
+    made: Callable[..., Column] = _once(context, (source, method, returns), make)
+    return made
 
 
-def column_method(
-    spark: SparkSession, source: Path, given: Sequence[Any], method: str, returns: Any
-) -> Callable[..., Column]:
+def column_method(source: Path, given: Sequence[Any], method: str, returns: Any) -> Callable[..., Column]:
     """As ``column_function``, a method of an object that is made of ``given`` and goes with the query: it is serializable, each
     task has its own, and those that are ``equals`` are taken for one. ``returns``: Spark's type of the value, of the JVM."""
-    owner = _job_class(spark, source)
-    target = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Literal")(
-        job_object(spark, source, given), java_class(spark, "org.apache.spark.sql.types.ObjectType")(owner)
-    )
-    invoke = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.Invoke")
+    context = _running()
+    return _function(context, _job_class(context, source), _job_object(context, source, given), method, returns)
 
-    def call(*arguments: Column) -> Column:
-        passed, no_types = _expressions(spark, arguments), _expressions(spark, ())
-        return _column(spark, invoke(target, method, returns, passed, no_types, True, True, True))
+
+def _function(context: SparkContext, owner: Any, target: Any, method: str, returns: Any) -> Callable[..., Column]:
+    function = _compiled(context, _FUNCTION)(owner, target, method, returns)
+
+    def call(*arguments: Column | str | int) -> Column:
+        given = (argument._jc if isinstance(argument, ClassicColumn) else argument for argument in arguments)
+        return ClassicColumn(function.of(*given))
 
     return call
 
 
-def _expressions(spark: SparkSession, columns: Sequence[Column]) -> Any:
-    """As Spark's expressions take them."""
-    expression = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils").expression
-    given = java_class(spark, "java.util.ArrayList")()
-    for column in columns:
-        given.add(expression(column._jc))  # type: ignore[attr-defined]
-    return java_class(spark, "PythonUtils").toSeq(given)
-
-
-def _column(spark: SparkSession, expression: Any) -> Column:
-    return ClassicColumn(java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils").column(expression))
+def _running() -> SparkContext:
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return context
 
 
 def job_class(spark: SparkSession, source: Path) -> str:
     """The full name of the public class in ``source``, which is named as the file is, in a package ``headwater``: for who looks
     a class up by its name, in executors too. Compiled once a session."""
-    return str(_job_class(spark, source).getName())
+    return str(_job_class(spark.sparkContext, source).getName())
 
 
 def job_object(spark: SparkSession, source: Path, given: Sequence[Any]) -> Any:
     """An object of that class, made of ``given``: for who hands it to a job's tasks."""
-    [constructor] = _job_class(spark, source).getConstructors()
-    return constructor.newInstance(java_array(spark, "Object", given))
+    return _job_object(spark.sparkContext, source, given)
 
 
-def _job_class(spark: SparkSession, source: Path) -> Any:
+def _job_object(context: SparkContext, source: Path, given: Sequence[Any]) -> Any:
+    [constructor] = _job_class(context, source).getConstructors()
+    return constructor.newInstance(_array(context, "Object", given))
+
+
+def _job_class(context: SparkContext, source: Path) -> Any:
     """Executors get the class as a jar of the session's."""
-    jvm: Any = spark.sparkContext._jvm
-    known_as = f"{spark.sparkContext.applicationId} {source}"
-    with _COMPILER_LOCK:
-        owner = jvm.__dict__.get(known_as)
-        if owner is None:
-            jar = _jar(spark, source)
-            spark.sparkContext._jsc.addJar(str(jar))
-            loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-            loader.addURL(java_class(spark, "java.io.File")(str(jar)).toURI().toURL())
-            owner = jvm.__dict__[known_as] = loader.loadClass(f"headwater.{source.stem}")
-        return owner
+
+    def make() -> Any:
+        jar = _jar(context, source)
+        context._jsc.addJar(str(jar))
+        loader = _class(context, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
+        loader.addURL(_class(context, "java.io.File")(str(jar)).toURI().toURL())
+        return loader.loadClass(f"headwater.{source.stem}")
+
+    return _once(context, source, make)
 
 
-def _jar(spark: SparkSession, source: Path) -> Path:
+def _once(context: SparkContext, name: Hashable, make: Callable[[], Any]) -> Any:
+    """What the session has by that name; made where it has none."""
+    known = vars(context).setdefault("_headwater_java", {})
+    if name not in known:
+        with _COMPILER_LOCK:
+            if name not in known:
+                known[name] = make()
+    return known[name]
+
+
+def _jar(context: SparkContext, source: Path) -> Path:
     """With the class in ``source``; it is gone with the session."""
-    folder: Any = spark.sparkContext._temp_dir
+    folder: Any = context._temp_dir
     path = Path(folder, f"{source.stem}.jar")
-    classes = _compiler(spark, source).getBytecodes()
+    classes = _compiler(context, source).getBytecodes()
     with zipfile.ZipFile(path, "w") as jar:
         for name in classes:
             jar.writestr(f"{name.replace('.', '/')}.class", classes[name])
     return path
 
 
-def _compiler(spark: SparkSession, source: Path) -> Any:
+def _compiler(context: SparkContext, source: Path) -> Any:
     """Janino's, with ``source`` compiled."""
-    compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
-    compiler.setParentClassLoader(java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader())
+    compiler = _class(context, "org.codehaus.janino.SimpleCompiler")()
+    compiler.setParentClassLoader(_class(context, "org.apache.spark.util.Utils").getContextOrSparkClassLoader())
     compiler.cook(source.name, source.read_text(encoding="utf-8"))
     return compiler
 
 
 def java_array(spark: SparkSession, of: str, items: Sequence[Any]) -> Any:
     """Of ``java.lang``'s class ``of``."""
-    gateway: Any = spark.sparkContext._gateway
-    array = gateway.new_array(java_class(spark, f"java.lang.{of}"), len(items))
+    return _array(spark.sparkContext, of, items)
+
+
+def _array(context: SparkContext, of: str, items: Sequence[Any]) -> Any:
+    gateway: Any = context._gateway
+    array = gateway.new_array(_class(context, f"java.lang.{of}"), len(items))
     for place, item in enumerate(items):
         array[place] = item
     return array

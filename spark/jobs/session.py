@@ -41,7 +41,6 @@ _ASKED_FOR_OFTEN: Final = (
     "functions",
     "PythonUtils",
     "org.apache.spark.sql.functions",
-    "org.apache.spark.sql.avro.functions",
     "org.apache.spark.sql.classic.SparkSession",
 )
 """Classes that PySpark has the JVM look for with each column, each list of columns and each schema; those with short names in

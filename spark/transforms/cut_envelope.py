@@ -58,8 +58,8 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
 
 def cut_parts(events: DataFrame, *, with_before: bool) -> Column:
     """The parts of ``text`` as a struct; NULL where it has to be parsed for them."""
-    cut = column_function(events.sparkSession, _SOURCE, "cut", _PARTS)
-    return cut(sf.col("text"), sf.lit(with_before), *map(sf.lit, PLACEHOLDERS))
+    cut = column_function(_SOURCE, "cut", _PARTS)
+    return cut(sf.col("text"), with_before, *PLACEHOLDERS)
 
 
 def payload_of(text: Column) -> Column:

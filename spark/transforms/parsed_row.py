@@ -20,4 +20,4 @@ def parsed_row(spark: SparkSession, text: Column, row_type: StructType) -> Colum
     """NULL stays NULL. A text that does not fit ``row_type`` fails the query: a value that would silently become NULL is a lost
     value."""
     jvm_type = spark._jsparkSession.parseDataType(row_type.json())
-    return column_method(spark, _SOURCE, (jvm_type,), "parse", jvm_type)(text)
+    return column_method(_SOURCE, (jvm_type,), "parse", jvm_type)(text)

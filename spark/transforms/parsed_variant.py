@@ -10,8 +10,7 @@ What is equal may be written in another way afterwards: 1.50 as 1.5, 1e2 as 100.
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import Column
 
 from libs.warehouse.spark_types import VARIANT_TYPE
 from spark.java import column_function
@@ -21,5 +20,5 @@ _SOURCE: Final = Path(__file__).with_name("ParseVariant.java")
 
 def parsed_variant(text: Column, *, is_strict: bool) -> Column:
     """NULL stays NULL. A text that is refused fails the query, as ``from_json`` does; not ``is_strict``: it becomes NULL."""
-    parse = column_function(SparkSession.active(), _SOURCE, "parse", VARIANT_TYPE)
-    return parse(text, sf.lit(is_strict))
+    parse = column_function(_SOURCE, "parse", VARIANT_TYPE)
+    return parse(text, is_strict)

@@ -5,11 +5,11 @@ A value passes three types: ``row_type`` (what ``from_json`` reads), ``decoded``
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as sf
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -26,8 +26,10 @@ from pyspark.sql.types import (
 from libs.types.table import Column
 from libs.types.value import LogicalKind
 from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, UNSIGNED_BIGINT, is_unsigned_bigint, spark_type
+from spark.java import column_function
 from spark.transforms.parsed_variant import parsed_variant
 
+_SOURCE: Final = Path(__file__).with_name("DecodeValues.java")
 _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.BOOLEAN: BooleanType(),
     LogicalKind.INT16: IntegerType(),
@@ -117,13 +119,13 @@ def decoded(column: Column, value: SparkColumn, *, is_strict: bool = True) -> Sp
         case LogicalKind.TIMESTAMP_MS | LogicalKind.CONNECT_TIMESTAMP:
             return sf.timestamp_millis(value).cast("timestamp_ntz")
         case LogicalKind.TIMESTAMP_US:
-            return sf.timestamp_micros(value).cast("timestamp_ntz")
+            return _local_time(value)
         case LogicalKind.TIMESTAMP_NS:
-            return sf.timestamp_micros(_thousandth(value)).cast("timestamp_ntz")
+            return _local_time(_thousandth(value))
         case LogicalKind.ISO_TIMESTAMP:
             return cast(sf.rtrim(value, sf.lit("Z")), "timestamp_ntz")
         case LogicalKind.ZONED_TIMESTAMP:
-            return cast(value, "timestamp")
+            return column_function(_SOURCE, "instant", "timestamp")(value, is_strict)
         case _:
             return value
 
@@ -143,17 +145,14 @@ def _iso_time_us(text: SparkColumn) -> SparkColumn:
 
 
 def _decimal(unscaled: SparkColumn, precision: int, scale: int, *, is_strict: bool) -> SparkColumn:
-    """Big-endian two's complement bytes as DECIMAL, by Avro's reader: the same bytes with their length in front.
+    """Big-endian two's complement bytes as DECIMAL."""
+    decimal = column_function(_SOURCE, "decimal", f"decimal({precision},{scale})")
+    return decimal(unscaled, precision, scale, is_strict)
 
-    38 digits take at most 16 bytes, so the length is one byte, zigzag encoded (Avro 1.12 specification, "Binary
-    Encoding", bytes; "Decimal").
-    """
-    length = sf.unhex(sf.lpad(sf.hex(sf.length(unscaled) * 2), 2, "0"))
-    avro_type = f'{{"type":"bytes","logicalType":"decimal","precision":{precision},"scale":{scale}}}'
-    # Said in either case: without options Spark 4.1 makes a literal NULL for them, each time by Scala's reflection, which looks
-    # through all jars.
-    options = {"mode": "FAILFAST" if is_strict else "PERMISSIVE"}
-    return sf.when(unscaled.isNotNull(), from_avro(sf.concat(length, unscaled), avro_type, options))
+
+def _local_time(micros: SparkColumn) -> SparkColumn:
+    """As a cast of ``timestamp_micros`` has it in a session in UTC, which goes through a date of the calendar."""
+    return column_function(_SOURCE, "localTime", "timestamp_ntz")(micros)
 
 
 _LIMB: Final = 10**9

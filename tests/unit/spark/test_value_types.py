@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructField, StructType
 
@@ -104,6 +106,50 @@ def test_decimals_up_to_38_digits_are_exact(shared: SharedSpark) -> None:
     assert values == [scaled(number, 10) for number in unscaled]
 
 
+@pytest.mark.parametrize(
+    ("source_type", "wire"),
+    [
+        ("decimal(4,2)", (10_000).to_bytes(2, "big")),
+        ("decimal(4,2)", (-10_000).to_bytes(2, "big", signed=True)),
+        ("decimal(4,2)", (10**30).to_bytes(16, "big")),
+        ("decimal(38,2)", (10**38).to_bytes(17, "big")),
+        ("decimal(4,2)", b""),
+        ("timestamp(6)", "2026-02-29T00:00:00Z"),
+        ("timestamp(6)", "2026-01-01T24:00:00Z"),
+        ("timestamp(6)", "yesterday"),
+        ("timestamp(6)", "2026-01-01T00:00:00.Zero"),
+    ],
+)
+def test_what_is_no_such_value_fails_or_is_null(shared: SharedSpark, source_type: str, wire: Any) -> None:
+    """It fails where rows are written, and is NULL where the cause is looked for."""
+    item = column("c", source_type)
+    wire = bytearray(wire) if isinstance(wire, bytes) else wire
+
+    with pytest.raises((PySparkException, Py4JJavaError)):
+        _decoded(shared, item, [wire])
+    assert _decoded(shared, item, [wire], is_strict=False) == [None]
+
+
+TIMES = [
+    *("1970-01-01T00:00:00Z", "2024-02-29T23:59:59Z", "2038-01-19T03:14:07.999999Z", "2026-11-21T05:29:36.1Z"),
+    *("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "1969-12-31T23:59:59.000001Z", "2000-02-29T12:00:00.120Z"),
+    *("1900-03-01T00:00:00Z", "2026-11-21T05:29:36+02:00", "2026-11-21 05:29:36", "2026-11-21", "2026-11-21T05:29:36.1234567Z"),
+    *("2026-2-3T4:5:6Z", "2026-11-21T05:29Z", "2026-11-21T05:29:36.Z", "+12026-01-01T00:00:00Z", " 2026-11-21T05:29:36Z "),
+]  # fmt: skip
+
+
+def test_a_time_with_a_zone_is_what_spark_s_cast_makes_of_it(shared: SharedSpark) -> None:
+    """However it is written; as a number, for Python has no year 12026."""
+    frame = local_rows(shared.session, [(text,) for text in TIMES], "w string")
+    item = column("c", "timestamp(6)")
+    ours, theirs = decoded(item, sf.col("w"), is_strict=False), sf.col("w").try_cast("timestamp")
+
+    found = frame.select(sf.unix_micros(ours), sf.unix_micros(theirs)).collect()
+
+    assert [ours for ours, _ in found] == [theirs for _, theirs in found]
+    assert sum(ours is not None for ours, _ in found) >= 14
+
+
 def test_a_wrapped_bigint_unsigned_is_the_number_it_was(shared: SharedSpark) -> None:
     """Debezium hands on BIGINT UNSIGNED as a signed number; the warehouse has it as it was."""
     numbers = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -160,11 +206,11 @@ def _written(item: Column, stored: Any) -> Any:
             return moment_writer(kind, is_optional=True)((stored.year, stored.month, stored.day, 0))
 
 
-def _decoded(shared: SharedSpark, item: Column, wire: list[Any]) -> list[Any]:
+def _decoded(shared: SharedSpark, item: Column, wire: list[Any], *, is_strict: bool = True) -> list[Any]:
     """Wire values through ``from_json``'s type and ``decoded``."""
     json_type = row_type([item]).fields[0].dataType
     frame = local_rows(shared.session, [(value,) for value in wire], StructType([StructField("w", json_type)]))
-    return [row[0] for row in frame.select(decoded(item, frame["w"])).collect()]
+    return [row[0] for row in frame.select(decoded(item, frame["w"], is_strict=is_strict)).collect()]
 
 
 def _wire(number: int) -> bytearray:
