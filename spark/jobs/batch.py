@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from libs.errors import TransientError
 from libs.events.dead_letter import ReplayRequest, decode_replay_request
 from libs.events.delivered_schema import DeliveredSchema
 from libs.events.names import replays_topic, resyncs_topic, sink_request_topics, wakes_topic
@@ -583,7 +584,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     spark = table.events.sparkSession
     positions = _positions(context, table)
     # Before anything refuses the table: parked, what it holds would come once more.
-    if context.sink.is_applied(spark, _place(context, table), batch, reached_with(table).offsets):
+    if _is_applied(context, batch, table):
         aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
         return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside, positions=positions)
     wanted = sink_table(context, table)
@@ -654,6 +655,27 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         maintain_s=round(time.monotonic() - maintain_from_s, 3),
     )
     return TableCommit(written_at_us, timings, maintained, ignored, aside=aside, columns=columns, positions=positions)
+
+
+def _is_applied(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> bool:
+    """Whether the warehouse holds the table's part.
+
+    Raises:
+        TransientError: the part is dead letters alone, an earlier run of the batch may have written them, and the warehouse
+            refuses to say so. Neither may they wait on, to be written once more, nor may the table go on without them.
+    """
+    place = _place(context, table)
+    is_replay_alone = not table.fresh and table.parked is None
+    may_be_written = is_replay_alone and context.parked_keys.has_released(table.topic, batch)
+    try:
+        return context.sink.is_applied(table.events.sparkSession, place, batch, reached_with(table).offsets)
+    except TableRefused as refused:
+        if not may_be_written:
+            raise
+        raise TransientError(
+            f"{place} may have the dead letters that batch {batch.batch_id} took up, and the warehouse does not say; nothing "
+            f"of the tenant is written until it does: {refused}"
+        ) from refused
 
 
 def _try_of(

@@ -47,11 +47,15 @@ class ParkedKeysFile:
             return msgspec.structs.replace(table, keys={**table.keys, **table.released}, released={}, released_by=-1)
         return table
 
+    def has_released(self, topic: str, batch: BatchIdentity) -> bool:
+        """Whether ``batch`` released keys already: cut off since, it may have written them."""
+        with self._lock:
+            table = self._read(batch).tables.get(topic, ParkedKeysOfTable())
+        return bool(table.released) and table.released_by == batch.batch_id
+
     def take_back(self, topic: str, batch: BatchIdentity) -> None:
         """What ``batch`` released stays parked: its table was not written. The batch is of the query that goes on."""
-        with self._lock:
-            table = self._read(batch).tables.get(topic)
-        if table is not None and table.released and table.released_by == batch.batch_id:
+        if self.has_released(topic, batch):
             self.store(topic, batch, self.of_table(topic, batch))
 
     def tell_refused(self, topic: str, batch: BatchIdentity) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from libs.events.dead_letter import SetAsideBy
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
@@ -12,8 +13,10 @@ from libs.local.dead_letters import plain_key
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
+from libs.types.warehouse import WarehouseTable
 from spark.jobs import batch, retries, table_failures
 from spark.jobs.table_batch import TableBatch, TenantSink
+from spark.sinks.port import BatchIdentity, TableRefused
 from tests.integration.sink_tenant import ID, NOTE, StartTenant, orders, row
 from tests.sink_topics import table_id
 
@@ -193,6 +196,44 @@ def test_letters_of_a_commit_that_nobody_answered_for_are_taken_up_once(
         tenant.run_until(lambda tenant: len(tenant.letters) == 3)
         assert tenant.replay(leave_out_refused=True) == (1, 0)
     assert sorted(found["note"] for found in tenant.rows()) == ["a", "c", "d", "e"]
+
+
+@pytest.mark.timeout(1_800)
+def test_letters_alone_that_were_written_unheard_are_taken_up_once(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch was cut off behind their commit, and when it came again the warehouse refused to be asked: the tenant waits for
+    an answer, and the keys are not given back, which a second replay would have written once more.
+    """
+    schema = orders()
+    tenant = start_tenant("iceberg", schema, mode=SinkMode.APPEND)
+    tenant.write(schema, row(1, "a", 1), row(2, "b", BAD), row(2, "c", 3))
+    tenant.run_until_done(3)
+    write_batch, is_applied = batch.write_batch, tenant.sink.is_applied
+    cut_off: list[BatchIdentity] = []
+    refused: list[str] = []
+
+    def write_and_end(context: TenantSink, table: TableBatch, *arguments: Any) -> None:
+        write_batch(context, table, *arguments)  # raises for the bad row, and is called again without
+        monkeypatch.setattr(batch, "write_batch", write_batch)
+        cut_off.append(BatchIdentity(tenant.progress.query_id, tenant.progress.batch_id + 1))
+        raise PySparkException("the executor is gone")
+
+    def answer(spark: SparkSession, table: WarehouseTable, identity: BatchIdentity, offsets: dict[int, int]) -> bool:
+        if identity in cut_off and len(refused) < 2:
+            refused.append("no right to SELECT")
+            raise TableRefused(refused[-1])
+        return is_applied(spark, table, identity, offsets)
+
+    monkeypatch.setattr(batch, "write_batch", write_and_end)
+    monkeypatch.setattr(tenant.sink, "is_applied", answer)
+
+    assert tenant.replay(leave_out_refused=True) == (1, 0)
+    assert (len(cut_off), len(refused)) == (1, 2)
+    assert not any(table.keys for table in tenant.parked.tables.values())
+    tenant.write(schema, row(2, "d", 4))
+    tenant.run_until(lambda tenant: len(tenant.rows()) == 3)
+    assert sorted(found["note"] for found in tenant.rows()) == ["a", "c", "d"]
 
 
 @pytest.mark.timeout(1_800)
