@@ -32,6 +32,11 @@ def _class(context: SparkContext, name: str) -> Any:
     return found
 
 
+def activate(spark: SparkSession) -> None:
+    """Settings and catalogs are looked up in the thread's active session; a thread of our own has none yet."""
+    java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
+
+
 def compiled(spark: SparkSession, source: Path) -> Callable[..., Any]:
     """The constructor of the public class in ``source``, which is named as the file is. Compiled once a session, by the
     compiler that Spark has for its own generated code.

@@ -19,7 +19,14 @@ import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.Callable;
 
+import org.apache.iceberg.BaseTable;
+import org.apache.iceberg.OverwriteFiles;
+import org.apache.iceberg.RowDelta;
 import org.apache.iceberg.Table;
+import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.io.InputFile;
+import org.apache.iceberg.io.OutputFile;
+import org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors;
 import org.apache.iceberg.spark.CommitMetadata;
 import org.apache.iceberg.spark.source.SparkTable;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -75,7 +82,9 @@ public class RowMerge implements Callable {
 
   /** Into the table as it is now, by the columns "key"; the greater "order" wins, and an "op" of "delete" is a delete. */
   public RowMerge(Table iceberg, String[] key, String order, String op, String delete) {
-    this.table = SparkTable.create(iceberg, (String) null);
+    // Others than Iceberg's plain tables, as those of a REST catalog, plan their scans themselves.
+    boolean isPlain = iceberg.getClass() == BaseTable.class;
+    this.table = SparkTable.create(isPlain ? new OfDriver((BaseTable) iceberg) : iceberg, (String) null);
     this.operation = (SupportsDelta) table.newRowLevelOperationBuilder(new Merge()).build();
     this.schema = table.schema();
     this.key = key;
@@ -338,6 +347,55 @@ public class RowMerge implements Callable {
       }
     }
     return new GenericInternalRow(values);
+  }
+
+  /** A table that is read and written by this thread alone. Iceberg broadcasts each table for either, with all of Hadoop's
+   *  settings, a tenth of what a small table costs; nobody fetches it. And it hands the few manifests of a commit to other
+   *  threads, of which it looks each ten milliseconds whether they are done. */
+  private static class OfDriver extends BaseTable {
+    OfDriver(BaseTable table) {
+      super(table.operations(), table.name(), table.reporter());
+    }
+
+    public RowDelta newRowDelta() {
+      return (RowDelta) super.newRowDelta().scanManifestsWith(MoreExecutors.newDirectExecutorService());
+    }
+
+    public OverwriteFiles newOverwrite() {
+      return (OverwriteFiles) super.newOverwrite().scanManifestsWith(MoreExecutors.newDirectExecutorService());
+    }
+
+    public FileIO io() {
+      return new IoOfDriver(super.io());
+    }
+  }
+
+  private static class IoOfDriver implements FileIO {
+    private final transient FileIO io;
+
+    IoOfDriver(FileIO io) {
+      this.io = io;
+    }
+
+    public InputFile newInputFile(String path) {
+      return io.newInputFile(path);
+    }
+
+    public InputFile newInputFile(String path, long length) {
+      return io.newInputFile(path, length);
+    }
+
+    public OutputFile newOutputFile(String path) {
+      return io.newOutputFile(path);
+    }
+
+    public void deleteFile(String path) {
+      io.deleteFile(path);
+    }
+
+    public Map properties() {
+      return io.properties();
+    }
   }
 
   /** The last change of a key. */

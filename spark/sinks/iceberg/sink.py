@@ -39,13 +39,14 @@ from libs.types.warehouse import (
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.iceberg import iceberg_type, sql_type
 from libs.warehouse.spark_types import VARIANT_TYPE
-from spark.java import java_class
+from spark.java import activate, java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
 from spark.sinks.iceberg.commits import batch_of, begin_batch, commit, properties_of
 from spark.sinks.iceberg.farewell import drop_namespaces, tenant_tables
 from spark.sinks.iceberg.key_filter import MOST_CHANGED, key_filter
 from spark.sinks.iceberg.layout import follow_layout
+from spark.sinks.iceberg.loaded_tables import LoadedTables
 from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, newest_with_identity, state_of
 from spark.sinks.iceberg.publication import (
     AUDIT_BRANCH,
@@ -135,6 +136,7 @@ class IcebergSink:
         """How many data files the last rewrite of a table left."""
         self._answered: set[WarehouseTable] = set()
         """Histories whose last commit was this sink's, and was answered."""
+        self._loaded = LoadedTables(load_table)
 
     @property
     def dialect(self) -> Dialect:
@@ -157,16 +159,17 @@ class IcebergSink:
 
     def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
         begin_batch(spark, batch)
+        self._loaded.forget()
 
     def is_applied(
         self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]
     ) -> bool:
-        iceberg_table = load_table(spark, self._place(table))
+        iceberg_table = self._loaded.table(spark, self._place(table))
         return iceberg_table is not None and newest_identity(iceberg_table, _newest(spark, iceberg_table)) == str(batch)
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         table = self._placed(table)
-        iceberg_table = load_table(spark, table.name)
+        iceberg_table = self._loaded.table(spark, table.name)
         if iceberg_table is None:
             check_creation(table)
             _check_variants(table, table.columns, self._settings.format_version)
@@ -215,7 +218,7 @@ class IcebergSink:
 
     def merge_rows(self, spark: SparkSession, table: SinkTable, changes: RowsAtHand) -> Callable[[], None] | None:
         table = self._placed(table)
-        iceberg_table = load_table(spark, table.name)
+        iceberg_table = self._loaded.table(spark, table.name)
         if is_staging(spark) or not is_small_table(iceberg_table):
             return None
         merge = row_merge(spark, iceberg_table, table, changes)
@@ -319,7 +322,7 @@ class IcebergSink:
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         place = self._place(table)
-        iceberg_table = load_table(spark, place)
+        iceberg_table = self._loaded.table(spark, place)
         state = None if iceberg_table is None else state_of(iceberg_table)
         if state is None:
             return Maintained()
@@ -596,8 +599,7 @@ def load_table(spark: SparkSession, table: WarehouseTable) -> Any | None:
 
 def _catalog(spark: SparkSession) -> Any:
     with _CATALOG_LOCK:
-        # Catalogs are looked up in the settings of the thread's active session; a thread of our own has none yet.
-        java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
+        activate(spark)
         return java_class(spark, "org.apache.iceberg.spark.Spark3Util").loadIcebergCatalog(
             spark._jsparkSession, CATALOG
         )

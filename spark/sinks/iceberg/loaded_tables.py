@@ -1,0 +1,50 @@
+"""Tables that a batch has loaded: it asks for each a few times in a row.
+
+To load one is to make all that it is made of, and to read its metadata; of one that is refreshed only the catalog is asked, and
+nothing is read where nothing has come.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from libs.types.warehouse import WarehouseTable
+from spark.java import activate
+
+_MOST_TABLES: Final = 64
+"""More than are written side by side; each holds what is said of its snapshots."""
+
+
+class LoadedTables:
+    """Of one catalog; for any thread, of which one at a time asks for a table."""
+
+    def __init__(self, load: Callable[[SparkSession, WarehouseTable], Any | None]) -> None:
+        self._load = load
+        self._tables: dict[WarehouseTable, Any] = {}
+        self._lock = threading.Lock()
+
+    def table(self, spark: SparkSession, place: WarehouseTable) -> Any | None:
+        """Iceberg's own table as it is now; None: there is none."""
+        with self._lock:
+            known = self._tables.pop(place, None)
+        if known is not None:
+            activate(spark)
+            try:
+                known.refresh()
+            except Py4JJavaError:  # it is gone, or another one by that name: to load it says what there is
+                known = None
+        found = self._load(spark, place) if known is None else known
+        if found is not None:
+            with self._lock:
+                self._tables[place] = found
+                if len(self._tables) > _MOST_TABLES:
+                    del self._tables[next(iter(self._tables))]
+        return found
+
+    def forget(self) -> None:
+        """What belongs to a session that may be another one next time."""
+        with self._lock:
+            self._tables.clear()
