@@ -2,6 +2,7 @@
 
 import pytest
 from py4j.java_gateway import JVMView
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from libs.mysql.logical import column
@@ -19,8 +20,14 @@ def test_a_table_s_columns_have_java_look_for_no_class(shared: SharedSpark, monk
     first, schema = (
         TableSchema(table_id=table_id(name), columns=(amount,), key=(), version=1) for name in ("items", "orders")
     )
+
+    def read(images: DataFrame, schema: TableSchema) -> DataFrame:
+        return images.transform(parse_events(schema)).select(
+            decoded(amount, sf.col("row").getField("amount")).alias("amount")
+        )
+
     images = shared.session.createDataFrame([('{"amount": "AfQ="}',)], "image string")
-    images.transform(parse_events(first))
+    read(images, first)
     asked: list[str] = []
     look_for = JVMView.__getattr__
 
@@ -29,9 +36,7 @@ def test_a_table_s_columns_have_java_look_for_no_class(shared: SharedSpark, monk
         return look_for(jvm, name)
 
     monkeypatch.setattr(JVMView, "__getattr__", note)
-    rows = images.transform(parse_events(schema)).select(
-        decoded(amount, sf.col("row").getField("amount")).alias("amount")
-    )
+    rows = read(images, schema)
     monkeypatch.undo()
 
     assert asked == []
