@@ -6,11 +6,15 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.java_gateway import JavaClass, JavaMember  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 _FUNCTION: Final = Path(__file__).with_name("ColumnFunction.java")
+_NUL: Final = "\0"
+_OF_ONE_CALL: Final = range(2, 11)
+"""So many arguments ``List.of`` has names for; one alone, if it is an array, it takes for them all."""
 _COMPILER_LOCK: Final = threading.RLock()
 
 
@@ -26,10 +30,29 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def _class(context: SparkContext, name: str) -> Any:
-    jvm: Any = context._jvm
-    found = getattr(jvm, name)
-    setattr(jvm, name, found)
-    return found
+    known = vars(context).setdefault("_headwater_java", {})
+    if name not in known:
+        jvm: Any = context._jvm
+        found = getattr(jvm, name)
+        setattr(jvm, name, found)
+        known[name] = _JavaClass(found)
+    return known[name]
+
+
+class _JavaClass:
+    """py4j's, which asks Java at each call of a static method whether there is such a one; once is enough."""
+
+    def __init__(self, found: JavaClass) -> None:
+        self._found = found
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._found(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._found, name)
+        if isinstance(member, JavaMember):
+            setattr(self, name, member)
+        return member
 
 
 def activate(spark: SparkSession) -> None:
@@ -161,6 +184,13 @@ def java_array(spark: SparkSession, of: str, items: Sequence[Any]) -> Any:
 
 
 def _array(context: SparkContext, of: str, items: Sequence[Any]) -> Any:
+    # By item it is two calls to Java each.
+    if of == "String" and items and not any(_NUL in item for item in items):
+        return _once(context, _NUL, lambda: _class(context, "java.util.regex.Pattern").compile(_NUL)).split(
+            _NUL.join(items), -1
+        )
+    if of == "Object" and len(items) in _OF_ONE_CALL and not any(item is None for item in items):
+        return _class(context, "java.util.List").of(*items).toArray()
     gateway: Any = context._gateway
     array = gateway.new_array(_class(context, f"java.lang.{of}"), len(items))
     for place, item in enumerate(items):

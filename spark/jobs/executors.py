@@ -6,14 +6,14 @@ Operator has made its SparkApplication own them too.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from libs.errors import ServiceUnavailable
 from libs.types.sink_place import EXECUTOR_LABEL
-from spark.java import java_class
+from spark.java import java_array, java_class
 from spark.jobs.settings import ExecutorSettings
 
 CONTAINER: Final = "executor"
@@ -103,7 +103,9 @@ def delete_left(spark: SparkSession) -> None:
         client = java_class(spark, "io.fabric8.kubernetes.client.KubernetesClientBuilder")().build()
         try:
             pods = client.pods().inNamespace(namespace).withLabel(EXECUTOR_LABEL, job)
-            pods.withLabelNotIn(_APPLICATION_LABEL, _strings(spark, spark.sparkContext.applicationId)).delete()
+            pods.withLabelNotIn(
+                _APPLICATION_LABEL, java_array(spark, "String", [spark.sparkContext.applicationId])
+            ).delete()
         finally:
             client.close()
     except Py4JError as error:
@@ -123,12 +125,3 @@ def executor_counts(spark: SparkSession) -> ExecutorCounts:
         storage_used_bytes=sum(each.memoryUsed() for each in there),
         storage_bytes=sum(each.maxMemory() for each in there),
     )
-
-
-def _strings(spark: SparkSession, *values: str) -> Any:
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    array = gateway.new_array(java_class(spark, "java.lang.String"), len(values))
-    for number, value in enumerate(values):
-        array[number] = value
-    return array

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from libs.config.iceberg_catalog import CatalogSettings
 from libs.types.table import TableId
 from libs.types.warehouse import CONSISTENT_TABLE, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable, warehouse_table
-from spark.java import java_class
+from spark.java import java_array, java_class
 from spark.sinks.iceberg.catalog import is_flat, place_in
 
 _NOT_EMPTY = "NamespaceNotEmptyException"
@@ -48,9 +48,7 @@ def drop_namespaces(
 
 def _below(spark: SparkSession, catalog: Any, tenant: str) -> Iterator[Any]:
     """The tenant's namespace and all within it, outer ones first."""
-    levels = spark.sparkContext._gateway.new_array(java_class(spark, "java.lang.String"), 1)  # type: ignore[union-attr]
-    levels[0] = tenant
-    waiting = [java_class(spark, "org.apache.iceberg.catalog.Namespace").of(levels)]
+    waiting = [java_class(spark, "org.apache.iceberg.catalog.Namespace").of(java_array(spark, "String", [tenant]))]
     while waiting:
         namespace = waiting.pop()
         try:

@@ -39,7 +39,7 @@ from libs.types.warehouse import (
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.iceberg import iceberg_type, sql_type
 from libs.warehouse.spark_types import VARIANT_TYPE
-from spark.java import activate, java_class
+from spark.java import activate, java_array, java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
 from spark.sinks.iceberg.commits import batch_of, begin_batch, commit, properties_of
@@ -606,9 +606,6 @@ def _catalog(spark: SparkSession) -> Any:
 
 
 def _identifier(spark: SparkSession, table: WarehouseTable) -> Any:
-    gateway: Any = spark.sparkContext._gateway
-    levels = gateway.new_array(java_class(spark, "java.lang.String"), len(table.namespace))
-    for place, level in enumerate(table.namespace):
-        levels[place] = level
+    levels = java_array(spark, "String", table.namespace)
     namespace = java_class(spark, "org.apache.iceberg.catalog.Namespace").of(levels)
     return java_class(spark, "org.apache.iceberg.catalog.TableIdentifier").of(namespace, table.name)

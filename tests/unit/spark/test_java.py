@@ -7,6 +7,7 @@ from pyspark.sql import functions as sf
 
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
+from spark.java import java_array
 from spark.transforms.parse_events import parse_events
 from spark.transforms.value_types import decoded
 from tests.sink_topics import table_id
@@ -41,3 +42,19 @@ def test_a_table_s_columns_have_java_look_for_no_class(shared: SharedSpark, monk
 
     assert asked == []
     assert [str(row.amount) for row in rows.collect()] == ["5.00"]
+
+
+@pytest.mark.parametrize("items", [[], ["a"], ["a", "", "ä.b"], ["a", ""], ["a\0b", "c"], ["x"] * 20])
+def test_an_array_has_the_items_that_it_is_made_of(shared: SharedSpark, items: list[str]) -> None:
+    assert list(java_array(shared.session, "String", items)) == items
+    assert list(java_array(shared.session, "Object", items)) == items
+
+
+def test_an_array_of_objects_may_hold_none_and_arrays(shared: SharedSpark) -> None:
+    inner = java_array(shared.session, "String", ["a", "b"])
+
+    [alone] = java_array(shared.session, "Object", [inner])
+    nothing, among, number = java_array(shared.session, "Object", [None, inner, 7])
+
+    assert list(alone) == list(among) == ["a", "b"]
+    assert (nothing, number) == (None, 7)
