@@ -15,7 +15,7 @@ _FUNCTION: Final = Path(__file__).with_name("ColumnFunction.java")
 _NUL: Final = "\0"
 _OF_ONE_CALL: Final = range(2, 11)
 """So many arguments ``List.of`` has names for; one alone, if it is an array, it takes for them all."""
-_COMPILER_LOCK: Final = threading.RLock()
+_LOCK: Final = threading.RLock()
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -30,13 +30,13 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def _class(context: SparkContext, name: str) -> Any:
-    known = vars(context).setdefault("_headwater_java", {})
-    if name not in known:
+    def make() -> _JavaClass:
         jvm: Any = context._jvm
         found = getattr(jvm, name)
         setattr(jvm, name, found)
-        known[name] = _JavaClass(found)
-    return known[name]
+        return _JavaClass(found)
+
+    return _once(context, name, make)
 
 
 class _JavaClass:
@@ -153,7 +153,7 @@ def _once(context: SparkContext, name: Hashable, make: Callable[[], Any]) -> Any
     """What the session has by that name; made where it has none."""
     known = vars(context).setdefault("_headwater_java", {})
     if name not in known:
-        with _COMPILER_LOCK:
+        with _LOCK:
             if name not in known:
                 known[name] = make()
     return known[name]
