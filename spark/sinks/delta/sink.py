@@ -31,7 +31,7 @@ from libs.types.warehouse import (
     own_columns,
 )
 from libs.warehouse.dialect import DIALECTS, Dialect
-from spark.java import java_class
+from spark.java import activate, java_class
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
@@ -306,8 +306,7 @@ class DeltaSink:
 
     def _snapshot(self, spark: SparkSession, table: WarehouseTable) -> Any:
         """The table's newest state; None where there is no table."""
-        # Settings are looked up in the thread's active session; a thread of our own has none yet.
-        java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
+        activate(spark)
         delta_log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(
             spark._jsparkSession, self._path(table)
         )
