@@ -482,7 +482,7 @@ def _append(file: Path, report: CheckReport) -> None:
 
 
 def _chunk_told(chunk: Chunk) -> dict[str, Sequence[object] | None]:
-    return {"columns": chunk.columns, "after": chunk.after, "up_to": chunk.up_to}
+    return {"columns": [column.name for column in chunk.columns], "after": chunk.after, "up_to": chunk.up_to}
 
 
 def print_report(report: CheckReport, took_s: float) -> None:
@@ -548,12 +548,13 @@ def _table_line(table: TableCheck) -> str:
 def keys_of(chunk: Chunk) -> str:
     """Which rows they are."""
 
-    def told(place: Sequence[int]) -> str:
+    def told(place: Sequence[int | str]) -> str:
         return ", ".join(map(str, place))
 
     after = "" if chunk.after is None else f" behind {told(chunk.after)}"
     up_to = "" if chunk.up_to is None else f" up to {told(chunk.up_to)}"
-    return f"{', '.join(chunk.columns)}{after}{up_to}"
+    others = " or of other characters" if chunk.may_hold_placeless else ""
+    return f"{', '.join(column.name for column in chunk.columns)}{after}{up_to}{others}"
 
 
 def progress_line(piece: Piece, begun: Begun | None, chunk: Chunk) -> str:

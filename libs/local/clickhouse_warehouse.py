@@ -201,6 +201,11 @@ class ClickhouseTable:
             conditions += [
                 spans_sql(quoted(each.column), each.spans) for each in few_spans(only) if each.column in numbers
             ]
+            conditions += [
+                f"{quoted(each.column)} BETWEEN {literal(each.low)} AND {literal(each.high)}"
+                for each in only.texts
+                if pa.types.is_string(self.known[each.column])
+            ]
         chosen = f"{self._source} WHERE {' AND '.join(conditions)}" if conditions else self._source
         if latest_by is None:
             return chosen

@@ -193,6 +193,8 @@ class DeltaTable:
             conditions += _is_one_of(types[among[0]], *among)
         for each in few_spans(only):
             conditions += _lies_in(types[each.column], each)
+        for text in () if only is None else only.texts:
+            conditions += _lies_between(types[text.column], text.column, text.low, text.high)
         chosen = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return self._read(f"SELECT {self._listed((*columns, *(latest_by or ())))} FROM t{chosen}")
 
@@ -229,8 +231,14 @@ def _is_one_of(delta_type: str, name: str, values: Collection[int | str]) -> Ite
     if numbers and not texts:
         for each in few_spans(KeyCondition("", (KeySpans(name, ((min(numbers), max(numbers)),)),))):
             yield from _lies_in(delta_type, each)
-    if texts and not numbers and delta_type == "string":
-        low, high = ("'" + text.replace("'", "''") + "'" for text in (min(texts), max(texts)))
+    if texts and not numbers:
+        yield from _lies_between(delta_type, name, min(texts), max(texts))
+
+
+def _lies_between(delta_type: str, name: str, *bounds: str) -> Iterator[str]:
+    """The same of rows whose column lies between two texts."""
+    if delta_type == "string":
+        low, high = ("'" + text.replace("'", "''") + "'" for text in bounds)
         yield f"{quoted(name)} BETWEEN {low} AND {high}"
 
 

@@ -95,6 +95,17 @@ class KeySpans:
 
 
 @dataclass(frozen=True, slots=True)
+class TextSpan:
+    """Between which texts a column lies, both included, by their characters' codes."""
+
+    column: str
+    low: str
+    """Empty: no bound."""
+    high: str
+    """Of ASCII, as ``low``."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeyCondition:
     """Which keys are meant."""
 
@@ -102,6 +113,8 @@ class KeyCondition:
     """In the table's dialect, over its ``sql_name``s; of key columns alone."""
     within: tuple[KeySpans, ...] = ()
     """Each is so where the condition is true: what lies outside of one need not be read."""
+    texts: tuple[TextSpan, ...] = ()
+    """The same of texts."""
 
 
 def all_of(*conditions: KeyCondition | None) -> KeyCondition | None:
@@ -110,7 +123,8 @@ def all_of(*conditions: KeyCondition | None) -> KeyCondition | None:
     if not given:
         return None
     within = tuple(spans for condition in given for spans in condition.within)
-    return KeyCondition(" AND ".join(condition.sql for condition in given), within)
+    texts = tuple(span for condition in given for span in condition.texts)
+    return KeyCondition(" AND ".join(condition.sql for condition in given), within, texts)
 
 
 def few_spans(only: KeyCondition | None) -> Iterator[KeySpans]:
@@ -520,6 +534,10 @@ def _scanned(
     for each in few_spans(only):
         if (number := _number_of(table, each.column)) is not None:
             chosen = And(chosen, functools.reduce(Or, (_in_span(each.column, *span, number) for span in each.spans)))
+    for text in () if only is None else only.texts:
+        if isinstance(table.schema().find_field(text.column).field_type, StringType):
+            low = GreaterThanOrEqual(text.column, text.low)  # type: ignore[call-arg,arg-type]
+            chosen = And(chosen, low, LessThanOrEqual(text.column, text.high))  # type: ignore[call-arg,arg-type]
     return with_texts(
         table.scan(row_filter=chosen, selected_fields=(*columns, *(latest_by or ()))).to_arrow_batch_reader()
     )

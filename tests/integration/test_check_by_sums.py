@@ -200,9 +200,12 @@ class Rows:
             self.warehouse.append([value for _, value in cells])
 
     def plant(self, chance: random.Random, faults: int) -> None:
-        """Other values, rows lost, rows too many, rows twice."""
+        """Other values, rows lost, rows too many, rows twice; of a key one of these, since of two rows that share it nobody
+        says which is the right one."""
+        planted = []
         for _ in range(faults):
-            row = chance.randrange(len(self.warehouse))
+            row = chance.choice([nth for nth, cells in enumerate(self.warehouse) if cells[0] not in planted])
+            planted.append(self.warehouse[row][0])
             match chance.choice(("value", "null", "lost", "extra", "twice")):
                 case "value":
                     place = chance.randrange(len(self.kinds))
@@ -213,6 +216,7 @@ class Rows:
                     self.warehouse.pop(row)
                 case "extra":
                     key = self.key[2](chance.randrange(3000, 3500))[1]
+                    planted.append(key)
                     self.warehouse.append([key, *self.warehouse[row][1:]])
                 case "twice":
                     self.warehouse.append(list(self.warehouse[row]))

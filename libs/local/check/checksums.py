@@ -51,15 +51,6 @@ class Summable:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """Of rows that are cut by a whole number: between which two it lies at the source, and how many there are, about."""
-
-    low: int
-    high: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
 class Differing:
     """What the sums say."""
 
@@ -81,7 +72,7 @@ def summable(
 ) -> Summable | None:
     """How to sum the rows; None: they cannot be told apart by sums, or a column holds what cannot stand in it.
 
-    ``cut_by``: a column of the key, of whole numbers; None: the first of the key, if that is one.
+    ``cut_by``: a column of the key, by which parts are cut where it is of whole numbers; None: the first of the key.
     """
     types, dialect = stored.types(), stored.sql_dialect
     try:
@@ -132,17 +123,17 @@ def differing_parts(
     rows: Summable,
     temporary_dir: Path,
     *,
-    extent: Extent | None = None,
+    cut: Cut | None = None,
     only: KeyCondition | None = None,
 ) -> Differing:
     """Compare both ends part by part; the warehouse is read once where all is equal.
 
-    ``extent``: of the rows, where it is known; the source is not asked for it. ``only``: which rows of the warehouse are meant,
+    ``cut``: the first one; None: the source is asked how many rows there are. ``only``: which rows of the warehouse are meant,
     as ``table`` says which of the source are.
     """
     chosen, among = Chosen(), None
     rows_equal = rows_chosen = 0
-    cut: Cut | None = _first_cut(source, table, rows) if extent is None else _cut_of(extent)
+    cut = cut or _first_cut(source, table, rows)
     while cut is not None:
         left = _source_sums(source, table, rows, cut, among)
         right = _warehouse_sums(stored, sink, table, rows, cut, among, only, temporary_dir)
@@ -179,7 +170,7 @@ def warehouse_condition(rows: Summable, table: ExpectedTable, chosen: Chosen) ->
 def _first_cut(source: AskedSource, table: ExpectedTable, rows: Summable) -> Cut:
     if not rows.number:
         [*counts] = (int(str(count)) for (count,) in source.answers(table, "COUNT(*)"))
-        return hash_digits(_parts_of(sum(counts)))
+        return hash_cut(sum(counts))
     key = rows.source_key.expression
     lows, highs, count = [], [], 0
     for low, high, found in source.answers(table, f"MIN({key}), MAX({key}), COUNT(*)"):
@@ -187,11 +178,17 @@ def _first_cut(source: AskedSource, table: ExpectedTable, rows: Summable) -> Cut
         if low is not None and high is not None:
             lows.append(int(low))
             highs.append(int(high))
-    return _cut_of(Extent(min(lows, default=0), max(highs, default=0), count))
+    return range_cut(min(lows, default=0), max(highs, default=0), count)
 
 
-def _cut_of(extent: Extent) -> Cut:
-    return ranges(extent.low, extent.high, _parts_of(extent.rows))
+def range_cut(low: int, high: int, rows: int) -> Cut:
+    """The first one of ``rows`` rows, about, whose numbers are from ``low`` to ``high`` at the source."""
+    return ranges(low, high, _parts_of(rows))
+
+
+def hash_cut(rows: int) -> Cut:
+    """The first one of ``rows`` rows, about, by the hash of their key."""
+    return hash_digits(_parts_of(rows))
 
 
 def _parts_of(count: int) -> int:

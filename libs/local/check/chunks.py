@@ -1,19 +1,28 @@
 """A table compared chunk by chunk: rows next to one another in its key, no more of them than are to be read at once.
 
 Where a chunk ends the source says, by its index; then both ends are asked for the rows between two places of the key
-(``run``). A place is made of the whole numbers that the key begins with: of these both ends have the same order. A key that
-begins with something else (of texts each end has an order of its own) makes the table one chunk.
+(``places``). Rows that have no place are in the last chunk, with those that stand behind all others. A key whose first column
+the ends do not order alike makes the table one chunk.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
-from libs.local.check.canonical_text import WHOLE_NUMBERS, End
 from libs.local.check.key_order import is_behind, is_between, is_up_to
-from libs.local.check.parts import number_key
+from libs.local.check.places import (
+    Order,
+    Place,
+    PlaceColumn,
+    can_stand_in,
+    place_columns,
+    share_between,
+    source_literals,
+    source_plain,
+    text_span,
+    warehouse_key,
+    warehouse_plain,
+)
 from libs.local.check.projection import ExpectedColumn, SourceTable
 from libs.local.check.source import AskedSource
 from libs.local.warehouse import KeyCondition, KeySpans, StoredTable
@@ -22,25 +31,22 @@ from libs.mysql.identifiers import quote_identifier
 CHUNK_ROWS: Final = 200_000
 """About a second of a MySQL's work."""
 
-Place = tuple[int, ...]
-"""Of a row in a table's key: the whole numbers that this begins with."""
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Rows behind one place of the key, up to another."""
 
-    columns: tuple[str, ...]
+    columns: tuple[PlaceColumn, ...]
     """That places are of; empty: the chunk is the whole table."""
     after: Place | None
     """None: from the first row on."""
     up_to: Place | None
-    """None: to the last row."""
+    """None: to the last row, and all rows that have no place."""
     first: Place
     """About where its rows begin at the source, and where they end: parts are cut between the two."""
     last: Place
     rows: int
-    """At most, at the source."""
+    """At most, at the source, of those that have a place."""
     share: float
     """How much of the table's key lies before its end, about."""
 
@@ -53,67 +59,69 @@ class Chunk:
         return self.up_to is None
 
     @property
+    def may_hold_placeless(self) -> bool:
+        """Rows of any numbers, since it has those that have no place."""
+        return self.is_last and bool(source_plain(self.columns))
+
+    @property
     def cut_column(self) -> int:
         """Which of ``columns`` its parts are ranges of: the first that is not the same in all of its rows."""
         pairs = enumerate(zip(self.first, self.last, strict=True))
         return next((nth for nth, (first, last) in pairs if first != last), len(self.columns) - 1)
 
 
-def place_columns(table: SourceTable) -> tuple[str, ...]:
-    """Those that a place is made of."""
-    types = dict(table.columns)
-    found: list[str] = []
-    for name in table.key:
-        if types.get(name) not in WHOLE_NUMBERS:
-            break
-        found.append(name)
-    return tuple(found)
-
-
 def chunk_behind(source: AskedSource, table: SourceTable, after: Place | None, rows: int) -> Chunk:
-    """The next chunk, of ``rows`` rows at most where the key's numbers tell rows apart."""
+    """The next chunk, of ``rows`` rows at most where places tell rows apart."""
     columns = place_columns(table)
     if not columns:
         return Chunk((), None, None, (), (), 0, 1.0)
     up_to = source.key_behind(table, columns, after, rows)
-    lowest = source.key_behind(table, columns, None, 1) or (0,) * len(columns)
-    highest = source.last_key(table, columns) or lowest
+    nowhere: Place = tuple(0 if column.order is Order.NUMBERS else "" for column in columns)
+    lowest = source.end_of_key(table, columns, is_last=False) or nowhere
+    highest = source.end_of_key(table, columns, is_last=True) or lowest
     first = lowest if after is None else after
     last = max(first, highest if up_to is None else up_to)
-    width = highest[0] - lowest[0]
-    share = 1.0 if up_to is None or width <= 0 else min(1.0, max(0.0, (last[0] - lowest[0]) / width))
+    share = 1.0 if up_to is None else share_between(lowest, highest, last)
     return Chunk(columns, after, up_to, first, last, rows, share)
 
 
 def can_be_bounded(chunk: Chunk, columns: Sequence[ExpectedColumn], stored: StoredTable | None) -> bool:
-    """Whether a tenant's table can be asked for the rows of ``chunk`` alone: it has the numbers, unmasked."""
+    """Whether a tenant's table can be asked for the rows of ``chunk`` alone: it has what places are of, unmasked."""
     by_name = {column.name: column for column in columns}
     types = {} if stored is None else stored.types()
     return bool(chunk.columns) and all(
-        (column := by_name.get(name)) is not None
+        (column := by_name.get(of_place.name)) is not None
         and column.mask is None
-        and (stored is None or _is_whole_number(types[column.seen_as]))
-        for name in chunk.columns
+        and (stored is None or can_stand_in(of_place, types[column.seen_as]))
+        for of_place in chunk.columns
     )
 
 
 def source_bounds(chunk: Chunk) -> str | None:
     """SQL for the source: true of the chunk's rows; None: all are."""
-    names = [quote_identifier(name) for name in chunk.columns]
-    bounds = [] if chunk.after is None else [is_behind(names, list(map(str, chunk.after)))]
-    bounds += [] if chunk.up_to is None else [is_up_to(names, list(map(str, chunk.up_to)))]
-    return f"({' AND '.join(bounds)})" if bounds else None
+    if chunk.is_first and chunk.is_last:
+        return None
+    names = [quote_identifier(column.name) for column in chunk.columns]
+    plain = source_plain(chunk.columns)
+    bounds = [] if chunk.after is None else [is_behind(names, source_literals(chunk.columns, chunk.after))]
+    if chunk.up_to is None:
+        return f"({' OR '.join([*bounds, *(f'NOT {each}' for each in plain)])})"
+    bounds.append(is_up_to(names, source_literals(chunk.columns, chunk.up_to)))
+    return f"({' AND '.join([*bounds, *plain])})"
 
 
 def warehouse_bounds(chunk: Chunk, columns: Sequence[ExpectedColumn], stored: StoredTable) -> KeyCondition:
     """The same for the warehouse, of which also what the source has not is in one chunk."""
     seen_as = {column.name: column.seen_as for column in columns}
-    end = End(stored.sql_dialect.value)
-    keys = [number_key(stored.sql_name(seen_as[name]), end) for name in chunk.columns]
-    span = (None if chunk.after is None else chunk.after[0], None if chunk.up_to is None else chunk.up_to[0])
-    within = KeySpans(seen_as[chunk.columns[0]], (span,))
-    return KeyCondition(is_between(keys, chunk.after, chunk.up_to), () if span == (None, None) else (within,))
-
-
-def _is_whole_number(arrow_type: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(arrow_type) or (pa.types.is_decimal(arrow_type) and arrow_type.scale == 0))
+    keys = [warehouse_key(column, stored, seen_as[column.name]) for column in chunk.columns]
+    plain = [warehouse_plain(column, stored, seen_as[column.name]) for column in chunk.columns]
+    sql = is_between(keys, chunk.after, chunk.up_to, [each for each in plain if each is not None])
+    if chunk.may_hold_placeless or (chunk.is_first and chunk.is_last):
+        return KeyCondition(sql)
+    low = None if chunk.after is None else chunk.after[0]
+    high = None if chunk.up_to is None else chunk.up_to[0]
+    first = chunk.columns[0]
+    if isinstance(low, str) or isinstance(high, str):
+        span = text_span(first, seen_as[first.name], str(low or ""), str(high))
+        return KeyCondition(sql, texts=() if span is None else (span,))
+    return KeyCondition(sql, (KeySpans(seen_as[first.name], ((low, high),)),))

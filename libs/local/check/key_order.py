@@ -6,6 +6,7 @@ The conditions are written out, column by column, since MySQL finds no range of 
 from collections.abc import Sequence
 
 from libs.local.check.parts import KeySql
+from libs.local.check.places import Place
 
 
 def is_behind(keys: Sequence[str], place: Sequence[str]) -> str:
@@ -33,18 +34,21 @@ def is_up_to(keys: Sequence[str], place: Sequence[str]) -> str:
     return f"{keys[0]} <= {place[0]} AND {up_to}"
 
 
-def is_between(keys: Sequence[KeySql], after: Sequence[int] | None, up_to: Sequence[int] | None) -> str:
+def is_between(keys: Sequence[KeySql], after: Place | None, up_to: Place | None, plain: Sequence[str] = ()) -> str:
     """True of a warehouse's rows behind ``after`` and not behind ``up_to`` (None: no bound).
 
-    Each row is between one pair of neighbours, whatever it holds: a NULL, which the source's key cannot have, is behind
-    nothing.
+    ``plain``: conditions that are all true of the rows that have a place; with no ``up_to`` the others are meant too. Each row
+    is between one pair of neighbours, whatever it holds: a NULL, which the source's key cannot have, is behind nothing, and no
+    place where it is one of a text.
     """
     names = [key.expression for key in keys]
+    has_place = [f"COALESCE({each}, FALSE)" for each in plain]
 
-    def behind(place: Sequence[int]) -> str:
-        literals = [key.number(number) for key, number in zip(keys, place, strict=True)]
+    def behind(place: Place) -> str:
+        literals = [key.literal(element) for key, element in zip(keys, place, strict=True)]
         return f"COALESCE({is_behind(names, literals)}, FALSE)"
 
     bounds = [] if after is None else [behind(after)]
-    bounds += [] if up_to is None else [f"NOT {behind(up_to)}"]
-    return f"({' AND '.join(bounds) or '1 = 1'})"
+    if up_to is None:
+        return f"({' OR '.join([*bounds, *(f'NOT {each}' for each in has_place)])})" if bounds else "(1 = 1)"
+    return f"({' AND '.join([*bounds, f'NOT {behind(up_to)}', *has_place])})"

@@ -10,6 +10,7 @@ from pymysql.cursors import SSCursor
 
 from libs.local.check.compare import Row
 from libs.local.check.key_order import is_behind
+from libs.local.check.places import Place, PlaceColumn, place_of, selected, source_literals, source_plain
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
 from libs.local.check.values import order_expression, select_expression
 from libs.mysql.gtid import GtidSet
@@ -77,20 +78,20 @@ class MysqlRows:
             return list(cursor.fetchall())
 
     def key_behind(
-        self, table: SourceTable, columns: Sequence[str], after: Sequence[int] | None, rows: int
-    ) -> tuple[int, ...] | None:
+        self, table: SourceTable, columns: Sequence[PlaceColumn], after: Place | None, rows: int
+    ) -> Place | None:
         """See ``source.AskedSource.key_behind``; the index is walked, and nothing else read."""
-        return self._key(key_statement(quote_table(table.table_id), columns, after, rows))
+        return self._place(columns, place_statement(quote_table(table.table_id), columns, after, rows))
 
-    def last_key(self, table: SourceTable, columns: Sequence[str]) -> tuple[int, ...] | None:
-        """See ``source.AskedSource.last_key``."""
-        return self._key(key_statement(quote_table(table.table_id), columns, None, 1, is_last=True))
+    def end_of_key(self, table: SourceTable, columns: Sequence[PlaceColumn], *, is_last: bool) -> Place | None:
+        """See ``source.AskedSource.end_of_key``."""
+        return self._place(columns, end_statement(quote_table(table.table_id), columns, is_last=is_last))
 
-    def _key(self, statement: str) -> tuple[int, ...] | None:
+    def _place(self, columns: Sequence[PlaceColumn], statement: str) -> Place | None:
         with self.connection.cursor() as cursor:
             cursor.execute(statement)
             found = cursor.fetchone()
-        return None if found is None else tuple(int(value) for value in found)
+        return None if found is None else place_of(columns, found)
 
 
 def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
@@ -98,9 +99,11 @@ def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
     unique key without NULLs."""
     columns: dict[TableId, list[tuple[str, str]]] = {}
     required: dict[TableId, set[str]] = {}
-    for database, table, column, data_type, is_nullable in _rows(
+    collations: dict[TableId, list[tuple[str, str]]] = {}
+    for database, table, column, data_type, is_nullable, collation in _rows(
         connection,
-        "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, c.COLUMN_NAME, c.DATA_TYPE, c.IS_NULLABLE FROM information_schema.COLUMNS c "
+        "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, c.COLUMN_NAME, c.DATA_TYPE, c.IS_NULLABLE, c.COLLATION_NAME "
+        "FROM information_schema.COLUMNS c "
         "JOIN information_schema.TABLES t USING (TABLE_SCHEMA, TABLE_NAME) "
         "WHERE t.TABLE_TYPE = 'BASE TABLE' AND c.TABLE_SCHEMA NOT IN %s "
         "ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION",
@@ -110,9 +113,17 @@ def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
         columns.setdefault(table_id, []).append((column, data_type.lower()))
         if is_nullable == "NO":
             required.setdefault(table_id, set()).add(column)
+        if collation is not None:
+            collations.setdefault(table_id, []).append((column, collation))
     keys = _keys(connection)
     return tuple(
-        SourceTable(table_id, tuple(found), keys.get(table_id, ()), frozenset(required.get(table_id, ())))
+        SourceTable(
+            table_id,
+            tuple(found),
+            keys.get(table_id, ()),
+            frozenset(required.get(table_id, ())),
+            tuple(collations.get(table_id, ())),
+        )
         for table_id, found in columns.items()
     )
 
@@ -167,15 +178,23 @@ def select_statement(
     return f"SELECT {selected} FROM {place or quote_table(table.table_id)}{where}{grouped}"
 
 
-def key_statement(
-    place: str, columns: Sequence[str], after: Sequence[int] | None, rows: int, *, is_last: bool = False
-) -> str:
-    """The SELECT of the whole numbers ``columns`` of the row that stands ``rows`` rows behind ``after``; or before the end."""
-    names = [quote_identifier(name) for name in columns]
-    where = "" if after is None else f" WHERE {is_behind(names, [str(number) for number in after])}"
-    order = ", ".join(f"{name} DESC" for name in names) if is_last else ", ".join(names)
-    numbers = ", ".join(f"{name} + 0" for name in names)  # without the zeros of ZEROFILL
-    return f"SELECT {numbers} FROM {place}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1}"
+def place_statement(table: str, columns: Sequence[PlaceColumn], after: Place | None, rows: int) -> str:
+    """The SELECT of the place of the row that stands ``rows`` rows behind ``after``; those without one are not counted."""
+    names = [quote_identifier(column.name) for column in columns]
+    conditions = [] if after is None else [is_behind(names, source_literals(columns, after))]
+    conditions += source_plain(columns)
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"{_elements_from(table, columns)}{where} ORDER BY {', '.join(names)} LIMIT 1 OFFSET {rows - 1}"
+
+
+def end_statement(table: str, columns: Sequence[PlaceColumn], *, is_last: bool) -> str:
+    """The SELECT of what the first or the last row has in ``columns``."""
+    order = ", ".join(f"{quote_identifier(column.name)}{' DESC' if is_last else ''}" for column in columns)
+    return f"{_elements_from(table, columns)} ORDER BY {order} LIMIT 1"
+
+
+def _elements_from(table: str, columns: Sequence[PlaceColumn]) -> str:
+    return f"SELECT {', '.join(selected(column) for column in columns)} FROM {table}"
 
 
 def _printed_rows(connection: Connection, statement: str, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:

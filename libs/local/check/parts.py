@@ -15,13 +15,15 @@ Part = int | str
 
 @dataclass(frozen=True, slots=True)
 class KeySql:
-    """The key at one end: its first column as an exact number, or the text that is hashed."""
+    """What of the key is compared at one end: a column, numbers exact; or the text that is hashed."""
 
     expression: str
     end: End
 
-    def number(self, value: int) -> str:
-        """A constant to compare with it, exact."""
+    def literal(self, value: int | str) -> str:
+        """A constant to compare with it, exact; a text is of characters that need no escape."""
+        if isinstance(value, str):
+            return f"'{value}'"
         # ClickHouse reads one of more than 64 bits as a double.
         return f"toInt128('{value}')" if self.end is End.CLICKHOUSE else str(value)
 
@@ -76,7 +78,7 @@ class Ranges:
         return self.low + self.width * self.count - 1
 
     def name(self, key: KeySql) -> str:
-        number, low, high = key.expression, key.number(self.low), key.number(self.high)
+        number, low, high = key.expression, key.literal(self.low), key.literal(self.high)
         place = {
             End.MYSQL: f"(CAST({number} AS DECIMAL(20,0)) - ({self.low})) DIV {self.width}",
             End.CLICKHOUSE: f"intDiv({number} - {low}, {self.width})",
@@ -88,9 +90,9 @@ class Ranges:
 
     def condition(self, key: KeySql, parts: Collection[Part]) -> str:
         number = key.expression
-        edges = [f"{number} IS NULL OR {number} < {key.number(self.low)}"] if -1 in parts else []
-        edges += [f"{number} > {key.number(self.high)}"] if self.count in parts else []
-        spans = [tuple(map(key.number, span)) for span in self._inner_spans(parts)]
+        edges = [f"{number} IS NULL OR {number} < {key.literal(self.low)}"] if -1 in parts else []
+        edges += [f"{number} > {key.literal(self.high)}"] if self.count in parts else []
+        spans = [tuple(map(key.literal, span)) for span in self._inner_spans(parts)]
         inner = [f"{number} BETWEEN {low} AND {high}" for low, high in spans]
         return f"({' OR '.join([*edges, *inner]) or '1 = 0'})"
 

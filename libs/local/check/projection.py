@@ -75,6 +75,8 @@ class SourceTable:
     key: tuple[str, ...]
     required: frozenset[str] = frozenset()
     """Columns that may not be NULL."""
+    collations: tuple[tuple[str, str], ...] = ()
+    """Of the columns of text."""
 
 
 def no_key(_key_from: KeyFrom) -> bytes:

@@ -16,9 +16,10 @@ import msgspec
 
 from libs.durable_file import replace_durably
 from libs.errors import TransientError
-from libs.local.check.chunks import Chunk, Place, chunk_behind
+from libs.local.check.chunks import Chunk, chunk_behind
 from libs.local.check.compare import Comparison
 from libs.local.check.compared import ComparedMesh, chosen_tenants
+from libs.local.check.places import Place
 from libs.local.check.projection import SourceTable, selected_tables
 from libs.local.check.run import CheckReport, Comparing, TableCheck
 from libs.local.check.source import asked
@@ -141,7 +142,7 @@ def shape_of(source: str, table: SourceTable, tenants: Iterable[TenantSpec]) -> 
         for selection in spec.sources
         if selection.name == source and selected_tables(selection, [table])
     ]
-    told = msgspec.json.encode((table.columns, table.key, sorted(table.required), documents))
+    told = msgspec.json.encode((table.columns, table.key, sorted(table.required), table.collations, documents))
     return hashlib.sha256(told).hexdigest()
 
 

@@ -18,11 +18,19 @@ from pathlib import Path
 from typing import Final
 
 from libs.local.catch_up import source_positions, wait_until_caught_up
-from libs.local.check.checksums import Extent, differing_parts, source_condition, summable, warehouse_condition
+from libs.local.check.checksums import (
+    differing_parts,
+    hash_cut,
+    range_cut,
+    source_condition,
+    summable,
+    warehouse_condition,
+)
 from libs.local.check.chunks import Chunk, can_be_bounded, source_bounds, warehouse_bounds
 from libs.local.check.compare import Comparison, compare_as_bags, compare_by_key, compare_sorted, together
 from libs.local.check.compared import ComparedMesh, chosen_tenants, temporary_folder
 from libs.local.check.delivered import OtherType, delivered_columns, delivered_rows
+from libs.local.check.parts import Cut
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, expected_tables
 from libs.local.check.second_look import Suspected, look_again
 from libs.local.check.source import AskedSource, Executed, asked
@@ -441,11 +449,11 @@ def _compare_by_sums(ends: _Ends, limit: int) -> _Found | None:
     """None: it cannot be done, or most rows differ; then all of them are compared."""
     if ends.stored is None:
         return None
-    cut_by, extent = (None, None) if ends.chunk is None else _first_cut(ends.chunk)
+    cut_by, cut = (None, None) if ends.chunk is None else _first_cut(ends.chunk)
     if (rows := summable(ends.table, ends.columns, ends.stored, cut_by=cut_by)) is None:
         return None
     differing = differing_parts(
-        ends.source, ends.stored, ends.sink, ends.table, rows, ends.folder, extent=extent, only=ends.only
+        ends.source, ends.stored, ends.sink, ends.table, rows, ends.folder, cut=cut, only=ends.only
     )
     if differing.is_most:
         return None
@@ -468,9 +476,13 @@ def _compare_by_sums(ends: _Ends, limit: int) -> _Found | None:
     return _Found(together(equal, read, limit), is_summed=True, rows_read=rows_read, read_columns=names)
 
 
-def _first_cut(chunk: Chunk) -> tuple[str, Extent]:
+def _first_cut(chunk: Chunk) -> tuple[str, Cut]:
+    """By which column, and how."""
     nth = chunk.cut_column
-    return chunk.columns[nth], Extent(chunk.first[nth], chunk.last[nth], chunk.rows)
+    low, high = chunk.first[nth], chunk.last[nth]
+    if isinstance(low, int) and isinstance(high, int):
+        return chunk.columns[nth].name, range_cut(low, high, chunk.rows)
+    return chunk.columns[nth].name, hash_cut(chunk.rows)
 
 
 def _narrowed(

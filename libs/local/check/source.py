@@ -12,6 +12,7 @@ import msgspec
 
 from libs.local.check.compare import Row
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.local.check.places import Place, PlaceColumn
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable
 from libs.local.check.vitess_rows import VitessRows
 from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
@@ -51,14 +52,14 @@ class AskedSource(Protocol):
         ...
 
     def key_behind(
-        self, table: SourceTable, columns: Sequence[str], after: Sequence[int] | None, rows: int
-    ) -> tuple[int, ...] | None:
-        """A place at most ``rows`` rows behind ``after`` (None: the start), by a row's whole numbers in ``columns``, with which
-        its key begins; None: there are not so many rows."""
+        self, table: SourceTable, columns: Sequence[PlaceColumn], after: Place | None, rows: int
+    ) -> Place | None:
+        """A place at most ``rows`` rows behind ``after`` (None: the start), rows that have none aside; None: there are not so
+        many. ``columns``: those that the key begins with."""
         ...
 
-    def last_key(self, table: SourceTable, columns: Sequence[str]) -> tuple[int, ...] | None:
-        """The last place; None: the table is empty."""
+    def end_of_key(self, table: SourceTable, columns: Sequence[PlaceColumn], *, is_last: bool) -> Place | None:
+        """What the first or the last row has in ``columns``, whether or not it is a place; None: the table is empty."""
         ...
 
 

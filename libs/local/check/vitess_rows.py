@@ -18,7 +18,8 @@ from typing import Final
 
 from libs.local.check.compare import Row
 from libs.local.check.key_order import is_behind
-from libs.local.check.mysql_rows import key_statement, rows_statement, select_statement
+from libs.local.check.mysql_rows import end_statement, place_statement, rows_statement, select_statement
+from libs.local.check.places import Place, PlaceColumn, place_of
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
 from libs.local.check.values import BINARY_TYPES, SHORT_FLOAT, TEXT_TYPES, order_expression, select_expression
 from libs.local.vtgate import TextRow, Vtgate
@@ -27,7 +28,7 @@ from libs.mysql.identifiers import quote_identifier
 from libs.types.table import TableId
 
 PAGE_ROWS: Final = 5_000
-_FIELD, _TYPE, _NULL = 0, 1, 3  # of SHOW FULL COLUMNS
+_FIELD, _TYPE, _COLLATION, _NULL = 0, 1, 2, 3  # of SHOW FULL COLUMNS
 _NON_UNIQUE, _KEY_NAME, _SEQUENCE, _COLUMN_NAME, _NULLABLE = 1, 2, 3, 4, 9  # of SHOW INDEX
 _NUMBERS: Final = frozenset(
     {"tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal", SHORT_FLOAT, "double", "bit"}
@@ -88,30 +89,22 @@ class VitessRows:
         ]
 
     def key_behind(
-        self, table: SourceTable, columns: Sequence[str], after: Sequence[int] | None, rows: int
-    ) -> tuple[int, ...] | None:
+        self, table: SourceTable, columns: Sequence[PlaceColumn], after: Place | None, rows: int
+    ) -> Place | None:
         """See ``source.AskedSource.key_behind``: the least of what the shards say, each asked for its share of the rows."""
-        shards = self._shards()
-        found = self._keys(table, columns, after, max(1, rows // len(shards)))
-        return min(found, default=None)
+        of_a_shard = max(1, rows // len(self._shards()))
+        statement = place_statement(quote_identifier(table.table_id.table), columns, after, of_a_shard)
+        return min(self._places(statement, columns), default=None)
 
-    def last_key(self, table: SourceTable, columns: Sequence[str]) -> tuple[int, ...] | None:
-        """See ``source.AskedSource.last_key``."""
-        return max(self._keys(table, columns, None, 1, is_last=True), default=None)
+    def end_of_key(self, table: SourceTable, columns: Sequence[PlaceColumn], *, is_last: bool) -> Place | None:
+        """See ``source.AskedSource.end_of_key``."""
+        statement = end_statement(quote_identifier(table.table_id.table), columns, is_last=is_last)
+        return (max if is_last else min)(self._places(statement, columns), default=None)
 
-    def _keys(
-        self,
-        table: SourceTable,
-        columns: Sequence[str],
-        after: Sequence[int] | None,
-        rows: int,
-        *,
-        is_last: bool = False,
-    ) -> list[tuple[int, ...]]:
-        place = quote_identifier(table.table_id.table)
-        statement = key_statement(place, columns, after, rows, is_last=is_last)
+    def _places(self, statement: str, columns: Sequence[PlaceColumn]) -> list[Place]:
+        """Each shard's."""
         return [
-            tuple(int(value or b"") for value in row)
+            place_of(columns, row)
             for shard in self._shards()
             for row in self.vtgate.execute(statement, target=self._target(shard))
         ]
@@ -128,7 +121,8 @@ class VitessRows:
         columns = tuple((_text(row[_FIELD]), self._type_name(_text(row[_TYPE]))) for row in described)
         key = _key(self.vtgate.execute(f"SHOW INDEX FROM {quoted}", target=target))
         required = frozenset(_text(row[_FIELD]) for row in described if _text(row[_NULL]) == "NO")
-        return SourceTable(TableId(database=self.keyspace, table=name), columns, key, required)
+        collations = tuple((_text(row[_FIELD]), _text(row[_COLLATION])) for row in described if row[_COLLATION])
+        return SourceTable(TableId(database=self.keyspace, table=name), columns, key, required, collations)
 
     def _type_name(self, column_type: str) -> str:
         """DATA_TYPE of a column's full type: ``bigint`` of ``bigint unsigned``, ``enum`` of ``enum('a b')``."""

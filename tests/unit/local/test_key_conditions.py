@@ -16,6 +16,7 @@ from libs.local.warehouse import (
     KeySpans,
     Span,
     StoredTable,
+    TextSpan,
     all_of,
     few_spans,
     open_catalog,
@@ -81,6 +82,22 @@ def test_files_outside_of_what_is_asked_for_are_not_read(tmp_path: Path, warehou
         list(codes(stored, tmp_path, within((2, 2**70))))
 
 
+@pytest.mark.parametrize("warehouse", ["iceberg", "delta"])
+def test_files_outside_of_the_texts_that_are_asked_for_are_not_read(tmp_path: Path, warehouse: str) -> None:
+    """A row without a text is in no span."""
+    near, far = batch_of(pa.int64(), 1, 2, None), batch_of(pa.int64(), 90, 99)
+    stored, gone = two_files(home_at(tmp_path), warehouse, near, far)
+    gone.unlink()
+
+    def found(low: str, high: str) -> list[str]:
+        return list(codes(stored, tmp_path, KeyCondition("true", texts=(TextSpan("code", low, high),))))
+
+    assert found("", "c2") == ["c1", "c2"]
+    assert found("c2", "c3") == ["c2"]
+    with pytest.raises(Exception, match=r"(?i)no such file|not ?found"):
+        found("c2", "c91")
+
+
 def test_rows_of_a_delta_table_are_looked_up_without_reading_all_of_it(tmp_path: Path) -> None:
     """By numbers and by texts, as a second look does."""
     stored, far = two_files(home_at(tmp_path), "delta", batch_of(pa.int64(), 1, 2), batch_of(pa.int64(), 90, 99))
@@ -111,6 +128,8 @@ def test_conditions_are_met_together() -> None:
     first = KeyCondition("(a)", (KeySpans("k", ((1, 2),)),))
 
     assert all_of(None, first, KeyCondition("(b)")) == KeyCondition("(a) AND (b)", first.within)
+    of_texts = KeyCondition("(c)", texts=(TextSpan("t", "", "x"),))
+    assert all_of(first, of_texts) == KeyCondition("(a) AND (c)", first.within, of_texts.texts)
     assert all_of(None) is None
     assert spans_sql("k", [(None, None), (None, 1), (2, None), (3, 4)]) == (
         "(1 = 1 OR k IS NULL OR k <= 1 OR k >= 2 OR k BETWEEN 3 AND 4)"

@@ -11,44 +11,79 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.local.check.canonical_text import End
-from libs.local.check.chunks import Chunk, Place, can_be_bounded, chunk_behind, place_columns, source_bounds
-from libs.local.check.key_order import is_between
-from libs.local.check.parts import number_key
+from libs.local.check.chunks import Chunk, can_be_bounded, chunk_behind, source_bounds, warehouse_bounds
+from libs.local.check.places import Order, Place, PlaceColumn
 from libs.local.check.projection import ExpectedColumn, SourceTable
+from libs.local.warehouse import SqlDialect
 from libs.types.table import TableId
 from libs.types.tenant import ColumnMask
 
 SMALL = st.integers(-2, 2)
-ROW = st.tuples(st.none() | SMALL, st.none() | SMALL)
-PLACES = st.lists(st.tuples(SMALL, SMALL), max_size=4, unique=True).map(sorted)
+PLAIN = st.text("b9-", max_size=2)
+OWNERS = PlaceColumn("a", Order.NUMBERS)
+NUMBERS = PlaceColumn("b", Order.NUMBERS)
+TEXTS = PlaceColumn("b", Order.SMALL_LETTERS)
+SECONDS = ((NUMBERS, "BIGINT", SMALL, SMALL), (TEXTS, "VARCHAR", PLAIN, st.text("bB9-é_\n", max_size=2)))
+"""A key's second column, its type, and elements and values that it can have."""
 
 
 def table(*key: str, **types: str) -> SourceTable:
     return SourceTable(TableId(database="shop", table="items"), tuple(types.items()), key, frozenset(key))
 
 
-def is_true(condition: str, row: tuple[int | None, int | None]) -> bool:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A warehouse's table; DuckDB asks it."""
+
+    column: pa.DataType
+    sql_dialect: SqlDialect = SqlDialect.DUCKDB
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {"A": self.column}
+
+    def sql_name(self, column: str) -> str:
+        return column
+
+
+def is_true(condition: str, row: Sequence[object], second_type: str) -> bool:
     with duckdb.connect() as connection:
-        statement = f"SELECT {condition} FROM (SELECT CAST(? AS BIGINT) AS a, CAST(? AS BIGINT) AS b)"
+        statement = f"SELECT {condition} FROM (SELECT CAST(? AS BIGINT) AS a, CAST(? AS {second_type}) AS b)"
         [[answer]] = connection.execute(statement, list(row)).fetchall()
     return answer is True
 
 
-@given(places=PLACES, row=ROW)
-def test_every_row_of_a_warehouse_is_in_one_chunk(places: list[Place], row: tuple[int | None, int | None]) -> None:
-    """The source's condition finds its rows in the same one."""
-    bounds = [None, *places, None]
-    keys = [number_key(name, End.DUCKDB) for name in ("a", "b")]
-    conditions = [is_between(keys, after, up_to) for after, up_to in itertools.pairwise(bounds)]
+@given(data=st.data(), second=st.sampled_from(SECONDS))
+def test_every_row_of_a_warehouse_is_in_one_chunk(
+    data: st.DataObject, second: tuple[PlaceColumn, str, st.SearchStrategy[Any], st.SearchStrategy[Any]]
+) -> None:
+    """Also one with NULL in its key, and one that has no place. Of numbers the source's condition finds its rows in the same
+    one; of texts MySQL is asked (tests/integration/test_check_in_chunks.py)."""
+    column, held, elements, values = second
+    places = data.draw(st.lists(st.tuples(SMALL, elements), max_size=4, unique=True).map(sorted))
+    row = data.draw(st.tuples(st.none() | SMALL, st.none() | values))
+    key = (OWNERS, column)
+    chunks = [Chunk(key, *pair, (), (), 9, 1.0) for pair in itertools.pairwise([None, *places, None])]
+    expected = [ExpectedColumn(each.name, "", None, each.name) for each in key]
 
-    found = [is_true(condition, row) for condition in conditions]
+    bounds = [warehouse_bounds(chunk, expected, Stored(pa.int64())) for chunk in chunks]  # type: ignore[arg-type]
+    found = [is_true(each.sql, row, held) for each in bounds]
 
     assert found.count(True) == 1
-    if None not in row:
-        chunks = itertools.pairwise(bounds)
-        at_source = [source_bounds(Chunk(("a", "b"), *pair, (), (), 9, 1.0)) or "true" for pair in chunks]
-        assert [is_true(condition.replace("`", ""), row) for condition in at_source] == found
+    key_first = [
+        Chunk((column,), *pair, (), (), 9, 1.0)
+        for pair in itertools.pairwise([None, *sorted({(b,) for _, b in places}), None])
+    ]
+    for chunk in key_first if column is TEXTS else ():
+        own = warehouse_bounds(chunk, expected, Stored(pa.int64()))  # type: ignore[arg-type]
+        if is_true(own.sql, row, held):
+            assert all(row[1] is not None and span.low <= row[1] <= span.high for span in own.texts)
+    for condition in (each for each, is_in in zip(bounds, found, strict=True) if is_in):
+        for spans in condition.within:
+            [(low, high)] = spans.spans
+            assert row[0] is None or ((low is None or low <= row[0]) and (high is None or row[0] <= high))
+    if column is NUMBERS and None not in row:
+        at_source = [source_bounds(chunk) or "true" for chunk in chunks]
+        assert [is_true(condition.replace("`", ""), row, held) for condition in at_source] == found
 
 
 @dataclass
@@ -58,12 +93,14 @@ class Keys:
     keys: Sequence[Place]
     asked: list[str] = field(default_factory=list)
 
-    def key_behind(self, _table: object, columns: Sequence[str], after: Place | None, rows: int) -> Place | None:
+    def key_behind(
+        self, _table: object, columns: Sequence[PlaceColumn], after: Place | None, rows: int
+    ) -> Place | None:
         left = [key[: len(columns)] for key in self.keys if after is None or key[: len(columns)] > after]
         return left[rows - 1] if rows <= len(left) else None
 
-    def last_key(self, _table: object, columns: Sequence[str]) -> Place | None:
-        return self.keys[-1][: len(columns)] if self.keys else None
+    def end_of_key(self, _table: object, columns: Sequence[PlaceColumn], *, is_last: bool) -> Place | None:
+        return self.keys[-1 if is_last else 0][: len(columns)] if self.keys else None
 
 
 def chunks_of(source: Any, of: SourceTable, rows: int) -> list[Chunk]:
@@ -88,17 +125,13 @@ def test_a_chunk_has_no_more_rows_than_are_asked_for(keys: list[Place], rows: in
         ]
         assert len(own) <= rows == chunk.rows
         nth = chunk.cut_column
-        assert all(chunk.first[nth] <= key[nth] <= chunk.last[nth] for key in own)
+        assert all(chunk.first[nth : nth + 1] <= key[nth : nth + 1] <= chunk.last[nth : nth + 1] for key in own)
         assert all(key[:nth] == chunk.first[:nth] for key in own)
 
 
-def test_a_key_is_bounded_by_the_whole_numbers_that_it_begins_with() -> None:
-    types = {"a": "int", "b": "varchar", "c": "bigint", "d": "decimal"}
+def test_a_key_that_begins_with_what_has_no_order_at_both_ends_makes_one_chunk() -> None:
+    whole = chunk_behind(Keys([]), table("b", a="int", b="decimal"), None, 5)  # type: ignore[arg-type]
 
-    assert place_columns(table("a", "c", "b", **types)) == ("a", "c")
-    assert place_columns(table("a", "b", "c", **types)) == ("a",)
-    assert place_columns(table("b", "a", **types)) == place_columns(table("d", **types)) == place_columns(table()) == ()
-    whole = chunk_behind(Keys([]), table("b", **types), None, 5)  # type: ignore[arg-type]
     assert (whole.columns, whole.is_first, whole.is_last, source_bounds(whole)) == ((), True, True, None)
 
 
@@ -128,10 +161,6 @@ MASKED = ColumnMask(columns=".*", constant="x")
 def test_a_table_is_asked_for_a_chunk_where_it_has_its_numbers(
     column: ExpectedColumn, held: pa.DataType, can: bool
 ) -> None:
-    class Stored:
-        def types(self) -> dict[str, pa.DataType]:
-            return {"A": held}
+    chunk = Chunk((OWNERS,), (1,), (2,), (1,), (2,), 9, 1.0)
 
-    chunk = Chunk(("a",), (1,), (2,), (1,), (2,), 9, 1.0)
-
-    assert can_be_bounded(chunk, [column], Stored()) is can  # type: ignore[arg-type]
+    assert can_be_bounded(chunk, [column], Stored(held)) is can  # type: ignore[arg-type]

@@ -9,8 +9,9 @@ import pytest
 
 from libs.cli import check as command
 from libs.errors import InvalidSettings, TransientError
-from libs.local.check.chunks import Chunk, Place
+from libs.local.check.chunks import Chunk
 from libs.local.check.compare import Comparison
+from libs.local.check.places import Order, Place, PlaceColumn
 from libs.local.check.projection import ExpectedTable, SourceTable
 from libs.local.check.rounds import (
     Begun,
@@ -63,7 +64,7 @@ def test_the_place_outlives_the_process(tmp_path: Path) -> None:
 
 
 def chunk_of(up_to: int | None) -> Chunk:
-    return Chunk(("id",), None, None if up_to is None else (up_to,), (0,), (9,), 10, 0.5)
+    return Chunk((PlaceColumn("id", Order.NUMBERS),), None, None if up_to is None else (up_to,), (0,), (9,), 10, 0.5)
 
 
 def checked(tenant: str, chunk: Chunk | None, *, different: int = 0, fault: str = "") -> TableCheck:
@@ -271,4 +272,7 @@ def test_a_terminal_shows_how_far_a_table_is() -> None:
 
     assert command.progress_line(ALL[0], None, chunk_of(5)) == f"shop: a.t {'█' * 12}{'░' * 12} 50%:"
     assert command.progress_line(ALL[0], begun, chunk_of(9)).endswith(" 50%, 200,000 rows compared:")
-    assert command.keys_of(Chunk(("a", "b"), (1, 2), (3, 4), (1, 2), (3, 4), 9, 1.0)) == "a, b behind 1, 2 up to 3, 4"
+    key = (PlaceColumn("a", Order.NUMBERS), PlaceColumn("b", Order.CODES))
+    first, last = Chunk(key, (1, "x"), (3, "y"), (), (), 9, 1.0), Chunk(key, (3, "y"), None, (), (), 9, 1.0)
+    assert command.keys_of(first) == "a, b behind 1, x up to 3, y"
+    assert command.keys_of(last) == "a, b behind 3, y or of other characters"
