@@ -78,6 +78,7 @@ FULL: Final[Mapping[str, Any]] = {
     },
     "check": {
         "enabled": True,
+        "chunkRows": 1_500_000,
         "repair": True,
         "tenants": ["acme"],
         "tables": [r"shop\..*"],

@@ -210,6 +210,7 @@ def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(cluster: C
         "every_s": "3600",
         "share": "0.2",
         "resume_file": "/var/lib/headwater/check.json",
+        "chunk_rows": "1500000",
         "timeout_s": "600",
         "metrics_host": "0.0.0.0",
         "metrics_port": "8080",
