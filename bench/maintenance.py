@@ -146,7 +146,7 @@ def _changes(spark: SparkSession, ids: DataFrame, *, number: int) -> DataFrame:
 def _figures(spark: SparkSession, keys: int, commits: int, s_per_commit: float) -> MaintenanceFigures:
     name = _TABLE.name.quoted()
     table = load_table(spark, _TABLE.name)
-    state = None if table is None else state_of(table)
+    state = None if table is None else state_of(spark, table)
     assert state is not None
     files = spark.sql(f"SELECT content, file_size_in_bytes AS bytes FROM {name}.files").collect()
     sizes = [row.bytes for row in files if row.content == 0]

@@ -2,7 +2,8 @@
 
 import threading
 import zipfile
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +68,12 @@ def compiled(spark: SparkSession, source: Path) -> Callable[..., Any]:
     For loops over rows in the driver's memory: a call by py4j takes a tenth of a millisecond.
     """
     return _compiled(spark.sparkContext, source)
+
+
+def compiled_object(spark: SparkSession, source: Path) -> Any:
+    """The session's only object of that class, made of nothing: for methods that keep nothing."""
+    context = spark.sparkContext
+    return _once(context, (source, "object"), lambda: _compiled(context, source)())
 
 
 def _compiled(context: SparkContext, source: Path) -> Callable[..., Any]:
@@ -176,6 +183,11 @@ def _compiler(context: SparkContext, source: Path) -> Any:
     compiler.setParentClassLoader(_class(context, "org.apache.spark.util.Utils").getContextOrSparkClassLoader())
     compiler.cook(source.name, source.read_text(encoding="utf-8"))
     return compiler
+
+
+def java_map(spark: SparkSession, entries: Mapping[str, str]) -> Any:
+    """Of ten entries at most; nobody can change it."""
+    return java_class(spark, "java.util.Map").of(*chain.from_iterable(entries.items()))
 
 
 def java_array(spark: SparkSession, of: str, items: Sequence[Any]) -> Any:

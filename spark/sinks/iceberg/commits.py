@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from spark.java import java_class
+from spark.java import java_class, java_map
 from spark.sinks.port import BatchIdentity, Reached
 from spark.sinks.reached import commit_properties
 
@@ -42,10 +42,7 @@ def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> 
 
 def properties_of(spark: SparkSession, reached: Reached) -> Any:
     """The properties of a commit of the batch, in Java."""
-    properties = java_class(spark, "java.util.HashMap")()
-    for name, text in commit_properties(batch_of(spark), reached).items():
-        properties.put(name, text)
-    return properties
+    return java_map(spark, commit_properties(batch_of(spark), reached))
 
 
 class _Call:

@@ -5,7 +5,6 @@ runs in sessions without a batch's identity: it changes no row.
 """
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from libs.types.warehouse import BATCH_PROPERTY, CATALOG, WarehouseTable
 from spark.sinks.iceberg.settings import Settings
+from spark.sinks.iceberg.table_facts import facts_of
 
 ORPHANS_REMOVED_AT: Final = "headwater.orphans-removed-at"
 """Property of a table: the sequence number that it had then."""
@@ -73,33 +73,27 @@ def due(state: TableState, settings: Settings, *, rewritten_files: int) -> Due:
     )
 
 
-def state_of(iceberg_table: Any) -> TableState | None:
+def state_of(spark: SparkSession, iceberg_table: Any) -> TableState | None:
     """The table in numbers; None: nothing was ever written to it."""
-    snapshot = iceberg_table.currentSnapshot()
-    if snapshot is None:
+    facts = facts_of(spark, iceberg_table, counts_manifests=True)
+    if (newest := facts.newest) is None:
         return None
-    summary = snapshot.summary()
-
-    def total(name: str) -> int:
-        return int(summary.get(f"total-{name}") or 0)
-
     return TableState(
-        data_files=total("data-files"),
-        delete_files=total("delete-files"),
-        bytes=total("files-size"),
-        snapshots=iceberg_table.history().size(),
-        manifests=snapshot.allManifests(iceberg_table.io()).size(),
-        commits=snapshot.sequenceNumber(),
-        orphans_removed_at=int(iceberg_table.properties().get(ORPHANS_REMOVED_AT) or 0),
-        identity_age=next(
-            (age for age, identity in enumerate(_identities(iceberg_table, snapshot), start=1) if identity), 0
-        ),
+        data_files=newest.total("data-files"),
+        delete_files=newest.total("delete-files"),
+        bytes=newest.total("files-size"),
+        snapshots=facts.snapshots,
+        manifests=newest.manifests,
+        commits=newest.sequence_number,
+        orphans_removed_at=int(facts.properties.get(ORPHANS_REMOVED_AT) or 0),
+        identity_age=newest.batch_age,
     )
 
 
 def newest_identity(iceberg_table: Any, snapshot: Any) -> str | None:
     """The batch that the table took in last at ``snapshot``, whatever else was committed since."""
-    return next(filter(None, _identities(iceberg_table, snapshot)), None)
+    found = newest_with_identity(iceberg_table, snapshot)
+    return None if found is None else str(found.summary().get(BATCH_PROPERTY))
 
 
 def newest_with_identity(iceberg_table: Any, snapshot: Any) -> Any | None:
@@ -141,11 +135,3 @@ def maintain(spark: SparkSession, settings: Settings, place: WarehouseTable, ice
         sequence = iceberg_table.currentSnapshot().sequenceNumber()
         iceberg_table.updateProperties().set(ORPHANS_REMOVED_AT, str(sequence)).commit()
         log.info("sink_orphans_removed", table=str(place), files=removed)
-
-
-def _identities(iceberg_table: Any, snapshot: Any) -> Iterator[str | None]:
-    """Of ``snapshot`` and those before it, the newest first."""
-    while snapshot is not None:
-        yield snapshot.summary().get(BATCH_PROPERTY)
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else iceberg_table.snapshot(parent)

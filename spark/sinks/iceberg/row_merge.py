@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN
 from spark.java import compiled, java_array
-from spark.sinks.iceberg.schema import format_version_of
+from spark.sinks.iceberg.table_facts import TableFacts
 from spark.sinks.port import RowsAtHand, SinkTable
 from spark.transforms.cut_envelope import DELETE
 
@@ -36,33 +36,31 @@ _EQUAL_ALIKE: Final = (
 """Types of keys whose equal values are equal in Java. Fractions are left out: 0.0 equals -0.0."""
 
 
-def is_small_table(iceberg_table: Any) -> bool:
+def is_small_table(facts: TableFacts) -> bool:
     """Whether it has few rows, or none, neither partitioned nor sorted, and takes deletes beside its rows."""
-    snapshot, properties = iceberg_table.currentSnapshot(), iceberg_table.properties()
-    if properties.get("write.merge.mode") != "merge-on-read":
+    newest = facts.newest
+    if facts.properties.get("write.merge.mode") != "merge-on-read" or facts.is_partitioned or facts.is_sorted:
         return False
-    if iceberg_table.spec().isPartitioned() or iceberg_table.sortOrder().isSorted():
-        return False
-    said = {} if snapshot is None else snapshot.summary()
-    limits = {"total-records": _MOST_ROWS, "total-files-size": _MOST_BYTES, "total-delete-files": _MOST_DELETE_FILES}
-    return all(int(said.get(name) or 0) <= limit for name, limit in limits.items())
+    limits = {"records": _MOST_ROWS, "files-size": _MOST_BYTES, "delete-files": _MOST_DELETE_FILES}
+    return newest is None or all(newest.total(name) <= limit for name, limit in limits.items())
 
 
-def is_better_anew(iceberg_table: Any, changes: int) -> bool:
+def is_better_anew(facts: TableFacts, changes: int) -> bool:
     """Whether so many changes go into a small table at less cost by all of it being written anew: they replace much of it, or
     what every batch reads of it is many files.
 
     Rows of tables of format 3 have numbers, which a merge keeps.
     """
-    snapshot = iceberg_table.currentSnapshot()
-    if snapshot is None or format_version_of(iceberg_table) > _WITHOUT_ROW_NUMBERS:
+    newest = facts.newest
+    if newest is None or facts.format_version > _WITHOUT_ROW_NUMBERS:
         return False
-    said = snapshot.summary()
-    rows, files, deletes = (int(said.get(f"total-{of}") or 0) for of in ("records", "data-files", "delete-files"))
+    rows, files, deletes = (newest.total(of) for of in ("records", "data-files", "delete-files"))
     return 0 < rows <= _ANEW_BY_SHARE * changes or files + deletes >= _ANEW_AT_FILES
 
 
-def row_merge(spark: SparkSession, iceberg_table: Any, table: SinkTable, changes: RowsAtHand) -> Any | None:
+def row_merge(
+    spark: SparkSession, iceberg_table: Any, facts: TableFacts, table: SinkTable, changes: RowsAtHand
+) -> Any | None:
     """The merge, its files written; ``commit`` of it, with properties, is what remains. None: such rows it does not take."""
     types = [changes.row_type.apply(name).dataType().simpleString().partition("(")[0] for name in table.key]
     if not set(types) <= set(_EQUAL_ALIKE):
@@ -71,8 +69,8 @@ def row_merge(spark: SparkSession, iceberg_table: Any, table: SinkTable, changes
     merge = compiled(spark, _SOURCE)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
     if not merge.takes(changes.row_type):
         return None
-    if is_better_anew(iceberg_table, table.changes):
-        merge.writeAnew(changes.take(), str(iceberg_table.currentSnapshot().snapshotId()))
+    if facts.newest is not None and is_better_anew(facts, table.changes):
+        merge.writeAnew(changes.take(), str(facts.newest.id))
     else:
         merge.write(changes.take())
     return merge

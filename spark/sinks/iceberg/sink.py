@@ -59,8 +59,9 @@ from spark.sinks.iceberg.publication import (
     tell,
 )
 from spark.sinks.iceberg.row_merge import is_small_table, row_merge
-from spark.sinks.iceberg.schema import format_version_of, identifier_columns
+from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings, is_s3
+from spark.sinks.iceberg.table_facts import TableFacts, facts_of
 from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.new_keys import Answer, ask
 from spark.sinks.places import local_folders
@@ -165,7 +166,12 @@ class IcebergSink:
         self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]
     ) -> bool:
         iceberg_table = self._loaded.table(spark, self._place(table))
-        return iceberg_table is not None and newest_identity(iceberg_table, _newest(spark, iceberg_table)) == str(batch)
+        if iceberg_table is None:
+            return False
+        if is_staging(spark):
+            return newest_identity(iceberg_table, _newest(spark, iceberg_table)) == str(batch)
+        newest = facts_of(spark, iceberg_table).newest
+        return newest is not None and newest.batch == str(batch)
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         table = self._placed(table)
@@ -174,9 +180,10 @@ class IcebergSink:
             check_creation(table)
             _check_variants(table, table.columns, self._settings.format_version)
             iceberg_table = _create(spark, table, self._settings.format_version)
-            properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
+            properties, types = _properties_and_types(iceberg_table, facts_of(spark, iceberg_table))
         else:
-            properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
+            facts = facts_of(spark, iceberg_table)
+            properties, types = _properties_and_types(iceberg_table, facts)
             settled = settled_of(properties)
             columns = {} if settled is None else _columns(types, properties)
             version = version_of(properties)
@@ -184,10 +191,10 @@ class IcebergSink:
             check_settled(settled, table, key, types)
             _check_key_may_be_null(iceberg_table, table, key)
             changes = evolution(columns, version, table, self.dialect)
-            _check_variants(table, changes.added, format_version_of(iceberg_table))
+            _check_variants(table, changes.added, facts.format_version)
             if changes:
                 _evolve(spark, iceberg_table, changes, table, properties)
-                properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
+                properties, types = _properties_and_types(iceberg_table, facts_of(spark, iceberg_table))
         if is_staging(spark):
             prepare(iceberg_table)
         if VARIANT_TYPE in types.values() and _is_behind(iceberg_table, _newest(spark, iceberg_table)):
@@ -219,9 +226,9 @@ class IcebergSink:
     def merge_rows(self, spark: SparkSession, table: SinkTable, changes: RowsAtHand) -> Callable[[], None] | None:
         table = self._placed(table)
         iceberg_table = self._loaded.table(spark, table.name)
-        if is_staging(spark) or not is_small_table(iceberg_table):
+        if is_staging(spark) or not is_small_table(facts := facts_of(spark, iceberg_table)):
             return None
-        merge = row_merge(spark, iceberg_table, table, changes)
+        merge = row_merge(spark, iceberg_table, facts, table, changes)
         return None if merge is None else lambda: merge.commit(properties_of(spark, table.reached))
 
     def merge_versions(
@@ -285,7 +292,7 @@ class IcebergSink:
         iceberg_table = load_table(spark, place)
         if iceberg_table is None:
             raise no_such_table(table)
-        properties = _properties(spark, iceberg_table)
+        properties = facts_of(spark, iceberg_table).properties
         key = key_of_log(table, settled_of(properties))
         snapshot = iceberg_table.currentSnapshot()
         if snapshot is None:
@@ -323,14 +330,14 @@ class IcebergSink:
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         place = self._place(table)
         iceberg_table = self._loaded.table(spark, place)
-        state = None if iceberg_table is None else state_of(iceberg_table)
+        state = None if iceberg_table is None else state_of(spark, iceberg_table)
         if state is None:
             return Maintained()
         due_now = due(state, self._settings, rewritten_files=self._rewritten_files.get(table, 0))
         was_due = due_now != Due()
         if was_due:
             maintain(spark, self._settings, place, iceberg_table, due_now)
-            state = state_of(load_table(spark, place)) or state
+            state = state_of(spark, load_table(spark, place)) or state
         if due_now.rewrite_files:
             self._rewritten_files[table] = state.data_files
         files = TableFiles(bytes=state.bytes, data_files=state.data_files, delete_files=state.delete_files)
@@ -379,7 +386,7 @@ class IcebergSink:
     def _expire(self, spark: SparkSession, place: WarehouseTable) -> None:
         """Old snapshots of what is told go; that may fail, and is tried again after the next batch."""
         iceberg_table = load_table(spark, place)
-        state = None if iceberg_table is None else state_of(iceberg_table)
+        state = None if iceberg_table is None else state_of(spark, iceberg_table)
         if state is not None:
             due_now = Due(expire_but=due(state, self._settings, rewritten_files=0).expire_but)
             try:
@@ -517,23 +524,18 @@ def _columns(types: Mapping[str, str], properties: Mapping[str, str]) -> dict[st
     return {name: column_of(properties, name, each, each) for name, each in spark_types.items()}
 
 
-def _types(spark: SparkSession, iceberg_table: Any) -> dict[str, str]:
-    """Of all its columns, as Iceberg writes them. As JSON, since each item of a Java collection is two calls to Java, and its
-    end an error there."""
-    schema = iceberg_table.schema()
-    fields = json.loads(java_class(spark, "org.apache.iceberg.SchemaParser").toJson(schema))["fields"]
-    return {
+def _properties_and_types(iceberg_table: Any, facts: TableFacts) -> tuple[dict[str, str], dict[str, str]]:
+    """The types of all its columns, as Iceberg writes them."""
+    types = {
         # A struct, list or map, which somebody else has added, is an object there.
-        field["name"]: field["type"] if isinstance(field["type"], str) else schema.findType(field["name"]).toString()
-        for field in fields
+        field["name"]: each if isinstance(each := field["type"], str) else _nested_type(iceberg_table, field["name"])
+        for field in json.loads(facts.schema)["fields"]
     }
+    return facts.properties, types
 
 
-def _properties(spark: SparkSession, iceberg_table: Any) -> dict[str, str]:
-    """As JSON, as ``_types``."""
-    mapper = java_class(spark, "org.apache.iceberg.util.JsonUtil").mapper()
-    properties: dict[str, str] = json.loads(mapper.writeValueAsString(iceberg_table.properties()))
-    return properties
+def _nested_type(iceberg_table: Any, column: str) -> str:
+    return str(iceberg_table.schema().findType(column).toString())
 
 
 def _evolve(
@@ -606,6 +608,5 @@ def _catalog(spark: SparkSession) -> Any:
 
 
 def _identifier(spark: SparkSession, table: WarehouseTable) -> Any:
-    levels = java_array(spark, "String", table.namespace)
-    namespace = java_class(spark, "org.apache.iceberg.catalog.Namespace").of(levels)
-    return java_class(spark, "org.apache.iceberg.catalog.TableIdentifier").of(namespace, table.name)
+    names = java_array(spark, "String", table.identifier)
+    return java_class(spark, "org.apache.iceberg.catalog.TableIdentifier").of(names)
