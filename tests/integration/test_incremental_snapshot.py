@@ -242,6 +242,9 @@ def test_a_signal_table_and_a_surrogate_key(
         database=database,
     )
     wait_until_finished(pipeline, f"{database}.ranked", f"{database}.keyless")
+    # Its row and the place behind all signals are one transaction in Kafka.
+    mysql_server.execute("INSERT INTO ranked VALUES (998, 9, 9)", database=database)
+    pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 998} for row in rows))
     pipeline.reader.kill()
     pipeline.reader.start()
     mysql_server.execute("INSERT INTO ranked VALUES (999, 9, 9)", database=database)
