@@ -62,7 +62,8 @@ async def test_a_copy_goes_on_behind_a_bad_row(
         return
     assert sorted(row_cells(letter.images) for letter in letters) == [[b"%d" % n, b"25:00:00"] for n in BAD]
     assert {(letter.table, letter.column, letter.is_snapshot) for letter in letters} == {("t", "t", True)}
-    assert all("time_precision" in letter.reason and "25" not in letter.reason for letter in letters)
+    reasons = [letter.reason.replace(database, "") for letter in letters]
+    assert all("time_precision" in reason and "25" not in reason for reason in reasons)
 
 
 async def test_a_copy_halts_before_a_bad_row_unless_it_is_told_otherwise(
