@@ -46,9 +46,8 @@ class Stored:
 
 
 def is_true(condition: str, row: Sequence[object], second_type: str) -> bool:
-    with duckdb.connect() as connection:
-        statement = f"SELECT {condition} FROM (SELECT CAST(? AS BIGINT) AS a, CAST(? AS {second_type}) AS b)"
-        [[answer]] = connection.execute(statement, list(row)).fetchall()
+    statement = f"SELECT {condition} FROM (SELECT CAST(? AS BIGINT) AS a, CAST(? AS {second_type}) AS b)"
+    [[answer]] = duckdb.execute(statement, list(row)).fetchall()
     return answer is True
 
 
