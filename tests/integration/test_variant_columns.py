@@ -1,7 +1,7 @@
 """JSON columns as VARIANT (``sink.json_as_variant``) in the warehouses that have the type, read without Spark."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from libs.local.warehouse import IcebergTables, StoredTable
 from libs.mysql.logical import column
 from libs.testing.sink_contract import EVOLVE, ID, NOTE, RowChange, gone, put, refusal, source_rows, table
 from libs.types.table import FormerName, TableId, TableSchema
-from libs.types.tenant import Deletes, SinkMode
+from libs.types.tenant import Consistency, Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
-from libs.types.warehouse import CATALOG, ORDER_COLUMN, WarehouseTable
+from libs.types.warehouse import CATALOG, ORDER_COLUMN, WarehouseTable, warehouse_table
 from libs.warehouse.json_variants import with_variants
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg.sink import IcebergSink
@@ -29,7 +29,7 @@ from tests.contract.sink_harness import WarehouseHarness
 from tests.headwater_command import write_shop
 from tests.integration.sink_tenant import StartTenant
 from tests.integration.test_check_by_sums import Rig, found_in, text_of
-from tests.sink_topics import table_id
+from tests.sink_topics import SOURCE, table_id
 from tests.spark_session import Row, SharedSpark, shared_spark
 from tests.unit.spark.events import orders_schema
 from tests.unit.spark.test_history import Tables, Warehouse
@@ -304,6 +304,50 @@ def test_check_compares_documents(
     assert [each.is_summed for each in equal] == [True, False]
     assert [each.comparison.rows_different for each in differing] == [2, 2]
     assert found_in(differing[0]) == found_in(differing[1])
+
+
+@pytest.mark.timeout(1_800)
+def test_documents_of_a_transaction_are_shown_together(start_tenant: StartTenant) -> None:
+    """On a branch first, also behind a new name of theirs and beside one more; a document that does not fit waits with its
+    reason, and the transaction's other rows are shown."""
+    tenant = start_tenant("iceberg", consistency=Consistency.TRANSACTION, json_as_variant=ALL)
+    tenant.sink = IcebergSink(msgspec.structs.replace(shared_spark().iceberg, format_version=3))
+    tenant.read_rows = read_iceberg
+    tenant.topics.create_boundaries()
+    renamed = msgspec.structs.replace(DOC, name="doc_now", former_names=(FormerName(name="doc", last_version=1),))
+    names = ("orders", "notes")
+    first = [TableSchema(table_id=table_id(name), columns=(ID, DOC), key=("id",), version=1) for name in names]
+    second = [msgspec.structs.replace(each, columns=(ID, renamed, column("more", "json")), version=2) for each in first]
+    for each in first:
+        tenant.topics.create_table(each)
+
+    def write(schemas: Sequence[TableSchema], **values: str | None) -> None:
+        with tenant.topics.transaction() as transaction:
+            for each in schemas:
+                transaction.schema(each)
+                for key in (1, 2):
+                    transaction.change(each, op="u", after={"id": key, **values})
+
+    write(first, doc=DOCUMENT)
+    tenant.run_until_done(4)
+    write(first, doc="[1]")
+    tenant.run_until_done(8)
+    write(second, doc_now="[2]", more="null")
+    tenant.run_until_done(12)
+    shown = [tenant.rows(name) for name in names]
+    with tenant.topics.transaction() as transaction:
+        transaction.change(second[0], op="u", after={"id": 1, "doc_now": json.dumps(int("9" * 40)), "more": None})
+        transaction.change(second[1], op="u", after={"id": 1, "doc_now": "3", "more": None})
+    tenant.run_until_done(14)
+
+    assert shown == [[{"id": key, "doc_now": "[2]", "more": "null"} for key in (1, 2)]] * 2
+    [letter] = tenant.letters
+    assert "column doc_now (variant)" in letter.letter.reason
+    assert tenant.rows("orders") == shown[0]
+    assert tenant.rows("notes") == [{"id": 1, "doc_now": "3", "more": None}, shown[1][1]]
+    place = warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders"))
+    refs = shared_spark().session.sql(f"SELECT name FROM {place.quoted()}.refs").collect()
+    assert [ref.name for ref in refs] == ["main"]
 
 
 @pytest.mark.timeout(1_800)
