@@ -1,10 +1,10 @@
 """Files of the local disk, written by a session's driver."""
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from spark.java import java_class
@@ -20,25 +20,36 @@ def _local_files(shared: SharedSpark) -> Any:
 
 
 def test_writing_files_starts_no_process(shared: SharedSpark, local_files: Any, tmp_path: Path) -> None:
-    before = _cpu_of_children(_java_pid(shared))
-    for number in range(_FILES):
-        local_files.create(_path(shared, tmp_path / str(number))).close()
+    def write() -> None:
+        for number in range(_FILES):
+            local_files.create(_path(shared, tmp_path / str(number))).close()
 
-    assert _cpu_of_children(_java_pid(shared)) == before
+    assert _commands(shared, tmp_path, write) == []
     modes = {stat.S_IMODE((tmp_path / str(number)).stat().st_mode) for number in range(_FILES)}
     assert modes == {0o644}
 
 
+def test_hadoops_own_files_start_one_each(shared: SharedSpark, tmp_path: Path) -> None:
+    """Else nothing would be seen here of what the others look for."""
+    (tmp_path / "file").touch()
+    own = java_class(shared.session, "org.apache.hadoop.fs.RawLocalFileSystem")()
+    permission = java_class(shared.session, "org.apache.hadoop.fs.permission.FsPermission")
+
+    [command] = _commands(
+        shared, tmp_path, lambda: own.setPermission(_path(shared, tmp_path / "file"), permission("0640"))
+    )
+
+    assert command.startswith("chmod")
+
+
 def test_a_checkpoint_starts_no_process(shared: SharedSpark, tmp_path: Path) -> None:
-    """A session's first one loads Hadoop's ``Shell``, which looks once for a program: so the second is counted."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "file").write_text("row\n", encoding="utf-8")
-    _write_checkpoint(shared, tmp_path / "in", tmp_path / "first")
-    before = _cpu_of_children(_java_pid(shared))
-    _write_checkpoint(shared, tmp_path / "in", tmp_path / "second")
+    lines = shared.session.readStream.text(str(tmp_path / "in")).writeStream.format("noop")
+    query = lines.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
 
-    assert _cpu_of_children(_java_pid(shared)) == before
-    assert (tmp_path / "second" / "commits" / "0").is_file()
+    assert _commands(shared, tmp_path, lambda: query.start().awaitTermination()) == []
+    assert (tmp_path / "checkpoint" / "commits" / "0").is_file()
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o751, 0o1777, 0o000])
@@ -53,27 +64,20 @@ def test_a_file_has_the_mode_that_is_asked_for(
     assert stat.S_IMODE(file.stat().st_mode) == mode
 
 
-def _write_checkpoint(shared: SharedSpark, lines: Path, checkpoint: Path) -> None:
-    query = (
-        shared.session.readStream.text(str(lines))
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-
-
 def _path(shared: SharedSpark, file: Path) -> Any:
     return java_class(shared.session, "org.apache.hadoop.fs.Path")(str(file))
 
 
-def _java_pid(shared: SharedSpark) -> int:
-    pid: int = java_class(shared.session, "java.lang.ProcessHandle").current().pid()
-    return pid
-
-
-def _cpu_of_children(pid: int) -> float:
-    """Of those that have ended: some milliseconds each."""
-    times = psutil.Process(pid).cpu_times()
-    return times.children_user + times.children_system
+def _commands(shared: SharedSpark, folder: Path, act: Callable[[], object]) -> list[str]:
+    """What Java was asked to start meanwhile that names ``folder``: the session may have work of others."""
+    recording = java_class(shared.session, "jdk.jfr.Recording")()
+    recording.enable("jdk.ProcessStart")
+    recording.start()
+    act()
+    recording.stop()
+    file = java_class(shared.session, "java.io.File")(str(folder / "processes.jfr")).toPath()
+    recording.dump(file)
+    recording.close()
+    events = java_class(shared.session, "jdk.jfr.consumer.RecordingFile").readAllEvents(file)
+    commands = [str(event.getString("command")) for event in events]
+    return [command for command in commands if str(folder) in command]
