@@ -25,7 +25,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         """As a person reads it.
 
         >>> Moment(at_us=1_795_224_576_000_000).text
-        '2026-11-21T09:29:36+00:00'
+        '2026-11-21T01:29:36+00:00'
         """
         if self.order is not None:
             return f"order {self.order}"

@@ -63,8 +63,9 @@ def records_of(
 def parts_of(ranges: Mapping[str, OffsetRange], most_parts: int) -> list[list[Piece]]:
     """What each task reads: about as many offsets as the others, pieces of one Kafka partition where that is large.
 
-    >>> parts_of({"a": ({0: 0}, {0: 9_000}), "b": ({0: 5, 1: 3}, {0: 1_005, 1: 3})}, most_parts=2)
-    [[Piece('a', 0, 0, 5000)], [Piece('a', 0, 5000, 9000), Piece('b', 0, 5, 1005)]]
+    >>> parts = parts_of({"a": ({0: 0}, {0: 9_000}), "b": ({0: 5, 1: 3}, {0: 1_005, 1: 3})}, most_parts=2)
+    >>> [[(each.topic, each.from_offset, each.to_offset) for each in part] for part in parts]
+    [[('a', 0, 5000)], [('a', 5000, 9000), ('b', 5, 1005)]]
     """
     pieces = [
         Piece(topic, partition, begins.get(partition), end)
