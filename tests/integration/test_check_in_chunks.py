@@ -222,6 +222,17 @@ def test_a_key_of_several_numbers_is_bounded_by_all_of_them(
     assert all(part.rows_read < 30 for part in parts)
 
 
+def chunks_of(source: MysqlRows, database: str) -> list[Chunk]:
+    """Of 60 rows of its only table; the server counts the rows that it reads from here on."""
+    [table] = [each for each in source.tables() if each.table_id.database == database]
+    with source.connection.cursor() as cursor:
+        cursor.execute("FLUSH STATUS")
+    found = [chunk_behind(source, table, None, 60)]
+    while not found[-1].is_last:
+        found.append(chunk_behind(source, table, found[-1].up_to, 60))
+    return found
+
+
 def rows_read_at_the_source(server: MysqlServer, act: Callable[[MysqlRows], object]) -> int:
     """Of its tables, by the server's own count; the temporary ones of its answers aside."""
     where = DatabaseSettings(host=server.host, port=server.port, user="root")
@@ -236,16 +247,9 @@ def test_finding_where_a_chunk_ends_walks_no_further_than_its_rows(mysql_server:
     """From behind the last one on: all chunks together read the table's index once."""
     found: list[Chunk] = []
 
-    def find(source: MysqlRows) -> None:
-        [table] = [each for each in source.tables() if each.table_id.database == database]
-        mysql_server.execute(f"ANALYZE TABLE {database}.items")
-        with source.connection.cursor() as cursor:
-            cursor.execute("FLUSH STATUS")
-        found.append(chunk_behind(source, table, None, 60))
-        while not found[-1].is_last:
-            found.append(chunk_behind(source, table, found[-1].up_to, 60))
+    mysql_server.execute(f"ANALYZE TABLE {database}.items")
 
-    read = rows_read_at_the_source(mysql_server, find)
+    read = rows_read_at_the_source(mysql_server, lambda source: found.extend(chunks_of(source, database)))
 
     assert [chunk.up_to for chunk in found] == [(3, 29), (3, 89), (3, 149), (4, 9), None]
     assert read <= 240 + 2 * len(found)
@@ -269,14 +273,6 @@ def test_a_chunk_between_texts_is_found_by_the_index(
     )
     found: list[Chunk] = []
 
-    def find(source: MysqlRows) -> None:
-        [table] = [each for each in source.tables() if each.table_id.database == name]
-        with source.connection.cursor() as cursor:
-            cursor.execute("FLUSH STATUS")
-        found.append(chunk_behind(source, table, None, 60))
-        while not found[-1].is_last:
-            found.append(chunk_behind(source, table, found[-1].up_to, 60))
-
     def count(source: MysqlRows) -> None:
         with source.connection.cursor() as cursor:
             cursor.execute("FLUSH STATUS")
@@ -284,7 +280,7 @@ def test_a_chunk_between_texts_is_found_by_the_index(
                 cursor.execute(f"SELECT COUNT(note) FROM {name}.t WHERE {source_bounds(chunk)}")
                 assert cursor.fetchall() == (("60",),)
 
-    walked = rows_read_at_the_source(mysql_server, find)
+    walked = rows_read_at_the_source(mysql_server, lambda source: found.extend(chunks_of(source, name)))
     read = rows_read_at_the_source(mysql_server, count)
 
     assert [str(uuid.UUID(str(chunk.up_to[0]))) if chunk.up_to else None for chunk in found] == [

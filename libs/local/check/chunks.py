@@ -59,8 +59,13 @@ class Chunk:
         return self.up_to is None
 
     @property
+    def is_whole(self) -> bool:
+        """All rows are in it."""
+        return self.is_first and self.is_last
+
+    @property
     def may_hold_placeless(self) -> bool:
-        """Rows of any numbers, since it has those that have no place."""
+        """Rows that have no place are in it, whatever the numbers in their keys."""
         return self.is_last and bool(source_plain(self.columns))
 
     @property
@@ -99,7 +104,7 @@ def can_be_bounded(chunk: Chunk, columns: Sequence[ExpectedColumn], stored: Stor
 
 def source_bounds(chunk: Chunk) -> str | None:
     """SQL for the source: true of the chunk's rows; None: all are."""
-    if chunk.is_first and chunk.is_last:
+    if chunk.is_whole:
         return None
     names = [quote_identifier(column.name) for column in chunk.columns]
     plain = source_plain(chunk.columns)
@@ -116,7 +121,7 @@ def warehouse_bounds(chunk: Chunk, columns: Sequence[ExpectedColumn], stored: St
     keys = [warehouse_key(column, stored, seen_as[column.name]) for column in chunk.columns]
     plain = [warehouse_plain(column, stored, seen_as[column.name]) for column in chunk.columns]
     sql = is_between(keys, chunk.after, chunk.up_to, [each for each in plain if each is not None])
-    if chunk.may_hold_placeless or (chunk.is_first and chunk.is_last):
+    if chunk.may_hold_placeless or chunk.is_whole:
         return KeyCondition(sql)
     low = None if chunk.after is None else chunk.after[0]
     high = None if chunk.up_to is None else chunk.up_to[0]

@@ -409,7 +409,7 @@ def _check_table(
         is_summed=found.is_summed,
         rows_read=found.rows_read,
         read_columns=found.read_columns,
-        chunk=None if chunk is None or (chunk.is_first and chunk.is_last) else chunk,
+        chunk=None if chunk is None or chunk.is_whole else chunk,
     )
     return _Looked(check, Suspected(table, tuple(columns), spec.sink, load, found.comparison))
 
