@@ -43,6 +43,7 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 from services.router.awaited import LACKS, PassedPartitions, awaited_ends, stretches
+from services.router.covered import OffsetNotWritten, offset_after
 from services.router.deliver import Changes, gone_tables, read_changes, targets_of, unseen_addressees
 from services.router.encode import KnownSchemas
 from services.router.match import RouteBook
@@ -499,12 +500,14 @@ class _LaneWorker:
             try:
                 await self._write_backlogs(step)
                 self._leave(step, fresh[first].offset, self._reached)
-                while done < len(batches) and time.monotonic() - began_s < _MAX_WRITING_S:
+                # One batch at least: the backlogs alone may have taken all the time.
+                while done < len(batches) and (done == first or time.monotonic() - began_s < _MAX_WRITING_S):
                     self._leave_over_limits(step, fresh[done].offset, book)
                     await self._outputs.write(batches[done], fresh[done].offset, book)
                     step.reached = reached_by(batches[done], step.reached or self._reached)
                     done += 1
-                await self._commit(fresh[done - 1].offset + 1, step)
+                next_offset = self._offset_after(fresh[first:done], step)
+                await self._commit(next_offset, step)
             except TopicsRefused as error:
                 await self._writer.abort()
                 self._outputs.forget()
@@ -517,7 +520,7 @@ class _LaneWorker:
                 continue
             transaction_began(None)
             failpoint("router_after_commit")
-            self._settle(step, fresh[first:done])
+            self._settle(step, next_offset, fresh[first:done])
             self._note_refusals(batches[first:done])
             self._count(batches[first:done], fresh[first:done], time.monotonic() - began_s)
             step = _Step({})
@@ -666,6 +669,23 @@ class _LaneWorker:
             for offset, batch in missed:
                 await self._outputs.write(batch, offset, self._book)
 
+    def _offset_after(self, done: Sequence[WaitingBatch], step: "_Step") -> int:
+        """After what this transaction wrote: backlogs of those who come back, then ``done``. Raises OffsetNotWritten."""
+        written, before = self._outputs.take_written(), 0
+        try:
+            for tenant, missed in step.backlogs.items():
+                own = written[before : before + len(missed)]
+                # What a tenant missed ends before the first batch that it gets with the others.
+                end = offset_after(step.joining[tenant].cursor, [offset for offset, _ in missed], own)
+                offset_after(end, [each.offset for each in done[:1]], [each.offset for each in done[:1]])
+                before += len(missed)
+            return offset_after(self._next_offset, [each.offset for each in done], written[before:])
+        except OffsetNotWritten as error:
+            place = f"{self._place.topic}/{self._place.partition}"
+            raise OffsetNotWritten(
+                f"{place}: {error}; nothing of it was committed. Start the router again, and report this with its log"
+            ) from error
+
     async def _commit(self, next_offset: int, step: "_Step") -> None:
         await self._writer.send_gathered()
         failpoint("router_after_produce_before_offsets")
@@ -683,9 +703,9 @@ class _LaneWorker:
         if step.left:
             failpoint("router_after_leaving_committed")
 
-    def _settle(self, step: "_Step", done: Sequence[WaitingBatch]) -> None:
+    def _settle(self, step: "_Step", next_offset: int, done: Sequence[WaitingBatch]) -> None:
         """The transaction is committed: it is as it says."""
-        before, self._next_offset = self._next_offset, done[-1].offset + 1
+        before, self._next_offset = self._next_offset, next_offset
         self._released.clear()
         for tenant, straggler in step.joining.items():
             self._stragglers.joined(straggler)

@@ -101,6 +101,8 @@ class Outputs:
         self._meter = meter
         self._tallies: collections.defaultdict[str, _Tally] = collections.defaultdict(_Tally)
         """What the running transaction holds for each tenant; counted once it is committed."""
+        self._written: list[int] = []
+        """Offsets of the batches that stand in the running transaction, in the order in which they were written."""
 
     def create(self, targets: Iterable[Target]) -> RefusedTopics:
         """Make the topics that are missing; those that Kafka will not have as their tenants' documents want them, or that are
@@ -126,6 +128,11 @@ class Outputs:
         """As if topics that begin so had never been seen."""
         self._known_topics = {topic for topic in self._known_topics if not topic.startswith(prefix)}
 
+    def take_written(self) -> Sequence[int]:
+        """The offsets of the batches that the running transaction holds; to be asked once, before its offset is sent."""
+        taken, self._written = self._written, []
+        return taken
+
     async def learn_topics(self) -> None:
         """Let the writer know the topics that were made."""
         await self._writer.learn_topics(self._known_topics)
@@ -150,6 +157,7 @@ class Outputs:
                 self._tallies[target.tenant].add(delivery, size, share_ns)
                 if not limits.is_empty:
                     limits.take(target.tenant, delivery.rows + delivery.dead_letters, size)
+        self._written.append(offset)
 
     def _create_dead_letters(self, targets: Iterable[Target]) -> None:
         """Where they go is made as the broker likes it, if need be: what is set aside must lie somewhere."""
@@ -185,6 +193,7 @@ class Outputs:
     def forget(self) -> None:
         """The transaction was aborted: nothing of it was told to anybody."""
         self._tallies.clear()
+        self._written.clear()
         self._announced = Announced()
 
 

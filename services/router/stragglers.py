@@ -37,6 +37,7 @@ from libs.kafka.clients import client_config
 from libs.telemetry import metrics
 from libs.types.tenant import TenantSpec
 from services.router.awaited import LACKS, PassedPartitions, awaited_ends
+from services.router.covered import offset_after
 from services.router.deliver import Changes, read_changes, targets_of
 from services.router.match import RouteBook
 from services.router.metering import Meter
@@ -585,15 +586,17 @@ class Stragglers:
         assert book is not None
         began_s = time.monotonic()
         self.transaction_began_s = began_s
-        cursor, reached, done = straggler.cursor, straggler.reached, 0
+        reached, done = straggler.reached, 0
         try:
             await outputs.learn_topics()
             await writer.begin()
             for waiting, batch in straggler.ready:
                 await outputs.write(batch, waiting.offset, book)
-                cursor, reached, done = waiting.offset + 1, reached_by(batch, reached), done + 1
+                reached, done = reached_by(batch, reached), done + 1
                 if self._shared.limits.wait_s(straggler.tenant) > 0 or time.monotonic() > began_s + _TURN_WRITING_S:
                     break
+            planned = [waiting.offset for waiting, _ in straggler.ready[:done]]
+            cursor = offset_after(straggler.cursor, planned, outputs.take_written())
             await writer.send_gathered()
             failpoint("router_straggler_after_produce_before_offset")
             group = straggler_group(self._shared.group, straggler.tenant)

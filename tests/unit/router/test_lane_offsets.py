@@ -1,0 +1,171 @@
+"""The offset that a lane commits is the one after the last batch that its transaction wrote."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+import structlog
+from aiokafka import TopicPartition
+
+from libs.config.connections import KafkaSettings
+from libs.events.names import straggler_group
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import SourceSelection, TenantSpec
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from services.router import lane, outputs
+from services.router.covered import OffsetNotWritten, offset_after
+from services.router.lane import Stretch
+from services.router.outputs import LaneDependencies, Reached, WaitingBatch
+from services.router.rate_limits import RateLimits
+from services.router.settings import LaneSettings, TenantLimitSettings
+from services.router.stragglers import Straggler
+from services.router.topic_claims import TopicClaims
+
+PLACE: Final = TopicPartition("headwater.changes.s", 0)
+EMPTY: Final = ChangeBatch(source="s", source_partition="0").SerializeToString()
+
+
+def tenant(name: str) -> TenantSpec:
+    return TenantSpec(tenant=name, sources=(SourceSelection(name="s"),))
+
+
+def no_schema(table_id: TableId, version: int) -> TableSchema:
+    raise AssertionError(f"no row of {table_id} comes")
+
+
+class RecordingWriter:
+    """Keeps which offsets were made visible, for which group."""
+
+    def __init__(self) -> None:
+        self.offsets: list[tuple[str, int]] = []
+        self._open: list[tuple[str, int]] = []
+
+    async def learn_topics(self, _topics: object) -> None:
+        return None
+
+    async def begin(self) -> None:
+        self._open = []
+
+    async def send_gathered(self) -> None:
+        return None
+
+    async def send_offset(self, next_offset: int, *, group: str = "", note: str = "") -> None:
+        self._open.append((group, next_offset))
+
+    async def commit(self) -> None:
+        self.offsets += self._open
+
+    async def abort(self) -> None:
+        self._open = []
+
+
+class ComingBack:
+    """Stragglers of which some may come back with the next transaction."""
+
+    def __init__(self, joining: list[tuple[Straggler, list[WaitingBatch]]]) -> None:
+        self._joining = joining
+
+    def take_joining(self) -> list[tuple[Straggler, list[WaitingBatch]]]:
+        taken, self._joining = self._joining, []
+        return taken
+
+    def add(self, *_: object, **__: object) -> None:
+        return None
+
+    def advance(self, *_: object) -> None:
+        return None
+
+    def take_gone(self, _tenants: object) -> list[str]:
+        return []
+
+    def joined(self, _straggler: Straggler) -> None:
+        return None
+
+
+def waiting(offsets: Sequence[int]) -> list[WaitingBatch]:
+    return [WaitingBatch(offset, EMPTY) for offset in offsets]
+
+
+def worker_of(writer: RecordingWriter, stragglers: ComingBack, behind: dict[str, int]) -> Any:
+    tenants = (tenant("acme"), tenant("slow"))
+    shared = LaneDependencies(
+        kafka=KafkaSettings(bootstrap_servers="nowhere:1"),
+        group="routers",
+        settings=LaneSettings(),
+        tenants=lambda: tenants,
+        fetch_schema=lambda _source: no_schema,
+        claims=TopicClaims(),
+        limits=RateLimits(TenantLimitSettings()),
+        on_failure=lambda _error: None,
+    )
+    logger = structlog.get_logger()
+    return lane._LaneWorker("s", PLACE, 0, writer, shared, {}, stragglers, behind, logger)  # type: ignore[arg-type]
+
+
+def test_backlogs_that_take_long_let_no_batch_be_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant that comes back has a backlog; the transaction's time is over before a batch of all tenants is written."""
+    monkeypatch.setattr(lane, "_MAX_WRITING_S", 0.0)
+    written: list[int] = []
+    write = outputs.Outputs.write
+
+    async def noted(self: outputs.Outputs, batch: Any, offset: int, book: Any) -> None:
+        written.append(offset)
+        await write(self, batch, offset, book)
+
+    monkeypatch.setattr(outputs.Outputs, "write", noted)
+    writer = RecordingWriter()
+    straggler = Straggler(tenant("slow"), 3, "was behind", Reached(), 0.0)
+    worker = worker_of(writer, ComingBack([(straggler, waiting([3, 4]))]), {"slow": 3})
+    worker._next_offset = 5
+    batches = waiting([5, 7, 8, 11])
+    (stretch,) = worker.stretches(batches)
+    assert isinstance(stretch, Stretch)
+
+    position = asyncio.run(worker.route(stretch, (), lambda _began_s: None))
+
+    assert written == [3, 4, 5, 7, 8, 11]
+    assert [offset for group, offset in writer.offsets if not group] == [6, 8, 9, 12]
+    assert [offset for group, offset in writer.offsets if group == straggler_group("routers", "slow")] == [6]
+    assert position.next_offset == 12
+
+
+def test_an_offset_above_what_was_written_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should a batch be left out on its way to the writer, the lane ends before its commit."""
+
+    async def left_out(_self: object, _batch: object, _offset: int, _book: object) -> None:
+        return None
+
+    monkeypatch.setattr(outputs.Outputs, "write", left_out)
+    writer = RecordingWriter()
+    worker = worker_of(writer, ComingBack([]), {})
+    (stretch,) = worker.stretches(waiting([0, 1]))
+
+    with pytest.raises(OffsetNotWritten, match=r"headwater\.changes\.s/0"):
+        asyncio.run(worker.route(stretch, (), lambda _began_s: None))
+
+    assert writer.offsets == []
+
+
+@pytest.mark.parametrize(
+    ("cursor", "planned", "written"),
+    [
+        (5, (5, 6), (5,)),
+        (5, (5,), (5, 6)),
+        (5, (5, 6), (6, 5)),
+        (5, (), (5,)),
+        (5, (4, 5), (4, 5)),
+        (5, (5, 5), (5, 5)),
+        (5, (6, 5), (6, 5)),
+    ],
+)
+def test_planned_and_written_are_the_same_batches_in_log_order(
+    cursor: int, planned: tuple[int, ...], written: tuple[int, ...]
+) -> None:
+    with pytest.raises(OffsetNotWritten):
+        offset_after(cursor, planned, written)
+
+
+def test_an_offset_follows_the_last_batch_written() -> None:
+    assert offset_after(5, (5, 7), (5, 7)) == 8
+    assert offset_after(5, (), ()) == 5
