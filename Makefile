@@ -7,8 +7,11 @@ GROUPS := binlog_reader vstream_reader dts_decoder schema_history checkpoint_com
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
+# Without bytecode each process compiles all that it imports: 2 CPU s for a reader, 3 for a router, 15 to collect the tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-long test-unit test-integration differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-long test-unit test-integration test-costs differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +54,9 @@ test-unit: setup ## run the tests that need no server
 
 test-integration: setup cluster-programs ## run the tests with real servers
 	@$(PYTHON) -m pytest -m integration $(PYTEST_OPTIONS)
+
+test-costs: ## what each test of the last run cost: CPU seconds, servers included, and JVMs, by tier, file and test
+	@$(PYTHON) -m tests.costs
 
 differential: setup ## of all tests those that let Debezium's connectors read MySQL and the stand-in for Vitess, and compare with ours
 	@$(PYTHON) -m pytest -m differential $(PYTEST_OPTIONS)

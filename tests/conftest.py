@@ -40,6 +40,12 @@ from tests.vtgate.cluster import topology_of
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.vstream import ServerOptions
 
+pytest_plugins = ("tests.costs",)
+
+# Every process that a test starts would compile what it imports again: 2 CPU s for a reader, 3 for a router.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # No test is judged by how long it took: other tests share the cores.
 hypothesis_settings.register_profile("headwater", deadline=None)
 hypothesis_settings.load_profile("headwater")

@@ -1,0 +1,225 @@
+"""What each test costs: processor time, wall time and JVMs started, one JSON line a test in ``COSTS_FILE``.
+
+    make test-costs
+
+The processor time is that of the test's own process, of every process below it, and its share of the servers that all
+workers of a run share. A server that a test is the first to ask for is charged to that test. ``docs/testing.md`` has
+the budgets.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+COSTS_FILE: Final = Path(__file__).parents[1] / ".pytest_cache" / "headwater-costs.jsonl"
+"""Of the last run: it is written while tests end, by all workers, a whole line at a time."""
+SAMPLE_PAUSE_S: Final = 1.0  # no JVM that does anything lives for less; a look at 120 processes takes 2 ms
+DEAREST_TESTS: Final = 40
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one test, or of a worker's collection."""
+
+    test: str
+    tier: str
+    cpu_s: float
+    servers_cpu_s: float
+    wall_s: float
+    jvms: int
+
+    @property
+    def total_s(self) -> float:
+        return self.cpu_s + self.servers_cpu_s
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One line of the kernel's table."""
+
+    parent: int
+    name: str
+    started: int
+    cpu_s: float
+    """Its own, and that of its children which ended."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """Sums what this process and all below it have used; a thread looks for JVMs that come and go."""
+
+    below: int = 0
+    jvms: set[tuple[int, int]] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def watch(self) -> None:
+        while True:
+            time.sleep(SAMPLE_PAUSE_S)
+            self.below_cpu_s()
+
+    def below_cpu_s(self) -> float:
+        """Of all processes below this one that live."""
+        with self.lock:
+            table = processes()
+            below = descendants(table, os.getpid())
+            self.below = len(below)
+            self.jvms.update((pid, table[pid].started) for pid in below if table[pid].name == "java")
+            return sum(table[pid].cpu_s for pid in below)
+
+    def cpu_s(self) -> float:
+        """The kernel's table is read only where the last look found somebody below: most tests start nothing."""
+        used = os.times()
+        own = used.user + used.system + used.children_user + used.children_system
+        return own + (self.below_cpu_s() if self.below else 0.0)
+
+
+def processes() -> dict[int, Process]:
+    """All that run."""
+    found: dict[int, Process] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - a path object for each would cost more than the rest
+        if name.isdigit() and (process := _process(int(name))) is not None:
+            found[int(name)] = process
+    return found
+
+
+def _process(pid: int) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123
+            head, _, tail = file.read(1_024).rpartition(b")")
+    except OSError:
+        return None
+    words = tail.split()
+    return Process(
+        parent=int(words[1]),
+        name=head.partition(b"(")[2].decode(errors="replace"),
+        started=int(words[19]),
+        cpu_s=sum(int(word) for word in words[11:15]) * _TICK_S,
+    )
+
+
+def descendants(table: dict[int, Process], ancestor: int) -> set[int]:
+    """All below ``ancestor``, without it."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid, process in table.items():
+        children[process.parent].append(pid)
+    found: set[int] = set()
+    waiting = [ancestor]
+    while waiting:
+        new = [pid for pid in children[waiting.pop()] if pid not in found]
+        found.update(new)
+        waiting.extend(new)
+    return found
+
+
+_meter = Meter()
+servers_pids: Callable[[], Iterable[int]] = tuple
+"""Of the servers that the workers of a run share, where they are not below this process: ``tests.shared_servers``."""
+
+
+def _servers_cpu_s() -> float:
+    return sum(process.cpu_s for pid in servers_pids() if (process := _process(pid)) is not None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The controller of a run empties the file."""
+    if config.option.collectonly:
+        return
+    if not hasattr(config, "workerinput"):
+        COSTS_FILE.parent.mkdir(exist_ok=True)
+        COSTS_FILE.write_text("")
+    threading.Thread(target=_meter.watch, name="costs", daemon=True).start()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Each worker collects for itself."""
+    if session.items and not session.config.option.collectonly:
+        _write(Cost("collection", "collection", round(_meter.cpu_s(), 3), 0.0, 0.0, 0))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """From a test's set-up to the end of its tear-down."""
+    began_s, cpu_s, servers_cpu_s = time.perf_counter(), _meter.cpu_s(), _servers_cpu_s()
+    jvms = len(_meter.jvms)
+    result = yield
+    spent_s = _meter.cpu_s() - cpu_s
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    _write(
+        Cost(
+            test=item.nodeid.rpartition("@")[0] if "@" in item.nodeid.rpartition("]")[2] else item.nodeid,
+            tier="rest" if item.get_closest_marker("rest") else "gate",
+            cpu_s=round(spent_s, 3),
+            servers_cpu_s=round((_servers_cpu_s() - servers_cpu_s) / workers, 3),
+            wall_s=round(time.perf_counter() - began_s, 3),
+            jvms=len(_meter.jvms) - jvms,
+        )
+    )
+    return result
+
+
+def _write(cost: Cost) -> None:
+    with COSTS_FILE.open("a") as file:
+        file.write(json.dumps(asdict(cost)) + "\n")
+
+
+def read_costs(path: Path = COSTS_FILE) -> list[Cost]:
+    """Of the last run."""
+    return [Cost(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def table(costs: Sequence[Cost]) -> str:
+    """By tier, by file, and the dearest tests; each dearest first."""
+    parts = (
+        ("tier", _sums(costs, lambda cost: cost.tier)),
+        ("file", _sums(costs, lambda cost: cost.test.partition("::")[0])),
+        ("test", sorted(costs, key=lambda cost: -cost.total_s)[:DEAREST_TESTS]),
+    )
+    return "\n\n".join(
+        "\n".join([f"{'CPU s':>9} {'servers':>8} {'wall s':>8} {'JVMs':>5}  {name}", *(_line(each) for each in lines)])
+        for name, lines in parts
+    )
+
+
+def _sums(costs: Sequence[Cost], of: Callable[[Cost], str]) -> list[Cost]:
+    groups: dict[str, list[Cost]] = defaultdict(list)
+    for cost in costs:
+        groups[of(cost)].append(cost)
+    summed = [
+        Cost(
+            f"{name} ({len(each)})",
+            "",
+            sum(cost.cpu_s for cost in each),
+            sum(cost.servers_cpu_s for cost in each),
+            sum(cost.wall_s for cost in each),
+            sum(cost.jvms for cost in each),
+        )
+        for name, each in groups.items()
+    ]
+    return sorted(summed, key=lambda cost: -cost.total_s)
+
+
+def _line(cost: Cost) -> str:
+    return f"{cost.total_s:9.1f} {cost.servers_cpu_s:8.1f} {cost.wall_s:8.1f} {cost.jvms:5}  {cost.test}"
+
+
+def main() -> int:
+    """Print the table of the last run."""
+    if not COSTS_FILE.is_file():
+        sys.stderr.write(f"no costs in {COSTS_FILE}: run tests first, for example `make test-fast`\n")
+        return 1
+    sys.stdout.write(table(read_costs()) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""The costs of a test are those of all that it starts."""
+
+import subprocess
+import sys
+
+from tests.costs import Cost, Meter, Process, descendants, table
+
+BURNS_CPU = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+
+
+def test_a_child_that_lives_is_counted_and_one_that_ended_too() -> None:
+    meter = Meter()
+    before_s = meter.cpu_s()
+
+    with subprocess.Popen([sys.executable, "-c", BURNS_CPU], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        alive_s = meter.below_cpu_s()
+        child.communicate(b"\n")
+
+    assert alive_s >= 0.25
+    assert meter.below >= 1
+    assert meter.cpu_s() - before_s >= 0.25
+
+
+def test_all_that_were_started_by_others_below_are_found() -> None:
+    parents = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1}
+    processes = {pid: Process(parent, "x", 0, 0.0) for pid, parent in parents.items()}
+
+    assert descendants(processes, 10) == {11, 12}
+
+
+def test_the_dearest_file_comes_first() -> None:
+    costs = [Cost("a.py::x", "gate", 1.0, 0.0, 2.0, 0), Cost("b.py::y", "rest", 1.0, 3.0, 2.0, 1)]
+
+    by_tier, by_file, by_test = table(costs).split("\n\n")
+
+    assert [line.split()[-2] for line in by_tier.splitlines()[1:]] == ["rest", "gate"]
+    assert by_file.splitlines()[1].split() == ["4.0", "3.0", "2.0", "1", "b.py", "(1)"]
+    assert by_test.splitlines()[1].endswith("b.py::y")
