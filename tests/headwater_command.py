@@ -1,17 +1,26 @@
-"""The headwater command as a user runs it: in a process of its own, judged by what it prints and leaves behind."""
+"""The headwater command as a user runs it, judged by what it prints and leaves behind.
+
+``run_here`` runs it in the test's own process: an interpreter that loads the libraries of Iceberg takes three seconds of a
+processor. ``HeadwaterCommand.start`` and ``run`` make a process of it, for commands that go on, are ended, or leave processes.
+"""
 
 import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import click
 import psutil
+from click.testing import CliRunner, Result
 
+from libs.cli.main import run as run_command_line
 from libs.local.home import Home, home_at, write_examples
 from libs.local.ports import is_free
 from libs.local.stack import last_lines
@@ -22,6 +31,30 @@ COMMAND = Path(__file__).parents[1] / "headwater"
 MARK = "MARK_OF_A_TEST"  # not HEADWATER_…: services refuse such names that they do not know
 LOG_LINES = 40
 END_TIMEOUT_S = 180.0
+
+
+class _CommandLine(click.Command):
+    """``libs.cli.main.run``, whose exit codes and error texts are those of the process."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> Any:
+        """Ends by SystemExit."""
+        run_command_line(args)
+
+
+def run_here(*arguments: str, home: Path | None = None) -> Result:
+    """``headwater ARGUMENTS`` in this process, in an environment without Headwater's names.
+
+    An error that the command does not foresee is raised: it would be a traceback there.
+    """
+    environ: dict[str, str | None] = {name: None for name in os.environ if name.startswith("HEADWATER_")}
+    if home is not None:
+        environ["HEADWATER_HOME"] = str(home)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    try:
+        return CliRunner(env=environ, catch_exceptions=False).invoke(_CommandLine("headwater"), arguments)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +85,11 @@ class HeadwaterCommand:
                 output, _ = running.communicate()
                 raise AssertionError(f"`headwater {arguments[0]}` took over {timeout_s:.0f} s:\n{output}") from None
         return running.returncode, output
+
+    def run_here(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and output of a command that ends by itself, run in this process."""
+        result = run_here(*arguments, "--home", str(self.home.root))
+        return result.exit_code, result.output
 
     def left_over(self) -> list[str]:
         """What the command started and did not end, and the ports of the stack that are still served.

@@ -7,6 +7,7 @@ says of a file; anything else is a fault of the program and keeps its traceback.
 
 import errno
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -121,10 +122,13 @@ def error_text(error: HeadwaterError) -> str:
     return str(error)
 
 
-def run() -> None:
-    """Run the command line and exit: 0 done, 1 failed or differences found, 2 a mistake of the user's, 130 Ctrl-C."""
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 failed or differences found, 2 a mistake of the user's, 130 Ctrl-C.
+
+    ``arguments`` are those of the process where none are given.
+    """
     try:
-        code = headwater.main(prog_name="headwater", standalone_mode=False)
+        code = headwater.main(args=arguments, prog_name="headwater", standalone_mode=False)
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:

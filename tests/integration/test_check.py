@@ -378,9 +378,7 @@ def test_a_parked_table_is_told_of_and_not_compared(shop: Shop, mysql_server: My
     progress.write_bytes(encode_sink_progress(SinkProgress(tenant="acme", tables={"t": table})))
     report_file = tmp_path / "report.jsonl"
 
-    exit_code, said = HeadwaterCommand(shop.home).run(
-        "check", "acme", "--report", str(report_file), timeout_s=COMMAND_TIMEOUT_S
-    )
+    exit_code, said = HeadwaterCommand(shop.home).run_here("check", "acme", "--report", str(report_file))
 
     assert exit_code == 1, said
     assert re.search(rf"^acme +{shop.database}\.items +1 rows x +1 columns  equal$", said, re.M), said

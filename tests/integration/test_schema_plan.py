@@ -167,12 +167,10 @@ def test_the_command_tells_people_and_programs(home: Home, database: str, tmp_pa
     table = f"{database}.orders"
     script.write_text(f"-- two; of them\nALTER TABLE {table} ADD size INT;\nALTER TABLE {table} DROP size;\n")
 
-    code, said = command.run("schema", "plan", "shop", "--file", str(script), timeout_s=400)
-    well, calm = command.run(
-        "schema", "plan", "shop", f"ALTER TABLE {database}.visits ADD b INT, ADD KEY (b)", timeout_s=400
-    )
-    machine, text = command.run("schema", "plan", "shop", f"TRUNCATE {database}.visits", "--json", timeout_s=400)
-    mistake, why = command.run("schema", "plan", "shop", timeout_s=400)
+    code, said = command.run_here("schema", "plan", "shop", "--file", str(script))
+    well, calm = command.run_here("schema", "plan", "shop", f"ALTER TABLE {database}.visits ADD b INT, ADD KEY (b)")
+    machine, text = command.run_here("schema", "plan", "shop", f"TRUNCATE {database}.visits", "--json")
+    mistake, why = command.run_here("schema", "plan", "shop")
 
     assert code == 1, said
     assert said.startswith(f"1. ALTER TABLE {database}.orders ADD size INT\n")

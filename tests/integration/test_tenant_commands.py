@@ -14,7 +14,6 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 
 pytestmark = pytest.mark.integration
-TIMEOUT_S = 400.0
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ format: {{schemas: true}}
 
 def run(home: Home, *arguments: str, exits: int = 0) -> str:
     """What the command prints."""
-    code, output = HeadwaterCommand(home).run("tenant", *arguments, timeout_s=TIMEOUT_S)
+    code, output = HeadwaterCommand(home).run_here("tenant", *arguments)
     assert code == exits, output
     return output
 

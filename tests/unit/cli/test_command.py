@@ -1,9 +1,9 @@
 """The command line: what it teaches, and what it says to mistakes."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import click
 import msgspec
@@ -18,20 +18,18 @@ from libs.errors import InvalidSettings
 from libs.local.home import home_at
 from libs.local.status import SourceStatus, Status
 from libs.local.tenant_topics import RowTopic
+from tests.headwater_command import run_here
 from tests.unit.local.warehouse_files import write_table
 
 COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "retry", "demo", "tenant", "version")
 
 
-def run(*arguments: str, home: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """The command as a user starts it, in a process of its own."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
-    if home is not None:
-        environ["HEADWATER_HOME"] = str(home)
+def run_process(*arguments: str, stdout: IO[str] | int = subprocess.PIPE) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "libs.cli", *arguments],
-        env=environ,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=180,
         check=False,
@@ -54,19 +52,19 @@ def test_each_command_teaches_itself(command: str) -> None:
 
 def test_the_front_page_names_every_command() -> None:
     """`headwater --help` is where one begins."""
-    answer = run("--help")
+    shown = run_here("--help")
 
-    assert answer.returncode == 0
-    assert all(command in answer.stdout for command in COMMANDS)
+    assert shown.exit_code == 0
+    assert all(command in shown.stdout for command in COMMANDS)
 
 
 def test_a_mistyped_command_is_told_the_nearest() -> None:
-    """With the code of a mistake."""
-    answer = run("stat")
+    """With the code of a mistake, which is the process's too."""
+    ended = run_process("stat")
 
-    assert answer.returncode == 2
-    assert "No such command 'stat'" in answer.stderr
-    assert "status" in answer.stderr
+    assert ended.returncode == 2
+    assert "No such command 'stat'" in ended.stderr
+    assert "status" in ended.stderr
 
 
 def test_every_subcommand_is_where_the_front_page_says() -> None:
@@ -88,22 +86,22 @@ def test_the_front_page_loads_no_subcommand() -> None:
 
 def test_init_then_validate(tmp_path: Path) -> None:
     """A fresh home has no mistakes and nothing to follow."""
-    assert run("init", home=tmp_path).returncode == 0
-    answer = run("validate", home=tmp_path)
+    assert run_here("init", home=tmp_path).exit_code == 0
+    answer = run_here("validate", home=tmp_path)
 
-    assert answer.returncode == 0
+    assert answer.exit_code == 0
     assert "0 source(s)" in answer.stdout
 
 
 def test_validate_lists_every_mistake(tmp_path: Path) -> None:
     """Of sources and of tenants, in one go; exit code 2."""
-    run("init", home=tmp_path)
+    run_here("init", home=tmp_path)
     (tmp_path / "sources" / "shop.yaml").write_text("database: {user: u, prot: 1}\n")
     (tmp_path / "tenants" / "acme.yaml").write_text("tenant: acme\nsources: [{name: shop, masks: [{columns: '('}]}]\n")
 
-    answer = run("validate", home=tmp_path)
+    answer = run_here("validate", home=tmp_path)
 
-    assert answer.returncode == 2
+    assert answer.exit_code == 2
     assert "did you mean 'port'" in answer.stderr
     assert "masks[0]" in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -127,25 +125,25 @@ def test_validate_lists_every_mistake(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_one_message_with_its_remedy(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
     """Never a traceback; never exit code 0."""
-    answer = run(*arguments, home=tmp_path / "home")
+    answer = run_here(*arguments, home=tmp_path / "home")
 
-    assert answer.returncode in (1, 2)
+    assert answer.exit_code in (1, 2)
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
 def test_down_of_nothing_is_no_failure(tmp_path: Path) -> None:
     """What is to be stopped is stopped."""
-    answer = run("down", home=tmp_path)
+    answer = run_here("down", home=tmp_path)
 
-    assert (answer.returncode, "nothing ran" in answer.stdout) == (0, True)
+    assert (answer.exit_code, "nothing ran" in answer.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("command", ["init", "demo"])
 def test_a_folder_that_cannot_be_made_is_named(command: str) -> None:
-    done = run(command, "--home", "/proc/nowhere")
+    done = run_here(command, "--home", "/proc/nowhere")
 
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == (
         "headwater: /proc/nowhere: No such file or directory: look at the folder and the rights of this user, or name another "
         "(--home)"
@@ -156,14 +154,7 @@ def test_a_folder_that_cannot_be_made_is_named(command: str) -> None:
 def test_a_full_disk_is_told_without_a_trace() -> None:
     """The device of that name says so to everybody who writes."""
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "libs.cli", "version"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        done = run_process("version", stdout=full)
 
     assert done.returncode == 1
     assert done.stderr == "headwater: No space left on device: make room, and run the command again\n"
@@ -173,9 +164,9 @@ def test_the_demo_does_not_take_somebodys_folder(tmp_path: Path) -> None:
     """It makes its home anew: a folder that no demo made is refused and stays as it is."""
     (tmp_path / "thesis.txt").write_text("mine")
 
-    answer = run("demo", "--home", str(tmp_path))
+    answer = run_here("demo", "--home", str(tmp_path))
 
-    assert answer.returncode == 2
+    assert answer.exit_code == 2
     assert "not empty" in answer.stderr
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
@@ -192,7 +183,7 @@ def test_query_writes_for_programs(tmp_path: Path, output: str, expected: str) -
     rows = pa.table({"id": [1, 2], "name": ["a", None], "raw": pa.array([b"\x00\xff", None], pa.binary())})
     write_table(home_at(tmp_path), "acme", "shop", "shop.orders", rows)
 
-    answer = run("query", "acme", "SELECT * FROM orders ORDER BY id", "--format", output, home=tmp_path)
+    answer = run_here("query", "acme", "SELECT * FROM orders ORDER BY id", "--format", output, home=tmp_path)
 
     assert (answer.stdout, answer.stderr) == (expected, "")
 
@@ -201,7 +192,7 @@ def test_query_without_sql_lists_the_tables(tmp_path: Path) -> None:
     """With their columns and how many rows they have."""
     write_table(home_at(tmp_path), "acme", "shop", "shop.orders", pa.table({"id": [1, 2]}))
 
-    answer = run("query", "acme", "--format", "csv", home=tmp_path)
+    answer = run_here("query", "acme", "--format", "csv", home=tmp_path)
 
     assert answer.stdout.splitlines() == ["table,source,columns,rows", "shop.orders,shop,id,2"]
 
@@ -247,15 +238,15 @@ def test_spans_and_positions_are_short() -> None:
 
 def test_a_single_comparison_serves_no_metrics(tmp_path: Path) -> None:
     """It would be over before Prometheus asks."""
-    answer = run("check", "--metrics-port", "0", home=tmp_path)
+    answer = run_here("check", "--metrics-port", "0", home=tmp_path)
 
-    assert answer.returncode == 2
+    assert answer.exit_code == 2
     assert "goes with --every" in answer.stderr
 
 
 @pytest.mark.parametrize("more", [[], ["--every", "60"]])
 def test_an_address_without_a_port_serves_nothing_and_is_refused(tmp_path: Path, more: list[str]) -> None:
-    answer = run("check", "--metrics-host", "0.0.0.0", *more, home=tmp_path)
+    answer = run_here("check", "--metrics-host", "0.0.0.0", *more, home=tmp_path)
 
-    assert answer.returncode == 2
+    assert answer.exit_code == 2
     assert "--metrics-host goes with --metrics-port" in answer.stderr
