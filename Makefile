@@ -11,7 +11,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-long test-unit test-integration test-costs differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-long test-unit test-integration test-costs differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ protos: setup ## generate the Python code of protos/
 
 docs-metrics: setup ## write docs/metrics.md from the catalogue of metrics
 	@$(PYTHON) -m libs.telemetry.metrics > docs/metrics.md
+
+docs-faults: setup ## write docs/faults.md from the catalogue of faults
+	@$(PYTHON) -m libs.telemetry.faults > docs/faults.md
 
 docs-types: setup ## write docs/types.md from the functions that map types
 	@$(PYTHON) -m libs.warehouse.types_page > docs/types.md

@@ -3,13 +3,17 @@
 import datetime
 
 import click
+from rich.console import Console
 
 from libs.cli.home import home_option
+from libs.cli.status import print_faults
 from libs.local import stack
 from libs.local.home import Home
 from libs.local.plan import IMPORT_ROOT
-from libs.local.state import ServicePhase, StackPhase, StackState
+from libs.local.state import ServicePhase, StackPhase, StackState, running_state
+from libs.local.status import process_faults
 from libs.local.supervisor import StackEvent
+from libs.types.fault import worst_first
 
 _COLOURS = {
     ServicePhase.WAITING: "bright_black",
@@ -63,9 +67,11 @@ def _up_detached(home: Home) -> None:
     for service in broken:
         click.secho(f"{service.name} is not up: {service.detail}", fg="red", err=True)
         click.echo(stack.last_lines(home.log_file(service.name)), err=True)
+    faults = worst_first(process_faults(state))
+    print_faults(faults, Console(stderr=True))
     where = f" --home {home.root}" if home.root.name != ".headwater" or home.root.parent != IMPORT_ROOT else ""
     click.echo(f"`headwater status{where}` shows how it gets on, `headwater down{where}` stops it")
-    if broken:
+    if broken or faults:
         raise click.exceptions.Exit(1)
 
 
@@ -79,7 +85,12 @@ def show_event(event: StackEvent) -> None:
 def _show_phase(home: Home):  # type: ignore[no-untyped-def]
     def show(phase: StackPhase) -> None:
         if phase is StackPhase.UP:
-            click.secho(f"the stack is up (home {home.root}); Ctrl-C or `headwater down` stops it", fg="green")
+            stop = "Ctrl-C or `headwater down` stops it"
+            if faults := worst_first(process_faults(running_state(home))):
+                click.secho(f"the stack runs with {len(faults)} fault(s) (home {home.root}); {stop}", fg="red")
+                print_faults(faults, Console())
+            else:
+                click.secho(f"the stack is up (home {home.root}); {stop}", fg="green")
         elif phase is StackPhase.STOPPING:
             click.echo("stopping …")
 

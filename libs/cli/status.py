@@ -2,6 +2,7 @@
 
 import datetime
 import sys
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -14,16 +15,21 @@ from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.state import running_state
 from libs.local.status import ProcessStatus, RoutedTenant, SourceStatus, Status, TableStatus, gather_status
+from libs.types.fault import Fault, Severity
 from libs.types.warehouse import TableTimings, table_phases
 
 PLAIN_WIDTH = 200
 SHOWN_SHARDS = 10
 SHOWN_TENANTS = 10
+SHOWN_FAULTS = 20
+_SEVERITY_COLOURS = {Severity.HALTED: "red", Severity.DIFFERS: "red", Severity.DEGRADED: "yellow"}
 _COLOURS = {
     "up": "green",
     "streaming": "green",
     "snapshotting": "cyan",
     "starting": "cyan",
+    "connecting": "cyan",
+    "disconnected": "red",
     "backing_off": "yellow",
     "paused": "yellow",
     "behind": "yellow",
@@ -41,8 +47,9 @@ def status(as_json: bool, home: Home) -> None:
     """Show what runs and how far everything got.
 
     Of a source: how many transactions it committed that are not yet published. Of a tenant's table: how many events are
-    in its topic and not yet in the warehouse. Exits with 1 when a process is down, a source needs a human, or a table is
-    quarantined.
+    in its topic and not yet in the warehouse.
+
+    The first lines are the faults, the worst first, each with its cause, place and remedy. Exits with 1 while one lasts.
 
     Of a keyspace also its shards, those furthest behind first. Of the tenants those that took most of the router's CPU, and all
     that are behind the others: because of their limits, or stuck, with the reason beside the router's process.
@@ -64,14 +71,20 @@ def status(as_json: bool, home: Home) -> None:
 
 
 def is_well(found: Status) -> bool:
-    """Whether every process is up, no source needs a human, and no table is quarantined."""
-    return all(process.phase == "up" for process in found.processes) and all(
-        source.state not in ("halted", "unknown") and not source.quarantined for source in found.sources
+    """Whether no fault lasts, every process is up, and every source answers."""
+    return (
+        not found.faults
+        and all(process.phase == "up" for process in found.processes)
+        and all(
+            source.state not in ("halted", "unknown", "disconnected") and not source.quarantined
+            for source in found.sources
+        )
     )
 
 
 def print_status(found: Status, console: Console) -> None:
-    """For a person: a table each, then what is to be seen to."""
+    """For a person: the faults, the worst first; then a table each."""
+    print_faults(found.faults, console)
     console.print(f"home {found.home}   stack {_coloured(found.phase)}")
     console.print(_processes(found.processes))
     console.print(_sources(found.sources))
@@ -85,16 +98,25 @@ def print_status(found: Status, console: Console) -> None:
         console.print(_tables(found.tables))
     if any(table.warehouse is not None for table in found.tables):
         console.print(warehouse_table(found.tables))
-    for source in found.sources:
-        for table, reason in sorted(source.quarantined.items()):
-            told = reason.removeprefix(f"{table}: ")
-            console.print(f"[red]quarantined[/] {source.source}: {table}: {escape(told)}", highlight=False)
-            anew = f"headwater signal {source.source} execute-snapshot {table}"
-            console.print(f"  then read it anew: `{anew}`", highlight=False)
-        if source.detail:
-            console.print(f"[yellow]{source.source}[/]: {source.detail}", highlight=False)
     for unknown in found.unknown:
         console.print(f"[yellow]unknown[/]: {unknown}", highlight=False)
+
+
+def print_faults(faults: Sequence[Fault], console: Console) -> None:
+    """Each on two lines: where, since when and why; then the remedy. Those beyond SHOWN_FAULTS are counted."""
+    for fault in faults[:SHOWN_FAULTS]:
+        since = f" since {_moment(fault.since_us)[:19]}" if fault.since_us else ""
+        place = f"{fault.scope}: " if str(fault.scope) else ""
+        colour = _SEVERITY_COLOURS[fault.severity]
+        console.print(
+            f"[{colour}]{fault.severity.value}[/] {escape(place)}{fault.id}{since}: {escape(fault.happened)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        command = f" `{fault.command}`" if fault.command else ""
+        console.print(f"  remedy: {escape(fault.remedy)}{escape(command)}", highlight=False, soft_wrap=True)
+    if len(faults) > SHOWN_FAULTS:
+        console.print(f"{len(faults) - SHOWN_FAULTS} more faults in --json")
 
 
 def _processes(processes: tuple[ProcessStatus, ...]) -> Table:

@@ -252,6 +252,11 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     http_host: str = "127.0.0.1"
     http_port: int = 0
     """``/metrics`` (Prometheus), ``/healthz`` (alive: progress is made) and ``/readyz``; 0: any free port."""
+    halted_s: float = 60.0
+    """A halted reader stays so long, in seconds, with its reason in status and metrics, before it ends and is started again.
+
+    Above a scrape interval (15 to 30 s), or the alert on ``headwater_halted`` never sees it.
+    """
     log_level: str = "INFO"
     log_format: str = "json"
     """json, or ``console`` for a person at a terminal."""
@@ -281,7 +286,7 @@ METRIC_LABELS: Final = frozenset(
             "method",
             "code",
         ),
-        *("handling", "outcome", "reason", "server_uuid", "phase"),
+        *("handling", "outcome", "reason", "server_uuid", "phase", "id", "severity"),
         # Of histograms, and of what Prometheus' client tells about Python.
         *("le", "implementation", "version", "major", "minor", "patchlevel", "generation"),
     }

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libs.errors import ServiceUnavailable
+from libs.telemetry import last_words
 
 PROBE_PAUSE_S = 0.1
 LAST_LOG_LINES = 15
@@ -46,6 +47,8 @@ class Running:
     spec: ProcessSpec
     popen: "subprocess.Popen[bytes]"
     log_path: Path
+    last_words_path: Path
+    """What the process wrote of its end (``libs.telemetry.last_words``); absent as a rule."""
 
     @property
     def pid(self) -> int:
@@ -66,6 +69,8 @@ def start(spec: ProcessSpec, log_dir: Path, *, dies_with_parent: bool = False) -
     spec.working_dir.mkdir(parents=True, exist_ok=True)
     log_dir.mkdir(parents=True, exist_ok=True)
     log_path = log_dir / f"{spec.name}.log"
+    last_words_path = log_dir / f"{spec.name}.last-words"
+    last_words_path.unlink(missing_ok=True)
     command = list(spec.command)
     if dies_with_parent and (setpriv := shutil.which("setpriv")):
         command = [setpriv, "--pdeathsig", "KILL", "--", *command]
@@ -74,7 +79,7 @@ def start(spec: ProcessSpec, log_dir: Path, *, dies_with_parent: bool = False) -
             popen = subprocess.Popen(
                 command,
                 cwd=spec.working_dir,
-                env={**os.environ, **spec.environ},
+                env={**os.environ, last_words.VARIABLE: str(last_words_path), **spec.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
@@ -82,7 +87,7 @@ def start(spec: ProcessSpec, log_dir: Path, *, dies_with_parent: bool = False) -
             )
         except OSError as error:
             raise ServiceUnavailable(f"{spec.name} could not be started: {error}; run `make setup`") from error
-    return Running(spec, popen, log_path)
+    return Running(spec, popen, log_path, last_words_path)
 
 
 def wait_ready(running: Running, timeout_s: float) -> None:

@@ -68,6 +68,10 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     detail: str = ""
     """Why it is not up, in words."""
+    last_end: str = ""
+    """Why it ended last, in words; empty: it has not ended since the stack was started."""
+    last_end_us: int = 0
+    """When it did, microseconds since 1970."""
     http_port: int | None = None
     grpc_port: int | None = None
 

@@ -10,10 +10,13 @@ a status never fails because a part of the stack is down.
 """
 
 import asyncio
+import contextlib
 import datetime
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 import grpc
@@ -35,12 +38,16 @@ from libs.local.sink_state import committed_offsets, sink_progress
 from libs.local.state import ServicePhase, ServiceState, StackState
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.telemetry.faults import PROCESS_DOWN, SERVICE_DEGRADED, TENANT_REFUSED, fault_of
+from libs.telemetry.sink_faults import sink_faults
+from libs.types.fault import Fault, FaultScope, worst_first
 from libs.types.progress import Progress
 from libs.types.warehouse import TableFiles, TableProgress, TableTimings
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 
 ANSWER_TIMEOUT_S: Final = 3.0
+FAULT_PAGES_AT_ONCE: Final = 16
 CPU_WINDOW_S: Final = 0.3
 DEGRADED: Final = "degraded: "  # so begins /readyz (libs.telemetry.endpoint) of what works, but not as it should
 FEW_OFFSETS: Final = 50
@@ -51,6 +58,8 @@ _STATES: Final = {
     pb.READER_STATE_STREAMING: "streaming",
     pb.READER_STATE_PAUSED: "paused",
     pb.READER_STATE_HALTED: "halted",
+    pb.READER_STATE_CONNECTING: "connecting",
+    pb.READER_STATE_DISCONNECTED: "disconnected",
 }
 
 
@@ -137,6 +146,10 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Tables whose rows are passed over, each with the reason and the remedy."""
     shards: tuple[ShardStatus, ...] = ()
     """Of a keyspace."""
+    error_since_us: int = 0
+    """When the first of the failures in a row came that keep it from reading; 0: it reads."""
+    next_try_us: int = 0
+    """When it tries again."""
     detail: str = ""
 
 
@@ -206,14 +219,18 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Those that took most CPU of the router first."""
     unknown: tuple[str, ...] = ()
     """What did not answer, and so is not shown."""
+    faults: tuple[Fault, ...] = ()
+    """What is wrong, the worst first."""
 
 
 def gather_status(home: Home, state: StackState, documents: Documents) -> Status:
     """Ask everybody, a few seconds at most."""
     processes = _processes(state)
+    found = [*process_faults(state), *_refused_tenants(documents)]
     sources, progress, unknown = asyncio.run(_ask(state, documents))
     sources_with_lag = with_source_lag(sources, documents)
     tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown)]
+    found += _sink_faults(home, documents)
     return Status(
         home=str(home.root),
         phase=state.phase.value,
@@ -222,6 +239,7 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
         tables=tuple(sorted(tables, key=lambda each: (each.tenant, each.hop, each.source, each.table))),
         routed=_routed_tenants(state),
         unknown=tuple(unknown),
+        faults=tuple(worst_first(list({(each.id, each.scope): each for each in found}.values()))),
     )
 
 
@@ -258,6 +276,48 @@ def _processes(state: StackState) -> tuple[ProcessStatus, ...]:
             )
         )
     return tuple(found)
+
+
+def process_faults(state: StackState) -> list[Fault]:
+    """Every fault that a process tells of itself, and each process that does not work."""
+    with ThreadPoolExecutor(max_workers=FAULT_PAGES_AT_ONCE) as pool:
+        return [fault for found in pool.map(_faults_of_process, state.services) for fault in found]
+
+
+def _faults_of_process(service: ServiceState) -> list[Fault]:
+    scope = FaultScope(process=service.name)
+    if service.phase in (ServicePhase.BACKING_OFF, ServicePhase.FAILED):
+        return [fault_of(PROCESS_DOWN, scope, happened=service.detail, since_us=service.last_end_us)]
+    found: list[Fault] = []
+    if service.pid is not None and service.http_port is not None:
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # its phase and, if it lasts, its restart tell
+            found = msgspec.json.decode(_page(service.http_port, "/faults"), type=list[Fault])
+    if not found and service.phase is ServicePhase.STARTING and service.last_end:
+        happened = f"is started again; it ended before: {service.last_end}"
+        found = [fault_of(PROCESS_DOWN, scope, happened=happened, since_us=service.last_end_us)]
+    if not found and (degradation := _degradation(service)):
+        happened = f"{service.name}: {degradation.removeprefix(DEGRADED)}"
+        found = [fault_of(SERVICE_DEGRADED, scope, happened=happened, since_us=0)]
+    return found
+
+
+def _refused_tenants(documents: Documents) -> list[Fault]:
+    """A fault for each mistake of a tenant's document."""
+    return [
+        fault_of(TENANT_REFUSED, FaultScope(tenant=Path(mistake.partition(":")[0]).stem), happened=mistake, since_us=0)
+        for mistake in documents.tenant_mistakes
+    ]
+
+
+def _sink_faults(home: Home, documents: Documents) -> list[Fault]:
+    """By the files that the sink leaves, so that one that is down tells too."""
+    return [
+        fault_of(kind, scope, happened=happened, since_us=progress.written_at_us)
+        for tenant in sorted(documents.tenants)
+        if (progress := sink_progress(home, tenant)) is not None
+        for kind, happenings in sink_faults(progress).items()
+        for scope, happened in happenings.items()
+    ]
 
 
 def _degradation(service: ServiceState) -> str:
@@ -410,7 +470,9 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
             ShardStatus(**{name.name: getattr(shard, name.name) for name in pb.ShardStatus.DESCRIPTOR.fields})
             for shard in answer.shards
         ),
-        detail=answer.halted_because,
+        error_since_us=answer.error_since_us,
+        next_try_us=answer.next_try_us,
+        detail=answer.halted_because or answer.last_error,
     )
 
 
@@ -488,8 +550,6 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
             progress = sink_progress(home, tenant)
             if progress is None:
                 continue
-            if progress.halted_because is not None:
-                unknown.append(f"the sink of {tenant} is halted: {progress.halted_because}")
             done = committed_offsets(home, tenant)
             try:
                 resyncs = running_resyncs(home, tenant)

@@ -31,6 +31,7 @@ from libs.local.home import Home
 from libs.local.process import ProcessSpec, Running
 from libs.local.restart import EXIT_HALTED, LeaveStopped, RestartAfter, RestartPolicy, describe_exit, judge_exit
 from libs.local.state import ServicePhase, ServiceState, StackPhase, StackState, write_state
+from libs.telemetry.last_words import read_last_words
 
 WATCH_PAUSE_S: Final = 0.1
 HEALTH_PAUSE_S: Final = 2.0
@@ -168,7 +169,7 @@ async def _keep_running(stack: _Stack, member: _Member) -> None:
         )
         match decision:
             case LeaveStopped(why):
-                _become(stack, member, ServicePhase.FAILED, detail=f"{why}; see {_log(stack, member)}")
+                _become(stack, member, ServicePhase.FAILED, detail=f"{why}: {reason}; see {_log(stack, member)}")
                 member.settled.set()
                 return
             case RestartAfter(delay_s, crashes):
@@ -191,6 +192,7 @@ async def _run_once(stack: _Stack, member: _Member) -> tuple[int, str]:
     pid = member.running.pid
     member.state = msgspec.structs.replace(member.state, pid=pid, process_created_s=_created_s(pid))
     _become(stack, member, ServicePhase.STARTING)
+    last_words_path = member.running.last_words_path
     reason = await _watch(stack, member, member.running)
     exit_code = member.running.popen.poll()
     # The leader has ended, or must: nothing of its group works on beside its successor.
@@ -199,7 +201,10 @@ async def _run_once(stack: _Stack, member: _Member) -> tuple[int, str]:
         exit_code = await asyncio.to_thread(member.running.popen.wait, process.KILL_TIMEOUT_S)
     member.running = None
     member.state = msgspec.structs.replace(member.state, pid=None, process_created_s=None)
-    return exit_code, reason or describe_exit(exit_code)
+    words = read_last_words(last_words_path)
+    reason = ": ".join(part for part in (reason or describe_exit(exit_code), words) if part)
+    member.state = msgspec.structs.replace(member.state, last_end=reason, last_end_us=time.time_ns() // 1_000)
+    return exit_code, reason
 
 
 async def _watch(stack: _Stack, member: _Member, running: Running) -> str:

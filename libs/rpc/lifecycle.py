@@ -20,6 +20,7 @@ from libs.config.connections import TelemetrySettings
 from libs.config.load import load_settings
 from libs.errors import Fenced, HeadwaterError, InvalidSettings, PipelineHalted
 from libs.rpc.heap import use_one_heap
+from libs.telemetry.last_words import write_last_words
 from libs.telemetry.log import configure_logging
 
 EXIT_CLEAN: Final = 0
@@ -67,6 +68,7 @@ def run_service(name: str, settings_type: type[_Settings], serve: Serve[_Setting
         configure_logging(name, settings.telemetry)
     except InvalidSettings as error:
         sys.stderr.write(f"{error}\n")
+        write_last_words(str(error))
         return EXIT_INVALID_SETTINGS
     use_one_heap()
     gc.freeze()  # what was imported stays: no collection looks at it again
@@ -108,6 +110,7 @@ def _limit_draining(exit_code: int = EXIT_RESTART) -> None:
 def _exit_code(error: BaseException) -> int:
     cause = first_cause(error)
     code = _code_of(cause)
+    write_last_words(f"{type(cause).__name__}: {cause}")
     # Our own errors say all there is to say; a traceback is for those that nobody foresaw.
     unforeseen = None if isinstance(cause, HeadwaterError) else error
     log.error("service_failed", error=type(cause).__name__, reason=str(cause), exit_code=code, exc_info=unforeseen)

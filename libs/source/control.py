@@ -20,6 +20,8 @@ _STATES = {
     ReaderState.STREAMING: pb.READER_STATE_STREAMING,
     ReaderState.PAUSED: pb.READER_STATE_PAUSED,
     ReaderState.HALTED: pb.READER_STATE_HALTED,
+    ReaderState.CONNECTING: pb.READER_STATE_CONNECTING,
+    ReaderState.DISCONNECTED: pb.READER_STATE_DISCONNECTED,
 }
 if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[Any, Any]  # generic in the stubs only
@@ -44,6 +46,10 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
             halted_because=status.halted_because,
             quarantined=status.quarantined(),
         )
+        if status.interruption is not None:
+            answer.last_error = status.interruption.error
+            answer.error_since_us = status.interruption.since_us
+            answer.next_try_us = status.interruption.next_try_us
         for shard in status.shards():
             answer.shards.add(
                 shard=shard.shard,

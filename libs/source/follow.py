@@ -23,7 +23,7 @@ from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source.port import ChangeLog, ConfirmsPosition, HasShards, QuarantinesTables, ResumePoint, Source
 from libs.source.publisher import MAX_RECORD_BYTES, Published, Publisher
 from libs.source.signal_topic import keep_beginning, signals_topic
-from libs.source.status import ReaderState, ReaderStatus
+from libs.source.status import ReaderStatus
 from libs.telemetry import metrics
 from libs.types.checkpoint import FencingToken
 
@@ -86,7 +86,7 @@ async def follow(
             if time.monotonic() - began_s > _LAST_RETRY_S:
                 retry_s = _FIRST_RETRY_S
             log.warning("reading_interrupted", reason=str(error), retry_s=retry_s)
-            status.state = ReaderState.STARTING
+            status.interrupted(str(error), retry_s=retry_s)
             metrics.READER_RECONNECTS.labels(source.partition.source, source.partition.name).inc()
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
@@ -121,6 +121,7 @@ async def _follow_once(
         await publisher.start()
         checkpoint = await committer.checkpoint(partition)
         status.resumed(checkpoint)
+        status.connecting()
         log.info("partition_acquired", fencing_token=token, has_checkpoint=checkpoint is not None)
         async with source.open(checkpoint, identity) as change_log:
             if isinstance(change_log, QuarantinesTables):
@@ -128,6 +129,7 @@ async def _follow_once(
             if isinstance(change_log, HasShards):
                 status.shards = change_log.shards
             publisher.run(checkpoint.rows_published if checkpoint is not None else 0)
+            status.connected(checkpoint)
             metrics.READER_CONNECTED.labels(partition.source, partition.name).set(1)
 
             async def read() -> None:

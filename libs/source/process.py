@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
@@ -23,6 +23,7 @@ log = structlog.get_logger()
 
 _SILENT_S: Final = 120.0
 """A reader that starts up for so long without an answer from the source or Kafka is not well."""
+_IDLE: Final = (ReaderState.STARTING, ReaderState.CONNECTING, ReaderState.DISCONNECTED)
 _CONTROL_NAME: Final = reader_control_pb2.DESCRIPTOR.services_by_name["ReaderControl"].full_name
 
 
@@ -59,8 +60,10 @@ async def serve_reader(
     """
     structlog.contextvars.bind_contextvars(source=settings.source, source_partition=source_partition)
     status = ReaderStatus(SourcePartition(source=settings.source, name=source_partition))
-    health = _health(status)
-    endpoint = start_endpoint(settings.telemetry, alive=health, ready=health, degraded=lambda: status.warning)
+    alive = _alive(status)
+    endpoint = start_endpoint(
+        settings.telemetry, alive=alive, ready=lambda: _not_reading(status) or alive(), degraded=lambda: status.warning
+    )
     control = ReaderControl(status, partial(send_signal, settings.kafka, settings.source))
     server = await start_server(
         settings.grpc,
@@ -72,9 +75,7 @@ async def serve_reader(
     try:
         await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
         if work.done():
-            work.result()
-    except InvalidEvent as error:
-        raise PipelineHalted(str(error)) from error
+            await _ended(work, status, stopped, settings.telemetry.halted_s)
     finally:
         for task in (work, stopped):
             task.cancel()
@@ -83,13 +84,40 @@ async def serve_reader(
         endpoint.close()
 
 
-def _health(status: ReaderStatus) -> Callable[[], str | None]:
+async def _ended(
+    work: "asyncio.Future[None]", status: ReaderStatus, stopped: "asyncio.Future[Any]", halted_s: float
+) -> None:
+    """The end of ``work``, with its error. A halted reader stays ``halted_s`` first, so that it can be asked why.
+
+    Raises:
+        PipelineHalted, TransientError, Fenced: as ``serve_reader``.
+    """
+    try:
+        work.result()
+    except (PipelineHalted, InvalidEvent) as error:
+        reason = f"{type(error).__name__}: {error}"
+        log.error("reader_halted", reason=reason, tries_again_in_s=halted_s)
+        status.halted(reason)
+        await asyncio.wait([stopped], timeout=halted_s)
+        if isinstance(error, PipelineHalted):
+            raise
+        raise PipelineHalted(str(error)) from error
+
+
+def _not_reading(status: ReaderStatus) -> str | None:
+    """Why nothing is read just now, where that is known."""
+    if status.state is ReaderState.HALTED:
+        return f"halted: {status.halted_because}"
+    return f"disconnected: {status.interruption.error}" if status.interruption is not None else None
+
+
+def _alive(status: ReaderStatus) -> Callable[[], str | None]:
     """A reader that cannot get going says so; one that follows the log is well even when the source is silent."""
     since_s = time.monotonic()
 
     def check() -> str | None:
         nonlocal since_s
-        if status.state is not ReaderState.STARTING:
+        if status.state not in _IDLE:
             since_s = time.monotonic()
         elif time.monotonic() - since_s > _SILENT_S:
             return "the source or Kafka has not answered for two minutes; see the log"

@@ -5,11 +5,14 @@ import enum
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from libs.source.port import ShardProgress
 from libs.source.publisher import Published
 from libs.telemetry import metrics
+from libs.telemetry.faults import READER_HALTED, SOURCE_UNREACHABLE, lift_fault, raise_fault
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgress
+from libs.types.fault import FaultScope
 from libs.types.position import SourcePartition
 
 
@@ -21,11 +24,26 @@ class ReaderState(enum.Enum):
     """What the reader does just now."""
 
     STARTING = "starting"
+    """It waits for its lease and for Kafka."""
+    CONNECTING = "connecting"
+    """It owns the source partition, and opens the source's log for the first time."""
+    DISCONNECTED = "disconnected"
+    """The source, Kafka or a service went away; it tries again by itself."""
     SNAPSHOTTING = "snapshotting"
     STREAMING = "streaming"
     PAUSED = "paused"
     HALTED = "halted"
     """A human is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """What keeps a reader from reading, and when it tries again."""
+
+    error: str
+    since_us: int
+    """When the first of the failures in a row came."""
+    next_try_us: int
 
 
 class ReaderStatus:
@@ -37,6 +55,8 @@ class ReaderStatus:
         self.state = ReaderState.STARTING
         self.last: Published | Checkpoint | None = None
         self.halted_because = ""
+        self.interruption: Interruption | None = None
+        """Why nothing is read just now; None while something is."""
         self.quarantined: Callable[[], Mapping[str, str]] = dict
         """See ``libs.source.port.QuarantinesTables``."""
         self.snapshot_remaining_s: float | None = None
@@ -45,6 +65,7 @@ class ReaderStatus:
         """Until the first table of the incremental snapshot is done; None: no rate to tell by."""
         self._snapshot_pace = _Pace()
         self._incremental_pace = _Pace()
+        metrics.HALTED.labels(partition.source).set(0)
         self.warning: str | None = None
         """What an operator should see to before it stops the reader; ``/readyz`` says it."""
         self.shards: Callable[[], Sequence[ShardProgress]] = _no_shards
@@ -55,6 +76,8 @@ class ReaderStatus:
     def resumed(self, checkpoint: Checkpoint | None) -> None:
         """The reader begins at ``checkpoint``."""
         self.last = checkpoint
+
+    def _state_at(self, checkpoint: Checkpoint | None) -> None:
         is_copying = checkpoint is None or checkpoint.snapshot is not None
         self.state = ReaderState.SNAPSHOTTING if is_copying else ReaderState.STREAMING
 
@@ -100,6 +123,37 @@ class ReaderStatus:
             self._incremental_pace = _Pace()
         metrics.INCREMENTAL_ROWS.labels(*labels).set(incremental.tables[0].rows_read if incremental.tables else 0)
         metrics.INCREMENTAL_REMAINING.labels(*labels).set(self.incremental_remaining_s or 0.0)
+
+    def connecting(self) -> None:
+        """The source partition is owned; its log is opened next."""
+        if self.interruption is None:
+            self.state = ReaderState.CONNECTING
+
+    def interrupted(self, reason: str, *, retry_s: float) -> None:
+        """Nothing is read until the next try, ``retry_s`` from now."""
+        now_us = time.time_ns() // 1_000
+        since_us = self.interruption.since_us if self.interruption is not None else now_us
+        self.interruption = Interruption(reason, since_us, now_us + int(retry_s * 1e6))
+        self.state = ReaderState.DISCONNECTED
+        raise_fault(SOURCE_UNREACHABLE, self._scope, happened=reason)
+
+    def connected(self, checkpoint: Checkpoint | None) -> None:
+        """The source's log is open at ``checkpoint``."""
+        self.interruption = None
+        lift_fault(SOURCE_UNREACHABLE, self._scope)
+        self._state_at(checkpoint)
+
+    def halted(self, reason: str) -> None:
+        """A person is needed."""
+        self.halted_because = reason
+        self.state = ReaderState.HALTED
+        lift_fault(SOURCE_UNREACHABLE, self._scope)
+        raise_fault(READER_HALTED, self._scope, happened=reason)
+        metrics.HALTED.labels(self.partition.source).set(1)
+
+    @property
+    def _scope(self) -> FaultScope:
+        return FaultScope(source=self.partition.source)
 
     def pause(self) -> None:
         """Stop handing over batches, until ``resume``."""

@@ -1,17 +1,21 @@
-"""The HTTP endpoint of every service: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for its supervisor.
+"""The HTTP endpoint of every service: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for its supervisor,
+``/faults`` for ``headwater status``.
 
 A service says by callbacks how it fares. ``/healthz`` answers 503 when a restart would help (no progress is
 made); ``/readyz`` answers 503 while requests should go elsewhere (loading, or a dependency is away), and names on a
-200 what is degraded but does not falsify or stop answers.
+200 what is degraded but does not falsify or stop answers, the process' worst fault first. ``/faults`` is a JSON list of
+``libs.types.fault.Fault``.
 """
 
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import msgspec
 import prometheus_client
 
 from libs.config.connections import TelemetrySettings
+from libs.telemetry.faults import lasting_faults
 from libs.telemetry.tags import TaggedRegistry
 
 HealthCheck = Callable[[], str | None]
@@ -52,7 +56,7 @@ def start_endpoint(
     ready: HealthCheck = fine,
     degraded: HealthCheck = fine,
 ) -> Endpoint:
-    """Answer ``/metrics``, ``/healthz`` (by ``alive``) and ``/readyz`` (by ``ready``) from threads of its own.
+    """Answer ``/metrics``, ``/healthz`` (by ``alive``), ``/readyz`` (by ``ready``) and ``/faults`` from threads of its own.
 
     ``degraded`` gives the text of ``/readyz`` while it is ready, but something that makes it slower is away.
 
@@ -75,9 +79,11 @@ def start_endpoint(
                 case "/healthz":
                     self._answer_health(_reason(alive))
                 case "/readyz":
-                    self._answer_health(_reason(ready), otherwise=_reason(degraded))
+                    self._answer_health(_reason(ready), otherwise=_reason(degraded) or _worst_fault())
+                case "/faults":
+                    self._answer(200, "application/json", msgspec.json.encode(lasting_faults()))
                 case _:
-                    self._answer(404, "text/plain; charset=utf-8", b"known: /metrics /healthz /readyz\n")
+                    self._answer(404, "text/plain; charset=utf-8", b"known: /metrics /healthz /readyz /faults\n")
 
         def _answer_health(self, reason: str | None, *, otherwise: str | None = None) -> None:
             text = reason or (f"degraded: {otherwise}" if otherwise else "ok")
@@ -96,6 +102,11 @@ def start_endpoint(
     server = ThreadingHTTPServer((settings.http_host, settings.http_port), Handler)
     server.daemon_threads = True
     return Endpoint(server)
+
+
+def _worst_fault() -> str | None:
+    faults = lasting_faults()
+    return f"{faults[0].id}: {faults[0].happened}" if faults else None
 
 
 def _reason(check: HealthCheck) -> str | None:

@@ -1013,9 +1013,16 @@ REDIS_AVAILABLE = _gauge(
 HALTED = _gauge(
     Area.EVERY_SERVICE,
     "headwater_halted",
-    "1 while a pipeline is halted and a human is needed, else 0.",
-    "At 1: the log line pipeline_halted ends with the remedy.",
+    "1 while a reader is halted and a person is needed, else 0.",
+    "At 1: `headwater status` and the log line reader_halted end with the remedy.",
     ("source",),
+)
+FAULTS = _gauge(
+    Area.EVERY_SERVICE,
+    "headwater_faults",
+    "1 for each fault that lasts; no sample where none does.",
+    "docs/faults.md has each id with its remedy; `headwater status` prints cause and place, the worst first.",
+    ("id", "severity", "source", "tenant", "table"),
 )
 
 

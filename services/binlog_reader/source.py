@@ -80,7 +80,9 @@ from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, matches, parse_signal, signal_of
 from libs.source.unseen_rows import report_unseen_rows
 from libs.telemetry import metrics
+from libs.telemetry.faults import TABLE_QUARANTINED, keep_faults
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress, TableCopy
+from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
@@ -908,6 +910,9 @@ class BinlogChangeLog:
         return self._resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
 
     def _report_quarantined(self, quarantined: Mapping[str, str]) -> None:
+        source = self._settings.source
+        scopes = {FaultScope(source=source, table=table): reason for table, reason in quarantined.items()}
+        keep_faults({TABLE_QUARANTINED: scopes}, lambda scope: scope.source == source)
         if quarantined == self._reported:
             return
         for table, reason in quarantined.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from libs.durable_file import replace_durably
+from libs.telemetry.faults import keep_faults
 from libs.telemetry.metrics import (
     SINK_BATCHES,
     SINK_DEAD_LETTERS,
@@ -18,6 +19,7 @@ from libs.telemetry.metrics import (
     SINK_REPLAYED_BATCHES,
     SINK_ROWS,
 )
+from libs.telemetry.sink_faults import sink_faults
 from libs.types.deleted_range import DeletedRange, remembered
 from libs.types.warehouse import (
     BatchTimings,
@@ -235,3 +237,8 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
     newest_us = max((outcome.newest_committed_at_us for outcome in outcomes), default=0)
     if newest_us:
         SINK_LAG.labels(*labels).set(max(0.0, (progress.written_at_us - newest_us) / 1e6))
+
+
+def tell_faults(progress: SinkProgress) -> None:
+    """Make the faults of the tenant that this process tells those of ``progress``."""
+    keep_faults(sink_faults(progress), lambda scope: scope.tenant == progress.tenant)

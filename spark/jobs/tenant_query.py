@@ -31,6 +31,7 @@ from libs.telemetry.metrics import (
 )
 from libs.types.stream_offsets import load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import TenantSpec
+from libs.types.warehouse import SinkProgress
 from spark.jobs.batch import apply_batch
 from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.cpu_meter import CpuMeter
@@ -40,7 +41,7 @@ from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.pace import batch_limit, first_pace, is_full_batch, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
-from spark.jobs.progress import load_progress, store_progress
+from spark.jobs.progress import load_progress, store_progress, tell_faults
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
@@ -130,8 +131,10 @@ class _Run:
         self._is_over.wait(self._pace.pause_s)
 
     def note_parked(self) -> None:
-        """Learn from the progress file which tables are."""
-        self.parked = load_progress(self._context.state_dir, self._context.tenant.tenant).parked_topics
+        """Learn from the progress file which tables are, and tell the tenant's faults."""
+        progress = load_progress(self._context.state_dir, self._context.tenant.tenant)
+        self.parked = progress.parked_topics
+        tell_faults(progress)
 
     def is_idle(self) -> bool:
         """Whether no batch is at work, and none is due."""
@@ -250,6 +253,7 @@ class TenantQuery:
         SINK_SERVED.remove(self.tenant.tenant)
         for gauge in (SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_PARKED_KEYS, SINK_PARKED_TABLES):
             gauge.remove(*self._labels)
+        tell_faults(SinkProgress(tenant=self.tenant.tenant))
 
     def _is_first_at_rest(self) -> bool:
         if self._behind is not None and self._behind.is_at_rest:
@@ -392,4 +396,6 @@ class TenantQuery:
         state_dir = Path(self._settings.state_dir)
         progress = load_progress(state_dir, self.tenant.tenant)
         if progress.halted_because != because:
-            store_progress(state_dir, msgspec.structs.replace(progress, halted_because=because))
+            progress = msgspec.structs.replace(progress, halted_because=because)
+            store_progress(state_dir, progress)
+        tell_faults(progress)

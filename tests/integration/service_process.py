@@ -56,7 +56,7 @@ class ServiceProcess:
         """Start it; with ``waits``, return when its health check says SERVING."""
         path = self.folder / f"{self.name}.yaml"
         self.folder.mkdir(parents=True, exist_ok=True)
-        ports = {"grpc": {"port": self.grpc_port}, "telemetry": {"http_port": self.http_port}}
+        ports = {"grpc": {"port": self.grpc_port}, "telemetry": {"http_port": self.http_port, "halted_s": 0}}
         path.write_text(yaml.safe_dump({**self.settings, **ports}))
         spec = ProcessSpec(
             name=self.name,

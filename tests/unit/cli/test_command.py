@@ -18,6 +18,8 @@ from libs.errors import InvalidSettings
 from libs.local.home import home_at
 from libs.local.status import SourceStatus, Status
 from libs.local.tenant_topics import RowTopic
+from libs.telemetry.faults import TABLE_QUARANTINED, fault_of
+from libs.types.fault import FaultScope
 from tests.headwater_command import run_here
 from tests.unit.local.warehouse_files import write_table
 
@@ -216,18 +218,20 @@ def test_tail_does_not_guess(name: str, says: str) -> None:
 
 
 def test_a_quarantined_table_is_shown_with_its_reason_and_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    """And is no well stack: the command exits with 1."""
+    """On the first lines; the command exits with 1."""
     reason = "shop.t: the log has [3] columns where version 1 has 2; re-snapshot the table"
-    source = SourceStatus(source="shop", source_partition="0", state="streaming", quarantined={"shop.t": reason})
-    found = Status(home="/h", phase="up", processes=(), sources=(source,), tables=())
+    scope = FaultScope(source="shop", table="shop.t")
+    source = SourceStatus(source="shop", source_partition="0", state="streaming")
+    fault = fault_of(TABLE_QUARANTINED, scope, happened=reason, since_us=0)
+    found = Status(home="/h", phase="up", processes=(), sources=(source,), tables=(), faults=(fault,))
 
-    print_status(found, Console(width=200))
+    print_status(found, Console(width=80))
 
-    shown = capsys.readouterr().out
-    assert "quarantined shop: shop.t: the log has [3] columns where version 1 has 2" in shown
-    assert "headwater signal shop execute-snapshot shop.t" in shown
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == f"differs source shop, table shop.t: table_quarantined: {reason}"
+    assert "`headwater signal shop execute-snapshot shop.t`" in shown[1]
     assert not is_well(found)
-    assert is_well(msgspec.structs.replace(found, sources=(msgspec.structs.replace(source, quarantined={}),)))
+    assert is_well(msgspec.structs.replace(found, faults=()))
 
 
 def test_spans_and_positions_are_short() -> None:

@@ -227,3 +227,18 @@ def test_a_log_beyond_its_limit_moves_aside(tmp_path: Path, size: int, is_moved:
 
     assert moved is is_moved
     assert path.read_bytes() == (b"next" if is_moved else b"." * size + b"next")
+
+
+async def test_a_process_that_ended_has_its_last_words_in_the_state(tmp_path: Path) -> None:
+    """What a service wrote as it halted, beside the exit code: nobody has to look for it in a log."""
+    home = home_at(tmp_path)
+    code = "import os, pathlib, sys; pathlib.Path(os.environ['HEADWATER_TERMINATION_LOG']).write_text('no grant'); sys.exit(3)"
+    run = Run(home, program(tmp_path, "reader", code, is_ready=False))
+
+    state = await run.until(lambda found: found.service("reader").phase is ServicePhase.BACKING_OFF)
+    await run.end()
+
+    service = state.service("reader")
+    assert service.last_end == "halted: a human is needed (exit code 3): no grant"
+    assert "no grant" in service.detail
+    assert service.last_end_us > 0

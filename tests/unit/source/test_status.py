@@ -6,6 +6,7 @@ from prometheus_client import REGISTRY
 from libs.source.port import ResumePoint
 from libs.source.publisher import Published
 from libs.source.status import ReaderState, ReaderStatus
+from libs.telemetry.faults import READER_HALTED, lasting_faults, lift_fault
 from libs.types.checkpoint import NO_INCREMENTAL, IncrementalSnapshot, SnapshotProgress, TableCopy
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
@@ -28,6 +29,42 @@ def published(snapshot: SnapshotProgress | None = None, incremental: Incremental
         incremental=incremental,
     )
     return Published(resume=resume, rows_published=0)
+
+
+def test_an_interrupted_reader_says_why_and_since_when() -> None:
+    """The first failure of a row gives the time; a connection ends it."""
+    status = ReaderStatus(SourcePartition(source="away", name="0"))
+    status.connecting()
+    states = [status.state]
+    status.interrupted("refused", retry_s=0.5)
+    first = status.interruption
+    status.interrupted("timed out", retry_s=1.0)
+    status.connecting()
+    states.append(status.state)
+    told = [fault.happened for fault in lasting_faults() if fault.scope.source == "away"]
+    again = status.interruption
+    status.connected(None)
+
+    assert states == [ReaderState.CONNECTING, ReaderState.DISCONNECTED]
+    assert first is not None
+    assert again is not None
+    assert (again.error, again.since_us) == ("timed out", first.since_us)
+    assert again.next_try_us - again.since_us >= 1_000_000
+    assert told == ["timed out"]
+    assert (status.state, status.interruption) == (ReaderState.SNAPSHOTTING, None)
+    assert [fault for fault in lasting_faults() if fault.scope.source == "away"] == []
+
+
+def test_a_halted_reader_is_seen_by_the_alert() -> None:
+    """``headwater_halted`` is 0 until then."""
+    status = ReaderStatus(SourcePartition(source="broken", name="0"))
+    before = REGISTRY.get_sample_value("headwater_halted", {"source": "broken"})
+    status.halted("AccessDenied: correct user and password")
+    told = [fault for fault in lasting_faults() if fault.scope.source == "broken"]
+    lift_fault(READER_HALTED, told[0].scope)
+
+    assert (before, REGISTRY.get_sample_value("headwater_halted", {"source": "broken"})) == (0, 1)
+    assert (status.state, told[0].id) == (ReaderState.HALTED, "reader_halted")
 
 
 def test_a_snapshot_tells_how_long_it_takes_yet(clock: list[float]) -> None:

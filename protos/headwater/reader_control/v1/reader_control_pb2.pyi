@@ -16,19 +16,23 @@ class ReaderState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     READER_STATE_STREAMING: _ClassVar[ReaderState]
     READER_STATE_PAUSED: _ClassVar[ReaderState]
     READER_STATE_HALTED: _ClassVar[ReaderState]
+    READER_STATE_CONNECTING: _ClassVar[ReaderState]
+    READER_STATE_DISCONNECTED: _ClassVar[ReaderState]
 READER_STATE_UNSPECIFIED: ReaderState
 READER_STATE_STARTING: ReaderState
 READER_STATE_SNAPSHOTTING: ReaderState
 READER_STATE_STREAMING: ReaderState
 READER_STATE_PAUSED: ReaderState
 READER_STATE_HALTED: ReaderState
+READER_STATE_CONNECTING: ReaderState
+READER_STATE_DISCONNECTED: ReaderState
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because", "incremental", "incremental_remaining_s", "quarantined", "shards", "snapshot_remaining_s")
+    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because", "incremental", "incremental_remaining_s", "quarantined", "shards", "snapshot_remaining_s", "last_error", "error_since_us", "next_try_us")
     class QuarantinedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +53,9 @@ class GetStatusResponse(_message.Message):
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TRY_US_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     state: ReaderState
@@ -62,7 +69,10 @@ class GetStatusResponse(_message.Message):
     quarantined: _containers.ScalarMap[str, str]
     shards: _containers.RepeatedCompositeFieldContainer[ShardStatus]
     snapshot_remaining_s: float
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ..., incremental: _Optional[_Union[_checkpoint_pb2.IncrementalSnapshot, _Mapping]] = ..., incremental_remaining_s: _Optional[float] = ..., quarantined: _Optional[_Mapping[str, str]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., snapshot_remaining_s: _Optional[float] = ...) -> None: ...
+    last_error: str
+    error_since_us: int
+    next_try_us: int
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ..., incremental: _Optional[_Union[_checkpoint_pb2.IncrementalSnapshot, _Mapping]] = ..., incremental_remaining_s: _Optional[float] = ..., quarantined: _Optional[_Mapping[str, str]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., snapshot_remaining_s: _Optional[float] = ..., last_error: _Optional[str] = ..., error_since_us: _Optional[int] = ..., next_try_us: _Optional[int] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
     __slots__ = ("shard", "position", "epoch", "committed_at_us", "lag_s", "transactions", "rows", "is_ended", "rows_copied", "is_copying")

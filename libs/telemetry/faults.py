@@ -1,0 +1,270 @@
+"""The faults of one process: raised where they are known, kept while they last, served at ``/faults``.
+
+    raise_fault(SOURCE_UNREACHABLE, FaultScope(source="shop"), happened="10.0.0.7:3306: connection refused")
+    …
+    lift_fault(SOURCE_UNREACHABLE, FaultScope(source="shop"))
+
+One truth for every reader of it: the log (``fault_raised``, ``fault_lifted``), the metric ``headwater_faults``, ``/readyz``
+("degraded: …"), ``/faults`` (JSON), and through that ``headwater status``, which prints the worst first and exits with 1.
+``CATALOGUE`` holds every kind; ``make docs-faults`` writes ``docs/faults.md`` from it. A process forgets its faults when it
+ends: whoever raises one that outlives a restart raises it again at the start, from what is stored.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from libs.telemetry import metrics
+from libs.types.fault import Fault, FaultScope, Severity, worst_first
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """What the catalogue says of one kind of fault."""
+
+    id: str
+    severity: Severity
+    cause: str
+    remedy: str
+    """For a person; a fault may name a more exact one."""
+    command: str = ""
+    """May name {source}, {tenant} and {table}."""
+    docs: str = ""
+    example: str = ""
+    """What ``happened`` says, for example."""
+
+
+CATALOGUE: Final[list[FaultKind]] = []
+"""Every kind, in the order of this module."""
+
+
+def _kind(
+    id: str, severity: Severity, cause: str, remedy: str, *, command: str = "", docs: str = "", example: str = ""
+) -> FaultKind:
+    kind = FaultKind(id, severity, cause, remedy, command, docs, example)
+    CATALOGUE.append(kind)
+    return kind
+
+
+# --- readers --------------------------------------------------------------------------------------------------------
+
+SOURCE_UNREACHABLE = _kind(
+    "source_unreachable",
+    Severity.HALTED,
+    "A reader has no connection to its source, Kafka, or a service that it needs; it tries again by itself.",
+    "Bring the server back, or correct host, port and network in the source's document; the reader goes on by itself.",
+    command="headwater validate {source}",
+    docs="docs/failure_modes.md",
+    example="127.0.0.1:3306: connection refused; next try in 8 s",
+)
+READER_HALTED = _kind(
+    "reader_halted",
+    Severity.HALTED,
+    "A reader cannot go on without a person: a password, a grant, a purged log, a schema that contradicts the log.",
+    "Do what the message ends with; the reader tries again every minute.",
+    command="headwater validate {source}",
+    docs="docs/failure_modes.md",
+    example="AccessDenied: 1045 Access denied for user 'headwater'@'10.0.0.5': correct user and password",
+)
+ROWS_CHANGED_UNSEEN = _kind(
+    "rows_changed_unseen",
+    Severity.DIFFERS,
+    "A statement changed rows of which the log holds no row event; tenants keep the rows as they were.",
+    "Build each tenant's table again from the source.",
+    command="headwater resync TENANT {table}",
+    docs="docs/failure_modes.md",
+    example="ALTER TABLE … DROP PARTITION p2025 at binlog.000042:1199",
+)
+TABLE_QUARANTINED = _kind(
+    "table_quarantined",
+    Severity.DIFFERS,
+    "The reader passes a table's rows over, because it cannot read them rightly.",
+    "Do what the message says, then read the table again.",
+    command="headwater signal {source} execute-snapshot {table}",
+    docs="docs/failure_modes.md",
+    example="shop.orders: the statement at binlog.000042:1199 could not be understood",
+)
+
+# --- sinks ----------------------------------------------------------------------------------------------------------
+
+SINK_HALTED = _kind(
+    "sink_halted",
+    Severity.HALTED,
+    "The sink writes nothing of a tenant until a person acts; its events wait in Kafka.",
+    "Do what the message ends with.",
+    docs="docs/failure_modes.md",
+    example="Kafka no longer holds offset 4711 of acme.shop.orders: …",
+)
+TABLE_PARKED = _kind(
+    "table_parked",
+    Severity.HALTED,
+    "The warehouse refused a table; its events wait in Kafka, and the tenant's other tables go on.",
+    "Mend the cause that the message names, then have the table tried again.",
+    command="headwater retry {tenant} {table}",
+    docs="docs/failure_modes.md",
+    example="column total: DECIMAL(65,0) does not fit Iceberg's 38 digits: …",
+)
+KEYS_PARKED = _kind(
+    "keys_parked",
+    Severity.DIFFERS,
+    "The warehouse refused rows; events of their keys are dead letters until they are replayed.",
+    "List the dead letters with their reasons, mend the cause, and replay them.",
+    command="headwater dead-letter list {tenant}",
+    docs="docs/failure_modes.md",
+    example="3 keys parked with 7 dead letters",
+)
+
+# --- tenants --------------------------------------------------------------------------------------------------------
+
+TENANT_REFUSED = _kind(
+    "tenant_refused",
+    Severity.HALTED,
+    "A tenant's document has mistakes; the last good version of it stays in force, or nothing of it is served.",
+    "Correct the document at the place that the message names.",
+    command="headwater validate",
+    docs="docs/tenants.md",
+    example="tenants/acme.yaml: masks[0].columns: no column matches",
+)
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+PROCESS_DOWN = _kind(
+    "process_down",
+    Severity.HALTED,
+    "A process of the stack ended, or cannot be started.",
+    "Read the last words of its log; the supervisor starts it again, unless its settings are wrong.",
+    docs="docs/failure_modes.md",
+    example="binlog_reader-shop: halted: a human is needed (exit code 3); next start in 60 s",
+)
+SERVICE_DEGRADED = _kind(
+    "service_degraded",
+    Severity.DEGRADED,
+    "A service works, but slower or with less: a dependency is away.",
+    "Bring back what the message names.",
+    docs="docs/failure_modes.md",
+    example="schema_history: Redis is away; answers come from Kafka and memory",
+)
+
+
+_lock = threading.Lock()
+_lasting: dict[tuple[str, FaultScope], Fault] = {}
+
+
+def fault_of(
+    kind: FaultKind, scope: FaultScope, *, happened: str, since_us: int, remedy: str = "", command: str = ""
+) -> Fault:
+    """The record of a fault, with the catalogue's remedy and command where no more exact one is given."""
+    return Fault(
+        id=kind.id,
+        severity=kind.severity,
+        since_us=since_us,
+        scope=scope,
+        happened=happened,
+        remedy=remedy or kind.remedy,
+        command=command or kind.command.format(source=scope.source, tenant=scope.tenant, table=scope.table),
+        docs=kind.docs,
+    )
+
+
+def raise_fault(kind: FaultKind, scope: FaultScope, *, happened: str, remedy: str = "", command: str = "") -> Fault:
+    """Keep a fault until ``lift_fault`` of the same kind and scope. Safe from any thread.
+
+    Raised again, it keeps its ``since_us`` and takes the newer words; the log has it once for each different cause.
+    """
+    key = (kind.id, scope)
+    with _lock:
+        before = _lasting.get(key)
+        since_us = before.since_us if before is not None else time.time_ns() // 1_000
+        fault = fault_of(kind, scope, happened=happened, since_us=since_us, remedy=remedy, command=command)
+        _lasting[key] = fault
+        metrics.FAULTS.labels(*_labels(fault)).set(1)
+    if before is None or before.happened != happened:
+        log.warning(
+            "fault_raised",
+            fault=kind.id,
+            severity=kind.severity.value,
+            place=str(scope),
+            reason=happened,
+            mend=fault.remedy,
+        )
+    return fault
+
+
+def lift_fault(kind: FaultKind, scope: FaultScope) -> bool:
+    """End a fault; whether it lasted until now. Safe from any thread."""
+    with _lock:
+        fault = _lasting.pop((kind.id, scope), None)
+        if fault is not None:
+            metrics.FAULTS.remove(*_labels(fault))
+    if fault is not None:
+        log.info("fault_lifted", fault=kind.id, place=str(scope))
+    return fault is not None
+
+
+def keep_faults(found: Mapping[FaultKind, Mapping[FaultScope, str]], concerned: Callable[[FaultScope], bool]) -> None:
+    """Make the lasting faults of these kinds and of the scopes that are ``concerned`` those of ``found``, and no others.
+
+    ``found``: by scope what happened. For an owner that knows all of its faults at once, from what it stored.
+    """
+    with _lock:
+        before = [(fault.id, fault.scope) for fault in _lasting.values() if concerned(fault.scope)]
+    for kind, happenings in found.items():
+        for id_before, scope in before:
+            if id_before == kind.id and scope not in happenings:
+                lift_fault(kind, scope)
+        for scope, happened in happenings.items():
+            raise_fault(kind, scope, happened=happened)
+
+
+def lasting_faults() -> list[Fault]:
+    """The faults of this process, the worst first."""
+    with _lock:
+        return worst_first(list(_lasting.values()))
+
+
+def _labels(fault: Fault) -> tuple[str, ...]:
+    return (fault.id, fault.severity.value, fault.scope.source, fault.scope.tenant, fault.scope.table)
+
+
+def faults_document() -> str:
+    """``docs/faults.md``: every kind of fault, with cause, remedy and an example."""
+    lines = [
+        "# Faults",
+        "",
+        "Written by `make docs-faults` from `libs/telemetry/faults.py`; change it there.",
+        "`headwater status` prints every fault while it lasts, the worst first, and exits with 1.",
+        "Each service serves its own at `/faults` of its telemetry port, and as the metric `headwater_faults`.",
+        "The log has `fault_raised` when a fault begins and `fault_lifted` when it ends.",
+        "",
+        "| severity | meaning |",
+        "|---|---|",
+        "| `halted` | Work stands still until a person acts. |",
+        "| `differs` | A tenant's rows differ from the source, or may; other work goes on. |",
+        "| `degraded` | Work goes on by itself, later or slower. |",
+    ]
+    for kind in CATALOGUE:
+        lines += [
+            "",
+            f"## {kind.id}",
+            "",
+            f"Severity: `{kind.severity.value}`. {kind.cause}",
+            "",
+            f"Remedy: {kind.remedy}",
+        ]
+        if kind.command:
+            lines += ["", f"    {kind.command.format(source='SOURCE', tenant='TENANT', table='TABLE')}"]
+        if kind.example:
+            lines += ["", f"For example: `{kind.example}`"]
+        if kind.docs:
+            lines += ["", f"More: [{kind.docs}]({kind.docs.removeprefix('docs/')})"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(faults_document(), end="")  # noqa: T201 - `make docs-faults` writes it to a file
