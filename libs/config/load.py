@@ -24,7 +24,7 @@ _WORDS_OF_YAML = {True: ("on", "yes", "true"), False: ("off", "no", "false")}
 """YAML 1.1 reads these words as booleans, also where a setting's choices are called so."""
 _NO_TEXT = re.compile(r"Expected `str`, got `(int|float|bool)`")
 """YAML takes an unquoted -80, 1.10 or yes for no text."""
-_NOT_SETTINGS = frozenset({"HEADWATER_FAILPOINTS", "HEADWATER_CACHE", "HEADWATER_HOME"})
+_NOT_SETTINGS = frozenset({"HEADWATER_FAILPOINTS", "HEADWATER_CACHE", "HEADWATER_HOME", "HEADWATER_TERMINATION_LOG"})
 
 
 class Secret(msgspec.Struct, frozen=True):

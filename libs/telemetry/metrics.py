@@ -458,7 +458,7 @@ DTS_GAPS = _counter(
     Area.DTS,
     "headwater_dts_gaps_total",
     "Times messages were missing, by DTS's own count or because they were deleted unread.",
-    "At 1 the decoder has halted; the log line pipeline_halted names the range: re-snapshot the source.",
+    "At 1 the decoder has halted; the log line reader_halted names the range: re-snapshot the source.",
     _PARTITION,
 )
 
@@ -1020,7 +1020,7 @@ HALTED = _gauge(
 FAULTS = _gauge(
     Area.EVERY_SERVICE,
     "headwater_faults",
-    "1 for each fault that lasts; no sample where none does.",
+    "1 while a fault lasts, a sample for each; none otherwise.",
     "docs/faults.md has each id with its remedy; `headwater status` prints cause and place, the worst first.",
     ("id", "severity", "source", "tenant", "table"),
 )

@@ -370,9 +370,11 @@ spec:
           {{- include "headwater.codeCommand" . | nindent 10 }}
           {{- end }}
           args: {{ .args | default (list "--settings" "/etc/headwater/settings/settings.yaml") | toJson }}
-          {{- with include "headwater.secretEnv" . | trim }}
-          env: {{- . | nindent 12 }}
-          {{- end }}
+          env:
+            - {name: HEADWATER_TERMINATION_LOG, value: /dev/termination-log}
+            {{- with include "headwater.secretEnv" . | trim }}
+            {{- . | nindent 12 }}
+            {{- end }}
           ports:
             - {name: http, containerPort: 8080}
             {{- if .grpc }}
