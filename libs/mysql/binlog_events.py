@@ -27,6 +27,9 @@ TABLE_ID_BYTES: Final = 6
 ROWS_POST_HEADER_BYTES: Final = 8
 """Table id and flags of a rows event; the length of the extra data follows."""
 
+THREAD_SPECIFIC: Final = 4
+"""Flag of a statement that uses a temporary table (MySQL source ``LOG_EVENT_THREAD_SPECIFIC_F``)."""
+
 read_header = struct.Struct("<IBIIIH").unpack_from
 """(data, place) → timestamp in s, type, server id, event size, end position (32 bits, wraps), flags."""
 

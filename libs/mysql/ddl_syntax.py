@@ -275,6 +275,35 @@ def parse_statement(text: str, default_database: str, context: StatementContext)
     return statement
 
 
+@dataclass(frozen=True, slots=True)
+class TemporaryTables:
+    """Temporary tables that a statement made and dropped."""
+
+    made: tuple[TableId, ...] = ()
+    dropped: tuple[TableId, ...] = ()
+
+
+def temporary_tables(text: str, default_database: str, sql_mode: SqlMode) -> TemporaryTables:
+    """Those of CREATE TEMPORARY TABLE and DROP TEMPORARY TABLE, in lower case: a log of statements has them."""
+    context = StatementContext(sql_mode=sql_mode, lower_case_table_names=1)
+    tokens = TokenReader(text, sql_mode)
+    parser = _Parser(tokens, default_database, context)
+    try:
+        verb = tokens.accept_any("CREATE", "DROP")
+        if not (verb and tokens.accept("TEMPORARY") and tokens.accept_any("TABLE", "TABLES")):
+            return TemporaryTables()
+        if verb == "CREATE":
+            tokens.accept("IF", "NOT", "EXISTS")
+            return TemporaryTables(made=(parser.table_id(),))
+        tokens.accept("IF", "EXISTS")
+        dropped = [parser.table_id()]
+        while tokens.accept(","):
+            dropped.append(parser.table_id())
+        return TemporaryTables(dropped=tuple(dropped))
+    except UnreadableSql:
+        return TemporaryTables()
+
+
 _KEY_WORDS: Final = ("PRIMARY", "UNIQUE", "INDEX", "KEY", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "CONSTRAINT")
 _NOW: Final = ("NOW", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP")
 _LITERALS: Final = (TokenKind.STRING, TokenKind.NUMBER, TokenKind.BYTES)
@@ -327,7 +356,7 @@ class _Parser:
                 return self._rename_tables()
             case "TRUNCATE":
                 tokens.accept("TABLE")
-                return self._ended(TruncateTable(self._table_id()))
+                return self._ended(TruncateTable(self.table_id()))
             case _:
                 return None
 
@@ -349,11 +378,11 @@ class _Parser:
     def _create_table(self) -> Statement:
         tokens = self._tokens
         keeps_existing = self._if_not_exists()
-        table_id = self._table_id()
+        table_id = self.table_id()
         if tokens.accept("LIKE"):
-            return self._ended(CreateTableLike(table_id, self._table_id(), keeps_existing))
+            return self._ended(CreateTableLike(table_id, self.table_id(), keeps_existing))
         if tokens.accept("(", "LIKE"):
-            like = self._table_id()
+            like = self.table_id()
             tokens.expect(")")
             return self._ended(CreateTableLike(table_id, like, keeps_existing))
         tokens.expect("(")
@@ -396,7 +425,7 @@ class _Parser:
         name = self._tokens.name()
         self._index_type()
         self._tokens.expect("ON")
-        table_id = self._table_id()
+        table_id = self.table_id()
         key = self._key_parts(KeyDefinition(name, (), is_unique=is_unique))
         self._skip_statement()
         return AlterTable(table_id, (AddKey(key),))
@@ -407,9 +436,9 @@ class _Parser:
         tokens = self._tokens
         if tokens.accept_any("TABLE", "TABLES"):
             self._if_exists()
-            table_ids = [self._table_id()]
+            table_ids = [self.table_id()]
             while tokens.accept(","):
-                table_ids.append(self._table_id())
+                table_ids.append(self.table_id())
             tokens.accept_any("RESTRICT", "CASCADE")
             return self._ended(DropTables(tuple(table_ids)))
         if tokens.accept_any("DATABASE", "SCHEMA"):
@@ -418,7 +447,7 @@ class _Parser:
         if tokens.accept("INDEX"):
             name = tokens.name()
             tokens.expect("ON")
-            table_id = self._table_id()
+            table_id = self.table_id()
             self._skip_statement()
             return AlterTable(table_id, (DropKey(name),))
         return None
@@ -426,9 +455,9 @@ class _Parser:
     def _rename_tables(self) -> Statement:
         renames = []
         while True:
-            old = self._table_id()
+            old = self.table_id()
             self._tokens.expect("TO")
-            renames.append((old, self._table_id()))
+            renames.append((old, self.table_id()))
             if not self._tokens.accept(","):
                 return self._ended(RenameTables(tuple(renames)))
 
@@ -453,7 +482,7 @@ class _Parser:
 
     def _alter_table(self) -> Statement:
         tokens = self._tokens
-        table_id = self._table_id()
+        table_id = self.table_id()
         actions: list[Action] = []
         while not tokens.at_end():
             if self._at_partition_clause():
@@ -490,7 +519,7 @@ class _Parser:
             tokens.expect("EXCHANGE", "PARTITION")
             tokens.name()
             tokens.expect("WITH", "TABLE")
-            other = self._table_id()
+            other = self.table_id()
         self._skip_statement()
         return (ChangeRows(f"{verb} PARTITION", other),) if verb in _ROW_CHANGING else ()
 
@@ -602,7 +631,7 @@ class _Parser:
         kind = tokens.accept_any("COLUMN", "INDEX", "KEY")
         if not kind:
             tokens.accept_any("TO", "AS", "=")
-            return RenameTo(self._table_id())
+            return RenameTo(self.table_id())
         old_name = tokens.name()
         tokens.expect("TO")
         new_name = tokens.name()
@@ -928,7 +957,8 @@ class _Parser:
 
     # Names and ends
 
-    def _table_id(self) -> TableId:
+    def table_id(self) -> TableId:
+        """A table's name, with its database or without."""
         first = self._tokens.name()
         if self._tokens.accept("."):
             table_id = self._context.table_id(first, self._tokens.name())

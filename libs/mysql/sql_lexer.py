@@ -58,62 +58,106 @@ class SqlMode:
 
 DEFAULT_SQL_MODE: Final = SqlMode()
 
+_MODE_BITS: Final = {"real_as_float": 1, "ansi_quotes": 4, "no_backslash_escapes": 1 << 20}
+"""MySQL source sql/system_variables.h, MODE_…: a Query event carries the session's ``sql_mode`` as a bit set."""
+
+
+def sql_mode_of(bits: int) -> SqlMode:
+    """The ``sql_mode`` of a Query event."""
+    return SqlMode(
+        ansi_quotes=bool(bits & _MODE_BITS["ansi_quotes"]),
+        backslash_escapes=not bits & _MODE_BITS["no_backslash_escapes"],
+        real_as_float=bool(bits & _MODE_BITS["real_as_float"]),
+    )
+
+
 _NAME_CHARACTER: Final = r"[0-9A-Za-z_$\u0080-\U0010ffff]"
+_SPACE: Final = r"[\ \t\n\v\f\r]"
+"""Unicode's other spaces may be part of a name."""
 _PATTERN: Final = re.compile(
     rf"""
-    (?P<space>\s+)
-  | (?P<comment>\#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]* | /\*(?!!)(?:[^*]|\*(?!/))*\*/)
-  | (?P<version>/\*!(?P<number_of_version>\d{{5,6}})?)
+    (?P<space>{_SPACE}+)
+  | (?P<comment>\#[^\n\0]* | --(?=[\x00-\x20\x7f]|\Z)[^\n\0]* | /\*(?!!)(?:[^*]|\*(?!/))*\*/)
+  | (?P<version>/\*!(?P<number_of_version>\d{{5}}(?:\d(?={_SPACE}))?)?)
   | (?P<version_end>\*/)
   | (?P<bytes>[xX]'[0-9A-Fa-f]*' | [bB]'[01]*' | 0x[0-9A-Fa-f]+(?!{_NAME_CHARACTER}) | 0b[01]+(?!{_NAME_CHARACTER}))
-  | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?!{_NAME_CHARACTER}))
+  | (?P<number>\d+[eE][+-]?\d+ | (?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)? | \d+(?!{_NAME_CHARACTER}))
   | (?P<national>[nN](?='))
   | (?P<word>{_NAME_CHARACTER}+)
   | (?P<quote>['"`])
+  | (?P<end>\0)
   | (?P<symbol>:=|<=>|<>|!=|>=|<=|->>|->|\|\||&&|<<|>>|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
+_NAME_AFTER_POINT: Final = re.compile(rf"\.({_NAME_CHARACTER}+)")
+"""Behind a name, and nothing between: it is a name, be it a keyword or begin with a digit."""
 
 # Manual, "String Literals", table "Special Character Escape Sequences"; any other escaped character stands for itself.
 # ``\%`` and ``\_`` keep their backslash outside of pattern matching.
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
-_NEWEST_SERVER: Final = 99_999  # /*!99999 and below runs on every server of today; /*!999999 is written to be skipped
+_NEVER: Final = 99_999
+"""The version from which on ``/*!99999 … */`` is skipped. A server writes ``/*`` into its log where it skipped a comment."""
 
 
 def _tokens(statement: str, sql_mode: SqlMode) -> Iterator[Token]:
-    """The statement's tokens without comments.
+    """The statement's tokens without comments, read as the server reads them (MySQL source sql/sql_lex.cc, ``lex_one_token``).
 
     The content of ``/*! … */`` is part of the statement, as it is for a server of our day.
     """
     at = 0
+    in_version = False
     while at < len(statement):
         match = _PATTERN.match(statement, at)
         assert match is not None, "the last alternative takes any character"
         start, at = at, match.end()
         text = match.group()
         match match.lastgroup:
-            case "space" | "comment" | "version_end" | "national":
+            case "space" | "comment" | "national":
                 continue
+            case "end":
+                return
             case "version" | "number_of_version":
-                if int(match["number_of_version"] or 0) > _NEWEST_SERVER:
-                    at = _end_of_comment(statement, start)
-                continue
+                if int(match["number_of_version"] or 0) >= _NEVER:
+                    at = _end_of_skipped(statement, start)
+                else:
+                    in_version = True
+            case "version_end" if in_version:
+                in_version = False
+            case "version_end":
+                yield Token(TokenKind.SYMBOL, "*", start, start + 1)
+                yield Token(TokenKind.SYMBOL, "/", start + 1, at)
             case "bytes":
                 yield Token(TokenKind.BYTES, text, start, at)
             case "number":
                 yield Token(TokenKind.NUMBER, text, start, at)
             case "word":
-                yield Token(TokenKind.WORD, text, start, at)
+                following = _names_after_points(statement, at)
+                yield Token(TokenKind.QUOTED_NAME if following else TokenKind.WORD, text, start, at)
+                yield from following
+                at = following[-1].end if following else at
             case "quote":
                 value, at = _quoted(statement, start, sql_mode)
                 is_name = text == "`" or (text == '"' and sql_mode.ansi_quotes)
                 yield Token(TokenKind.QUOTED_NAME if is_name else TokenKind.STRING, value, start, at)
+                following = _names_after_points(statement, at) if is_name else []
+                yield from following
+                at = following[-1].end if following else at
             case _:
                 if text == "/" and statement.startswith("/*", start):
                     raise UnreadableSql(f"a comment that begins at character {start} is not closed")
                 yield Token(TokenKind.SYMBOL, text, start, at)
+
+
+def _names_after_points(statement: str, at: int) -> list[Token]:
+    """``.20151214`` and ``.table``, one after another."""
+    tokens = []
+    while following := _NAME_AFTER_POINT.match(statement, at):
+        tokens.append(Token(TokenKind.SYMBOL, ".", at, at + 1))
+        tokens.append(Token(TokenKind.QUOTED_NAME, following[1], at + 1, following.end()))
+        at = following.end()
+    return tokens
 
 
 def _quoted(statement: str, start: int, sql_mode: SqlMode) -> tuple[str, int]:
@@ -137,18 +181,40 @@ def _quoted(statement: str, start: int, sql_mode: SqlMode) -> tuple[str, int]:
     raise UnreadableSql(f"the {quote} at character {start} is not closed")
 
 
-def _end_of_comment(statement: str, start: int) -> int:
-    end = statement.find("*/", start)
-    if end < 0:
-        raise UnreadableSql(f"a comment that begins at character {start} is not closed")
-    return end + 2
+_COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
 
 
-def names_in(statement: str) -> frozenset[str]:
+def _end_of_skipped(statement: str, start: int) -> int:
+    """Where a version's comment ends that is skipped: it may hold one level of comments."""
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(statement, start):
+        if edge.group() == "*/":
+            depth -= 1
+        elif depth < 2:
+            depth += 1
+        if depth == 0:
+            return edge.end()
+    raise UnreadableSql(f"a comment that begins at character {start} is not closed")
+
+
+def first_words(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE, count: int = 2) -> tuple[str, ...]:
+    """The first ``count`` tokens as keywords in upper case, comments aside; "" for one that is no keyword, or lacks.
+
+    >>> first_words("--\n/*! */ alter /* a */ table t"), first_words("`do`", count=1)
+    (('ALTER', 'TABLE'), ('',))
+
+    Raises:
+        UnreadableSql: a comment or quote before them is not closed.
+    """
+    reader = TokenReader(statement, sql_mode)
+    return tuple(reader.ahead(nth).keyword for nth in range(count))
+
+
+def names_in(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> frozenset[str]:
     """Every word of a statement that may be a name, in lower case, keywords and strings included: a superset, never less."""
     try:
-        named = (TokenKind.WORD, TokenKind.QUOTED_NAME, TokenKind.STRING)  # "x" is a name with ANSI_QUOTES
-        return frozenset(token.value.lower() for token in _tokens(statement, DEFAULT_SQL_MODE) if token.kind in named)
+        named = (TokenKind.WORD, TokenKind.QUOTED_NAME, TokenKind.STRING)
+        return frozenset(token.value.lower() for token in _tokens(statement, sql_mode) if token.kind in named)
     except UnreadableSql:
         return frozenset(re.findall(rf"{_NAME_CHARACTER}+", statement.lower()))
 

@@ -14,7 +14,6 @@ reader that starts anew.
 """
 
 import io
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,11 +29,12 @@ from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql import binlog_events as events
 from libs.mysql.binlog_position import BinlogPosition, rank_of_place
+from libs.mysql.ddl_syntax import temporary_tables
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.row_events import RowsDecoder
 from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
-from libs.mysql.sql_lexer import names_in
+from libs.mysql.sql_lexer import UnreadableSql, first_words, names_in, sql_mode_of
 from libs.mysql.table_map_metadata import parse_facts, require_agreement
 from libs.mysql.transaction_payload import inner_events, whole_events
 from libs.source.spill import out_of_room_named
@@ -45,9 +45,16 @@ from services.binlog_reader.position import SOURCE_PARTITION
 _CRC32: Final = 1
 _MAX_RUN_BYTES: Final = 500_000
 """A run is closed at about so many bytes of JSON, so that a transaction of one table can be cut into batches too."""
-_FIRST_WORD: Final = re.compile(r"\s*(?:(?:/\*(?!!).*?\*/|#[^\n]*\n|--\s[^\n]*\n)\s*)*(?:/\*!\d*\s*)?(\w+)", re.DOTALL)
 _DDL: Final = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
-_ROWS_AS_STATEMENT: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"})
+_WITHOUT_ROWS: Final = frozenset(
+    {"ANALYZE", "FLUSH", "GRANT", "INSTALL", "OPTIMIZE", "RELEASE", "REPAIR", "REVOKE", "ROLLBACK", "SAVEPOINT", "SET",
+     "UNINSTALL", "XA"}
+)  # fmt: skip
+"""Statements of the log that change no row. Whatever else is no DDL may change some, be it by a function that it calls."""
+_OF_ONE_TABLE: Final = frozenset(
+    {("ALTER", "TABLE"), ("DROP", "INDEX")} | {("CREATE", kind) for kind in ("INDEX", "UNIQUE", "FULLTEXT", "SPATIAL")}
+)
+"""Statements that are of a temporary table if they use any."""
 _HELD_IN_MEMORY_BYTES: Final = 4 << 20
 """Of one prepared XA transaction; what is beyond goes to a file."""
 
@@ -162,6 +169,9 @@ class _Transaction:
     rows_by_table: dict[TableId, int] = field(default_factory=dict)
     thread_id: int = 0
     has_begun: bool = False
+    """Its BEGIN was published."""
+    is_open: bool = False
+    """The log has its BEGIN: statements within do not end it."""
 
 
 class LogDecoder:
@@ -216,6 +226,8 @@ class LogDecoder:
         self._prepared: dict[str, _XaTransaction] = {}
         """By their xid, as XA COMMIT names it."""
         self._quarantined = dict(position.quarantined)
+        self._temporary: dict[int, set[TableId]] = {}
+        """In lower case: temporary tables that statements of the log made, by the session's thread."""
         self._ddl_of: dict[TableId, str] = {}
         """The last statement that changed a table, where it was read here."""
         self._run: _OpenRun | None = None
@@ -318,7 +330,7 @@ class LogDecoder:
             nth += 1
 
     def _other(self, kind: int, data: bytes, place: int, end: int) -> DdlStatement | None:
-        _, _, server_id, size, end_position, _ = events.read_header(data, place)
+        _, _, server_id, size, end_position, flags = events.read_header(data, place)
         body = place + events.HEADER_BYTES
         end -= self._checksum_bytes
         if kind == events.XID:
@@ -336,7 +348,8 @@ class LogDecoder:
             self._pos = self._unwrapped(end_position)
             self._end_prepare(*events.parse_xa_prepare(data[body:end]))
         elif kind == events.QUERY:
-            return self._statement(events.parse_query(data[body:end]), server_id, end_position, size)
+            is_of_thread = bool(flags & events.THREAD_SPECIFIC)
+            return self._statement(events.parse_query(data[body:end]), server_id, end_position, size, is_of_thread)
         elif kind == events.EXECUTE_LOAD_QUERY:
             self._report_statement(events.parse_load_query(data[body:end]), end_position - size)
         elif kind == events.ROTATE:
@@ -435,13 +448,16 @@ class LogDecoder:
         if self._transaction_metadata and transaction.rows:
             self._batch.add_end(transaction.gtid, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
 
-    def _statement(self, query: events.QueryEvent, server_id: int, end_position: int, size: int) -> DdlStatement | None:
+    def _statement(
+        self, query: events.QueryEvent, server_id: int, end_position: int, size: int, uses_temporary: bool
+    ) -> DdlStatement | None:
         self._pos = self._unwrapped(end_position)
         transaction = self._transaction
         if transaction is None:
             raise self._without_gtid(end_position - size)
         if query.statement == "BEGIN":
             transaction.thread_id = query.thread_id
+            transaction.is_open = True
             return None
         if query.statement in ("COMMIT", "ROLLBACK"):  # of an engine without transactions: its rows did happen
             self._end_transaction()
@@ -449,13 +465,7 @@ class LogDecoder:
         if query.statement.startswith("XA "):
             self._xa_statement(transaction, query, end_position - size)
             return None
-        word = _FIRST_WORD.match(query.statement)
-        first_word = word[1].upper() if word else ""
-        if first_word in ("SAVEPOINT", "ROLLBACK", "RELEASE"):
-            return None
-        if first_word in _ROWS_AS_STATEMENT:
-            self._report_statement(query, end_position - size)
-            return None
+        verb, noun = self._words(query)
         ddl = DdlStatement(
             database=query.database,
             statement=query.statement,
@@ -469,19 +479,54 @@ class LogDecoder:
             gtid=transaction.gtid if transaction.event.number else None,
             sql_mode=query.sql_mode,
         )
-        # CREATE TABLE … SELECT is written as CREATE TABLE … START TRANSACTION, its rows and an XID behind it.
-        if not query.statement.rstrip().upper().endswith("START TRANSACTION"):
+        if verb in _DDL:
+            if noun == "TEMPORARY":
+                self._follow_temporary(query)
+        elif verb not in _WITHOUT_ROWS:
+            self._report_statement(query, end_position - size, uses_temporary)
+        # CREATE TABLE … SELECT and temporary tables stand between BEGIN and its end too: that alone ends the transaction.
+        if not transaction.is_open:
             self._end_transaction()
-        return ddl if first_word in _DDL else None
+        # The server splits a DROP of both kinds, RENAME is of none of them, and CREATE TABLE may but read one.
+        is_of_temporary = uses_temporary and (verb == "TRUNCATE" or (verb, noun) in _OF_ONE_TABLE)
+        return ddl if verb in _DDL and not is_of_temporary else None
 
-    def _report_statement(self, query: events.QueryEvent, at: int) -> None:
+    def _words(self, query: events.QueryEvent) -> tuple[str, str]:
+        """The statement's first two words; of one that cannot be read none, so that it may change rows."""
+        try:
+            verb, noun = first_words(query.statement, sql_mode_of(query.sql_mode))
+        except UnreadableSql:
+            return "", ""
+        return verb, noun
+
+    def _follow_temporary(self, query: events.QueryEvent) -> None:
+        """A temporary table hides one of its name from its session; the server ends each with a DROP of its own."""
+        found = temporary_tables(query.statement, query.database, sql_mode_of(query.sql_mode))
+        hidden = self._temporary.setdefault(query.thread_id, set())
+        hidden -= set(found.dropped)
+        hidden |= set(found.made)
+        if not hidden:
+            del self._temporary[query.thread_id]
+
+    def _captured_in(self, query: events.QueryEvent) -> set[TableId]:
+        """The captured tables that a statement may name."""
+        names = names_in(query.statement, sql_mode_of(query.sql_mode))
+        return {
+            table_id
+            for table_id in self._schemas
+            if table_id.table.lower() in names
+            and self._is_captured(table_id)
+            and (query.database.lower() == table_id.database.lower() or table_id.database.lower() in names)
+        }
+
+    def _report_statement(self, query: events.QueryEvent, at: int, uses_temporary: bool = False) -> None:
         """A change that the log has as a statement: its rows are not there, so each table that it may concern is incomplete."""
-        names = names_in(query.statement)
-        for table_id in [table_id for table_id in self._schemas if self._is_captured(table_id)]:
-            is_named = table_id.table.lower() in names and (
-                query.database.lower() == table_id.database.lower() or table_id.database.lower() in names
-            )
-            if is_named and str(table_id) not in self._quarantined:
+        named = self._captured_in(query)
+        if uses_temporary:
+            hidden = self._temporary.get(query.thread_id, set())
+            named = {table_id for table_id in named if _in_lower_case(table_id) not in hidden}
+        for table_id in sorted(named):
+            if str(table_id) not in self._quarantined:
                 self.quarantine(
                     table_id,
                     f"{table_id}: the log has a change of it as a statement, without its rows (transaction "
@@ -781,6 +826,10 @@ def shortened(statement: str) -> str:
     """A statement for a message."""
     text = " ".join(statement.split())
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _in_lower_case(table_id: TableId) -> TableId:
+    return TableId(database=table_id.database.lower(), table=table_id.table.lower())
 
 
 def _tails(now_ns: int) -> tuple[bytes, bytes, bytes]:

@@ -41,7 +41,7 @@ from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.mysql.gtid import ExecutedGtids, GtidSet, server_filter
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
-from libs.mysql.sql_lexer import SqlMode, names_in
+from libs.mysql.sql_lexer import first_words, names_in, sql_mode_of
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
 from libs.source.mysql.client import (
@@ -98,10 +98,6 @@ from services.binlog_reader.settings import BinlogReaderSettings
 
 log = structlog.get_logger()
 
-# MySQL source sql/system_variables.h.
-_MODE_REAL_AS_FLOAT: Final = 1
-_MODE_ANSI_QUOTES: Final = 4
-_MODE_NO_BACKSLASH_ESCAPES: Final = 1 << 20
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
 _SIGNAL_POLL_S: Final = 0.2
 _RANGES_PER_READER: Final = 4
@@ -492,7 +488,9 @@ class BinlogChangeLog:
             gtid=ddl.gtid,
         )
         if database is not None:
-            if ddl.statement.split(maxsplit=1)[0].upper() == "CREATE":  # the log has all of it from here on
+            if first_words(ddl.statement, sql_mode_of(ddl.sql_mode), count=1) == (
+                "CREATE",
+            ):  # the log has all of it from here on
                 self._followed_databases.add(database)
             self._tables.tell_database(
                 database,
@@ -572,14 +570,7 @@ class BinlogChangeLog:
         The source may be further than the log. Then the next table map does not fit, and the table is quarantined: no row is
         read by a wrong schema.
         """
-        context = replace(
-            self._statement_context,
-            sql_mode=SqlMode(
-                ansi_quotes=bool(ddl.sql_mode & _MODE_ANSI_QUOTES),
-                backslash_escapes=not ddl.sql_mode & _MODE_NO_BACKSLASH_ESCAPES,
-                real_as_float=bool(ddl.sql_mode & _MODE_REAL_AS_FLOAT),
-            ),
-        )
+        context = replace(self._statement_context, sql_mode=sql_mode_of(ddl.sql_mode))
         try:
             charsets = self._database_charsets
             self._database_charsets = apply_database_ddl(charsets, ddl.database, ddl.statement, context=context)
@@ -619,7 +610,7 @@ class BinlogChangeLog:
         """What the source says of ``tables`` now; a captured one that cannot be known by that is quarantined."""
         definitions = await asyncio.to_thread(table_definitions, self._settings.database, tables) if tables else {}
         # With row-based logging the rows of CREATE TABLE … SELECT stand behind a CREATE TABLE without the SELECT.
-        lacks_rows = {"create", "select"} <= names_in(ddl.statement)
+        lacks_rows = {"create", "select"} <= names_in(ddl.statement, sql_mode_of(ddl.sql_mode))
         changes = []
         for table_id in tables:
             definition = definitions.get(table_id)

@@ -192,6 +192,65 @@ async def test_a_change_logged_as_a_statement_quarantines_its_table_alone(
     assert "binlog_format = 'ROW'" in told
 
 
+async def test_a_temporary_table_is_nobodys(reading: LogReading, mysql_server: MysqlServer, database: str) -> None:
+    """A session that logs statements has one of a captured table's name: whatever becomes of it concerns no tenant. A change
+    of another table by it quarantines that one."""
+    mysql_server.execute(
+        f"CREATE TABLE {database}.other (id INT PRIMARY KEY)", f"INSERT INTO {database}.t VALUES (1, 'x')"
+    )
+    await reading.begin()
+    mysql_server.execute(
+        "SET SESSION binlog_format = STATEMENT",
+        f"USE {database}",
+        "CREATE TEMPORARY TABLE t (id INT, w INT)",
+        "INSERT INTO t VALUES (7, 8)",
+        "ALTER TABLE t ADD c INT FIRST",
+        "CREATE INDEX i ON t (w)",
+        "DROP INDEX i ON t",
+        "TRUNCATE t",
+        f"ALTER TABLE {database}.t RENAME AS {database}.u",
+        f"ALTER TABLE {database}.u RENAME AS {database}.t",
+        "TRUNCATE TABLE t",
+        "DROP TABLE t",
+        f"CREATE TEMPORARY TABLE {database}.tmp AS SELECT id FROM t",
+        "INSERT INTO other SELECT id + 10 FROM tmp",
+    )
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (2, 'x')", f"INSERT INTO {database}.other VALUES (3)")
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (4, 'x')")
+
+    events = await reading.read(lambda events: len(events) >= 2)
+
+    assert [(event.op, event.after) for event in events] == [("c", {"id": 2, "v": "x"}), ("c", {"id": 4, "v": "x"})]
+    assert reading.checkpoint is not None
+    assert list(decode_position(reading.checkpoint.position).quarantined) == [f"{database}.other"]
+
+
+async def test_rows_behind_a_statement_of_their_transaction_are_read(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """A statement within a transaction does not end it, whatever it is."""
+    await reading.begin()
+    mysql_server.execute(
+        f"USE {database}",
+        "SET SESSION binlog_format = STATEMENT",
+        "CREATE TABLE logged (id INT PRIMARY KEY)",
+        "SET GLOBAL log_bin_trust_function_creators = ON",
+        "CREATE FUNCTION noted() RETURNS INT MODIFIES SQL DATA BEGIN INSERT INTO logged VALUES (1); RETURN 1; END",
+        "SET GLOBAL log_bin_trust_function_creators = OFF",
+        "SET SESSION binlog_format = MIXED",
+        "BEGIN",
+        "INSERT INTO t VALUES (1, UUID())",
+        "DO noted()",
+        "INSERT INTO t VALUES (2, UUID())",
+        "COMMIT",
+    )
+
+    events = await reading.read(lambda events: len(events) >= 2)
+
+    assert [event.after["id"] for event in events if event.table.endswith(".t")] == [1, 2]
+    assert len({event.order.rank for event in events}) == 1
+
+
 async def test_operations_that_are_not_wanted_are_skipped(
     reading: LogReading, mysql_server: MysqlServer, database: str
 ) -> None:
