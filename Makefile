@@ -11,7 +11,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-long test-unit test-integration test-costs differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup demo demo-sources up down status test-fast test test-all test-costs cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,32 +38,26 @@ down: setup ## stop the embedded stack
 status: setup ## show the embedded stack's services, sources and tenants
 	@$(PYTHON) -m libs.cli status
 
-# Most tests wait for servers most of the time: three at once keep two cores busy, and the control plane, where the cache has none
-# yet, is built beside them. What goes wrong there, the tests that need it say. The order is tests/conftest.py's: files that take
-# long come early, so that no core waits for the last of them.
-test: setup ## run all tests but a few long ones (those against Debezium fetch 121 MB at first, those of ClickHouse 173)
-	@$(PYTHON) -m tests.cluster.programs > /dev/null 2>&1 & programs=$$!; \
-	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --tb=short $(PYTEST_OPTIONS); status=$$?; \
+# Most tests wait for servers most of the time: three workers keep two cores busy. tests/tiers.py has the order and who runs beside whom.
+WORKERS ?= 3
+RUN_TESTS = $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --tb=short
+
+test-fast: setup ## run the tests that start no server and no JVM (3 min)
+	@$(RUN_TESTS) -m fast $(PYTEST_OPTIONS)
+
+# The Kubernetes control plane, where the cache has none yet, is built beside the tests; those that need it wait.
+test: setup ## run the gate: every promise once, on real servers (25 min; docs/testing.md)
+	@$(PYTHON) -m tests.cluster.programs control-plane > /dev/null 2>&1 & programs=$$!; \
+	$(RUN_TESTS) -m gate $(PYTEST_OPTIONS); status=$$?; \
 	wait $$programs; exit $$status
 
-test-long: setup ## run the tests that `make test` leaves out (tests/long_tests.py): further warehouses, points of a kill, and stacks
-	@$(PYTHON) -m pytest -n 2 --dist loadfile -m long $(PYTEST_OPTIONS)
-
-test-unit: setup ## run the tests that need no server
-	@$(PYTHON) -m pytest -m "not integration" $(PYTEST_OPTIONS)
-
-test-integration: setup cluster-programs ## run the tests with real servers
-	@$(PYTHON) -m pytest -m integration $(PYTEST_OPTIONS)
+test-all: setup ## run every test there is: further warehouses, points of a kill, stacks, clusters, and Debezium's connectors (3 h)
+	@$(PYTHON) -m tests.cluster.programs > /dev/null 2>&1 & programs=$$!; \
+	$(RUN_TESTS) $(PYTEST_OPTIONS); status=$$?; \
+	wait $$programs; exit $$status
 
 test-costs: ## what each test of the last run cost: CPU seconds, servers included, and JVMs, by tier, file and test
 	@$(PYTHON) -m tests.costs
-
-differential: setup ## of all tests those that let Debezium's connectors read MySQL and the stand-in for Vitess, and compare with ours
-	@$(PYTHON) -m pytest -m differential $(PYTEST_OPTIONS)
-
-vitess-differential: setup ## the same of the stand-in for Vitess alone
-	@$(PYTHON) -m pytest -m differential tests/differential/test_debezium_on_the_stand_in.py \
-		tests/differential/test_events_side_by_side.py tests/differential/test_values_side_by_side.py $(PYTEST_OPTIONS)
 
 cluster-programs: setup ## build the Kubernetes control plane that tests/cluster talks to (skipped when it is there; 4 min at first)
 	@$(PYTHON) -m tests.cluster.programs

@@ -10,7 +10,6 @@ however it ends.
 import contextlib
 import itertools
 import os
-import re
 import secrets
 import sys
 from collections.abc import Callable, Iterator
@@ -35,12 +34,12 @@ from libs.source.mysql.client import Connection
 from tests import clickhouse
 from tests import schema_registry as registry
 from tests.clickhouse import ClickhouseServer
-from tests.long_tests import PATTERNS, is_long
+from tests.marks import need
 from tests.vtgate.cluster import topology_of
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.vstream import ServerOptions
 
-pytest_plugins = ("tests.costs",)
+pytest_plugins = ("tests.costs", "tests.tiers")
 
 # Every process that a test starts would compile what it imports again: 2 CPU s for a reader, 3 for a router.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -53,11 +52,7 @@ hypothesis_settings.load_profile("headwater")
 READY_TIMEOUT_S = 180.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 120.0
 _OWN_READY_TIMEOUT_S = 240.0  # Hive's metastore makes its tables first
-FAULTS_TIMEOUT_S = 1_800
-DIFFERENTIAL_TIMEOUT_S = 1_800  # the first one fetches Debezium's jars
 _TOLD_CHARS = 4_000
-ORDER = ("unit", "contract", "faults", "e2e", "cluster", "differential", "integration")
-"""Cheap and telling ones first; then files that take long, for a core that begins one last leaves the other idle."""
 
 
 @dataclass(slots=True)
@@ -335,36 +330,6 @@ def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> It
     mysql_server.execute(f"DROP DATABASE {name}")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In ``ORDER``; whatever lies in a folder of real servers carries its marker. A node's are run by name alone."""
-    tests = Path(__file__).parent
-    if not re.search(r"\bnode\b", config.option.markexpr):
-        on_a_node = [item for item in items if item.get_closest_marker("node") is not None]
-        config.hook.pytest_deselected(items=on_a_node)
-        items[:] = [item for item in items if item not in on_a_node]
-
-    if config.args == config.getini("testpaths"):
-        ids = [item.nodeid.removeprefix("tests/") for item in items]
-        if idle := [pattern for pattern in PATTERNS if not any(re.fullmatch(pattern, each) for each in ids)]:
-            because = f"tests/long_tests.py names what is no test: {idle}"
-            print(f"\nERROR: {because}", file=sys.__stderr__, flush=True)
-            raise pytest.UsageError(because)
-
-    def kind(item: pytest.Item) -> str:
-        return item.path.relative_to(tests).parts[0]
-
-    for item in items:
-        if is_long(item.nodeid.removeprefix("tests/")):
-            item.add_marker(pytest.mark.long)
-        if kind(item) in ("integration", "faults", "e2e", "differential", "cluster"):
-            item.add_marker(pytest.mark.integration)
-        # Who was killed is missed by Kafka and by leases for half a minute, on a machine at work for more, several times over.
-        timeout_s = {"faults": FAULTS_TIMEOUT_S, "differential": DIFFERENTIAL_TIMEOUT_S}.get(kind(item))
-        if timeout_s is not None and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(timeout_s))
-    items.sort(key=lambda item: ORDER.index(kind(item)) if kind(item) in ORDER else len(ORDER))
-
-
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Tell of a failure at once, besides at the end: a long run that is broken off has no end."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
@@ -425,6 +390,7 @@ def _start_valkey(folder: Path, servers: ExitStack) -> ValkeyServer:
 
 def started(spec: ProcessSpec, log_dir: Path, servers: ExitStack) -> Running:
     """A server of a test's own, which serves; ``servers`` stops it."""
+    need("servers")
     running = start(spec, log_dir, dies_with_parent=True)
     servers.callback(lambda: stop(running, STOP_TIMEOUT_S))
     wait_ready(running, _OWN_READY_TIMEOUT_S)
@@ -432,6 +398,7 @@ def started(spec: ProcessSpec, log_dir: Path, servers: ExitStack) -> Running:
 
 
 def _started(spec: ProcessSpec, folder: Path) -> Running:
+    need("servers")
     return start(spec, folder / "logs", dies_with_parent=True)
 
 

@@ -157,7 +157,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     _write(
         Cost(
             test=item.nodeid.rpartition("@")[0] if "@" in item.nodeid.rpartition("]")[2] else item.nodeid,
-            tier="rest" if item.get_closest_marker("rest") else "gate",
+            tier=next((tier for tier in ("fast", "gate") if item.get_closest_marker(tier)), "rest"),
             cpu_s=round(spent_s, 3),
             servers_cpu_s=round((_servers_cpu_s() - servers_cpu_s) / workers, 3),
             wall_s=round(time.perf_counter() - began_s, 3),

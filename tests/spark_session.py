@@ -26,6 +26,7 @@ from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import IcebergSink, open_sink
 from spark.sinks.postgresql.settings import Settings as PostgresqlSettings
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
+from tests.marks import need
 
 Row = dict[str, object]
 
@@ -48,9 +49,14 @@ class SharedSpark:
         return loaded(self.iceberg, table)
 
 
-@functools.cache
 def shared_spark() -> SharedSpark:
     """The session; started by the first test that asks, ended with the process."""
+    need("spark")
+    return _started()
+
+
+@functools.cache
+def _started() -> SharedSpark:
     folder = Path(tempfile.mkdtemp(prefix="headwater-spark-"))
     iceberg = Settings(
         warehouse_dir=str(folder / "warehouse"),

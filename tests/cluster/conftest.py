@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """The shared cluster; tests keep out of one another's way by namespaces. Its programs may still be built at the moment."""
-    if programs.main() != 0:
+    if programs.main(only_control_plane=True) != 0:
         pytest.fail("the control plane's programs cannot be built: see above; `make cluster-programs` tries again")
     with ExitStack() as servers:
         yield start_control_plane_in(tmp_path_factory.mktemp("kubernetes"), servers)

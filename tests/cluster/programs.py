@@ -1,6 +1,7 @@
 """A control plane's programs, an object store and kube-score, into the cache by ``python -m tests.cluster.programs``.
 
-``make cluster-programs`` runs it. kube-apiserver and kube-controller-manager are one binary, built of the Go modules that
+``make cluster-programs`` runs it. The gate needs the control plane alone (``control-plane``).
+kube-apiserver and kube-controller-manager are one binary, built of the Go modules that
 ``go/control_plane`` pins by hash; etcd is another, and versitygw, which serves a folder as S3. kubectl and helm come out of a
 Python package (requirements/kubectl.txt), built by its makers. Each lies in a folder of its own in the cache, named after what
 it is made of, whole or absent. From an empty cache the build takes some six minutes of two cores, beside the tests, of which
@@ -170,9 +171,10 @@ def spark_operator_chart() -> Path | None:
     return None if _fill_missing((folder,)) else folder.path / "chart"
 
 
-def main() -> int:
+def main(*, only_control_plane: bool = False) -> int:
     """Build what is missing; the exit code."""
-    return _fill_missing((*_folders(), _object_store_folder(), _kube_score_folder()))
+    further = () if only_control_plane else (_object_store_folder(), _kube_score_folder())
+    return _fill_missing((*_folders(), *further))
 
 
 def _fill_missing(folders: Sequence[_Folder]) -> int:
@@ -371,4 +373,4 @@ def _unpack_clients(staging: Path, progress: Progress) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(only_control_plane="control-plane" in sys.argv[1:]))

@@ -114,6 +114,7 @@ def test_the_chart_is_clean_to_helm(cluster: ControlPlane) -> None:
         cluster.helm("lint", "--strict", str(CHART), "-f", str(write_values(cluster, values, name)))
 
 
+@pytest.mark.rest(because="kube-score is built for it; the gate holds every object to Kubernetes' schemas")
 @pytest.mark.parametrize("kind", kube_score.KINDS.values(), ids=kube_score.KINDS)
 def test_the_chart_is_clean_to_kube_score(kind: kube_score.Kind) -> None:
     """But for what the chart's annotations, and ``make kube-score``, leave out with reasons."""

@@ -6,6 +6,8 @@ import pytest
 
 from tests.cluster.control_plane import ControlPlane
 
+pytestmark = pytest.mark.rest(because="the gate shows the cluster path by the chart and the operator")
+
 
 def test_the_cluster_is_the_kubernetes_that_is_pinned(cluster: ControlPlane) -> None:
     version = json.loads(cluster.kubectl("version", "-o", "json"))["serverVersion"]

@@ -8,6 +8,8 @@ import pytest
 
 from tests.cluster import namespaces
 
+pytestmark = pytest.mark.rest(because="the gate shows the cluster path by the chart and the operator")
+
 INSIDE = """
 import subprocess, sys, time
 from tests.cluster import namespaces

@@ -31,6 +31,8 @@ from libs.local.process import ProcessSpec, start, stop, wait_ready
 from tests.cluster.chart import TRIAL, render
 from tests.cluster.control_plane import ControlPlane
 
+pytestmark = pytest.mark.rest(because="the gate shows the cluster path by the chart and the operator")
+
 NAMESPACE = "trial"
 PROPERTIES = "/etc/headwater/server.properties"
 TIMEOUT_S = 60.0

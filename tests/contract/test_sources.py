@@ -27,7 +27,7 @@ from tests.vtgate.cluster import on_every_shard
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.topology import Tablet
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.servers
 
 
 class MysqlHarness:

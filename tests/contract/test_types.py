@@ -52,7 +52,7 @@ from tests.integration.test_variant_columns import kept_in
 from tests.spark_session import shared_spark
 from tests.unit.spark.events import Record, record
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.servers
 
 MORE_COLUMNS = """
   tt TINYTEXT, mt MEDIUMTEXT, mb MEDIUMBLOB, lb LONGBLOB, d38 DECIMAL(38,19), dz DOUBLE(9,3), t4 TIME(4), dt4 DATETIME(4),

@@ -61,7 +61,7 @@ def test_the_subset_covers_what_it_should() -> None:
     }
 
 
-@pytest.mark.integration
+@pytest.mark.servers
 def test_each_field_has_vitess_number_type_and_label(official: DescriptorPool) -> None:
     ours = {field.full_name: _shape(field) for message in _messages() for field in message.fields}
     theirs = {
@@ -73,7 +73,7 @@ def test_each_field_has_vitess_number_type_and_label(official: DescriptorPool) -
     assert {name: theirs.get(name) for name in ours} == ours
 
 
-@pytest.mark.integration
+@pytest.mark.servers
 def test_each_enum_value_has_vitess_number(official: DescriptorPool) -> None:
     ours = {f"{enum.full_name}.{value.name}": value.number for enum in _enums() for value in enum.values}
     theirs = {
@@ -85,7 +85,7 @@ def test_each_enum_value_has_vitess_number(official: DescriptorPool) -> None:
     assert {name: theirs.get(name) for name in ours} == ours
 
 
-@pytest.mark.integration
+@pytest.mark.servers
 def test_each_method_has_vitess_name_and_messages(official: DescriptorPool) -> None:
     services = [service for file in _files() for service in file.services_by_name.values()]
     ours = {method.full_name: _signature(method) for service in services for method in service.methods}

@@ -30,7 +30,7 @@ from tests.vtgate.cluster import on_every_shard
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.topology import database_name
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.servers
 
 # A tablet learns a table's columns by SELECT *, so that it streams none with an INVISIBLE one.
 SEEN_COLUMNS = COLUMNS.replace(", hidden INT DEFAULT 5 INVISIBLE", "")

@@ -1,7 +1,7 @@
 """Debezium's Vitess connector, which nobody here wrote, takes the stand-in for Vitess: copy, stream and reshard.
 
 What it writes is held against what MySQL holds, so that the stand-in's events are judged by another reader of them than ours.
-Kafka Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not there (76 MB): ``make vitess-differential``.
+Kafka Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not there (76 MB): ``make test-all``.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.vtgate.reshard import reshard
 from tests.vtgate.rules import row_values
 from tests.vtgate.service import VtgateServer
 
-pytestmark = pytest.mark.differential
+pytestmark = pytest.mark.rest(because="the gate compares values in test_values_side_by_side.py")
 
 TIMEOUT_S = 500.0
 TABLE = """CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(30), amount DECIMAL(12,2), kind ENUM('a','b,c'),

@@ -24,7 +24,7 @@ from tests.vtgate.reshard import reshard
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.topology import Shard
 
-pytestmark = pytest.mark.differential
+pytestmark = pytest.mark.rest(because="the gate compares values in test_values_side_by_side.py")
 
 DELETES, KEY_CHANGES = 1 + 2 * 2 + 5, 1 + 2 * 2  # of both tables
 LONGEST_TRANSACTION_MS = 60_000  # on a busy machine

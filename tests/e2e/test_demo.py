@@ -10,8 +10,6 @@ from tests.headwater_command import headwater_in
 
 DEMO_TIMEOUT_S = 1_600.0
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.timeout(1_800)
 def test_the_demo_delivers_every_row_through_three_kills_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -41,6 +39,7 @@ def test_the_demo_delivers_every_row_through_three_kills_and_leaves_nothing_behi
         )
 
 
+@pytest.mark.rest(because="the gate has MySQL's demo, and each reader by itself")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("source", ["dts", "vitess"])
 def test_the_demo_follows_other_sources(tmp_path: Path, source: str) -> None:

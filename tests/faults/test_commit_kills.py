@@ -254,6 +254,7 @@ def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
         assert_all_exact(job, tenants)
 
 
+@pytest.mark.rest(because="the gate kills within a commit of Iceberg's")
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_killed_within_a_commit_of_a_rest_catalogs_the_tables_are_exact(bootstrap_servers: str, tmp_path: Path) -> None:
     """A commit's request is on its way. When the job is killed then, it is lost, or reaches the catalog though nobody waits for
@@ -321,6 +322,7 @@ POINTS = ("written", "told", "shown", "showing")
 together to be named; the first table to be shown; the second one, the first being shown."""
 
 
+@pytest.mark.rest(because="the gate kills within a commit of Iceberg's")
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_killed_within_the_commits_of_tables_that_move_together_no_sum_is_wrong(
     bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path
@@ -426,6 +428,7 @@ def gates_in_transactions(server: PostgresqlServer) -> Iterator[None]:
         server.execute(f"DROP FUNCTION {GATE_FUNCTION} CASCADE")
 
 
+@pytest.mark.rest(because="the gate kills within a commit of Iceberg's")
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_killed_within_a_commit_of_postgresqls_the_tables_are_exact(
     bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path
@@ -498,6 +501,7 @@ def held_rename(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.rest(because="the gate kills within a commit of Iceberg's")
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_killed_within_a_commit_of_deltas_the_tables_are_exact(
     bootstrap_servers: str, held_rename: Path, tmp_path: Path

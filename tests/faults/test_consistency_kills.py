@@ -22,6 +22,8 @@ from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
 from tests.sink_topics import SOURCE, table_id, without_own_columns
 from tests.spark_session import loaded, read_rows
 
+pytestmark = pytest.mark.rest(because="the gate kills the sink at each point, and shows consistency without a kill")
+
 FAILPOINTS = {
     "iceberg": (
         "sink_after_merge_before_next_table",

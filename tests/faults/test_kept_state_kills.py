@@ -33,6 +33,8 @@ from tests.sink_job import LIFE_TIMEOUT_S, POLL_S, STOP_TIMEOUT_S, SinkJob, Tena
 from tests.sink_topics import SOURCE, table_id, without_own_columns
 from tests.spark_session import loaded, read_rows
 
+pytestmark = pytest.mark.rest(because="its object store is built first; see unit/spark/test_kept_states.py")
+
 READY_TIMEOUT_S = 60.0
 BUCKET, JOB = "state", "own"
 

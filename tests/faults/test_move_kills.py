@@ -22,6 +22,8 @@ from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, Tenant, writ
 from tests.sink_topics import without_own_columns
 from tests.spark_session import read_rows
 
+pytestmark = pytest.mark.rest(because="the gate shows moves in tests/unit/spark/test_moves.py")
+
 
 @pytest.fixture
 def jobs(bootstrap_servers: str, tmp_path: Path) -> Iterator[tuple[SinkJob, SinkJob]]:

@@ -33,8 +33,6 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 from tests.unit.local.warehouse_files import write_table
 
-pytestmark = pytest.mark.integration
-
 EMAILS = ("a@example.org", None, "B@example.org", "ä@example.org")
 HUGE = 2**64 - 1
 COMMAND_TIMEOUT_S = 120.0

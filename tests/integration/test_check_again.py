@@ -22,8 +22,6 @@ from libs.source.mysql.settings import DatabaseSettings
 from libs.types.tenant import SinkMode, SinkSettings, SourceSelection
 from tests.conftest import MysqlServer
 
-pytestmark = pytest.mark.integration
-
 
 @dataclass(slots=True)
 class Held:

@@ -42,8 +42,6 @@ from tests.conftest import MysqlServer, PostgresqlServer
 from tests.headwater_command import write_shop
 from tests.unit.local.warehouse_files import write_table
 
-pytestmark = pytest.mark.integration
-
 Cell = tuple[str, Any]
 """A value as MySQL's SQL has it, and as Arrow should."""
 TEXTS = ("", "-", ",", "1:a,-", "é, Ⅻ 😀", "it's \\ %s", "a\nb", "trailing ", "3", "NULL", '"')

@@ -20,8 +20,6 @@ LOOKS = 12
 AT_MOST = 2
 """One that is in use, and one that the server has not yet seen end."""
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def without_collections() -> Iterator[None]:

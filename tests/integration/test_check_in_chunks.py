@@ -43,7 +43,6 @@ from tests.unit.local.warehouse_files import write_table
 
 __all__ = ["small_parts", "store"]  # the fixtures
 
-pytestmark = pytest.mark.integration
 
 ROWS = 300
 CHUNK_ROWS = 70

@@ -32,8 +32,6 @@ from tests.vtgate.client import execute
 from tests.vtgate.cluster import on_every_shard
 from tests.vtgate.service import Security, VtgateServer
 
-pytestmark = pytest.mark.integration
-
 COUNT = 25
 TABLES = (
     "CREATE TABLE orders (code VARCHAR(20) CHARACTER SET utf8mb4 NOT NULL, id BIGINT NOT NULL, owner VARCHAR(9), points BIGINT "

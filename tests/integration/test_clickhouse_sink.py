@@ -27,8 +27,6 @@ from tests.conftest import start_clickhouse_in
 from tests.contract.sink_harness import WarehouseHarness
 from tests.spark_session import shared_spark
 
-pytestmark = pytest.mark.integration
-
 ORDERS = contract.table()
 _tenants = itertools.count()
 

@@ -17,8 +17,6 @@ from tests.integration.sink_tenant import StartTenant, Tenant, start_tenants
 from tests.sink_topics import SOURCE, table_id
 from tests.spark_session import shared_spark
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def start(bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartTenant]:
@@ -52,6 +50,7 @@ def test_money_that_moves_between_tables_is_always_there(start: StartTenant) -> 
     assert (cut_of(tenant).held, cut_of(tenant).publishing) == ({}, ())
 
 
+@pytest.mark.rest(because="the gate shows it on Iceberg")
 @pytest.mark.timeout(1_800)
 def test_money_is_always_there_for_whoever_asks_postgresql(
     start: StartTenant, postgresql_server: PostgresqlServer

@@ -18,14 +18,16 @@ from spark.jobs import batch, retries, table_failures
 from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.port import BatchIdentity, TableRefused
 from tests.integration.sink_tenant import ID, NOTE, StartTenant, orders, row
+from tests.marks import rest
 from tests.sink_topics import table_id
-
-pytestmark = pytest.mark.integration
 
 BAD = "no number"
 
 
 @pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(
+    "warehouse", ["iceberg", "postgresql", *rest("clickhouse", "delta", because="as on PostgreSQL")]
+)
 def test_a_refused_row_waits_with_what_comes_behind_it(start_tenant: StartTenant, warehouse: str) -> None:
     """Everything else goes on, also after a restart; a replay takes the key up in order, once its row is mended."""
     schema = orders()

@@ -20,8 +20,6 @@ from tests.contract.sink_harness import REACHED, WarehouseHarness
 from tests.contract.test_sinks import delta_rows
 from tests.spark_session import shared_spark
 
-pytestmark = pytest.mark.integration
-
 
 def features(harness: WarehouseHarness, schema: TableSchema) -> set[str]:
     """What a reader of the table must know."""
@@ -48,6 +46,7 @@ def test_a_table_asks_of_readers_only_what_it_needs() -> None:
     assert sorted(int(str(row["n"])) for row in harness.rows(wide)) == [2, 3, 2**64 - 1]
 
 
+@pytest.mark.rest(because="Delta's own upkeep; the gate has upkeep on Iceberg")
 def test_a_table_that_was_widened_is_written_anew_once_it_may_be() -> None:
     """Not where the settings spare it; a rewrite that was cut off, or an earlier release, is made up for by the next batch."""
     shared = shared_spark()
@@ -109,6 +108,7 @@ def test_each_commit_says_how_far_the_table_got() -> None:
     assert one["batch"] == other["batch"]
 
 
+@pytest.mark.rest(because="Delta's own upkeep; the gate has upkeep on Iceberg")
 def test_files_that_nobody_needs_go_after_so_many_commits() -> None:
     """Whatever number the last commit has: VACUUM itself makes two. A job that starts again goes on counting."""
     shared = shared_spark()

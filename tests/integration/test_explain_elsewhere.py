@@ -24,8 +24,6 @@ from tests.integration.test_router import Services, services
 
 __all__ = ["services"]  # the fixture
 
-pytestmark = pytest.mark.integration
-
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:

@@ -24,8 +24,6 @@ from libs.types.table import TableId
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from tests.conftest import MysqlServer
 
-pytestmark = pytest.mark.integration
-
 
 def written(kafka: KafkaSettings, topic: str, *records: tuple[bytes, bytes | None]) -> None:
     producer = Producer(client_config(kafka))

@@ -32,6 +32,7 @@ from tests import own_network
 from tests.cluster import programs
 from tests.conftest import PostgresqlServer, started
 from tests.iceberg_catalogs import LOCKS_DIR, Gate, opened, prepare_hive_metastore, prepare_rest_catalog
+from tests.marks import rest
 from tests.object_store import ObjectStore
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
 from tests.sink_topics import without_own_columns
@@ -151,7 +152,11 @@ def hive_metastore(folder: Path, servers: ExitStack) -> Known:
 
 @pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
 @pytest.mark.parametrize(
-    ("kind", "format_version"), [("hadoop", 3), ("jdbc", 2), ("rest", 3), ("hive", 2), ("jdbc and s3", 2)]
+    ("kind", "format_version"),
+    [
+        ("rest", 3),
+        *rest(("hadoop", 3), ("jdbc", 2), ("hive", 2), ("jdbc and s3", 2), because="as with a REST catalog"),
+    ],
 )
 def test_a_job_lives_twice_on_another_catalog(
     kind: str, format_version: int, bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest

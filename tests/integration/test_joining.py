@@ -16,8 +16,6 @@ from tests.integration.reader_pipeline import ReaderPipeline
 from tests.integration.router_rig import RouterProcess, eventually, header, read_topic, read_until
 from tests.integration.test_incremental_snapshot import wait_until_finished, writing
 
-pytestmark = pytest.mark.integration
-
 ROWS = 600
 CHUNK_ROWS = 40
 FINISH_TIMEOUT_S = 240.0

@@ -16,8 +16,6 @@ from spark.transforms.kafka_ranges import OffsetRange, records_of
 from spark.transforms.read_topics import kafka_options
 from tests.spark_session import shared_spark
 
-pytestmark = pytest.mark.integration
-
 Ranges = dict[str, OffsetRange]
 
 

@@ -11,8 +11,6 @@ from libs.types.tenant import Deletes, SinkMode
 from tests.integration.sink_tenant import StartTenant, Tenant, orders, row
 from tests.sink_topics import SOURCE
 
-pytestmark = pytest.mark.integration
-
 
 def write_at(
     tenant: Tenant, schema: TableSchema, rank: int, op: str, *rows: dict[str, Any], is_wrapped: bool = False

@@ -22,8 +22,6 @@ from tests.spark_session import shared_spark
 
 TIMEOUT_S = 400.0
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def start_tenant(

@@ -15,12 +15,14 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.live_rows import make_orders_and_notes
 
+pytestmark = pytest.mark.rest(
+    because="a whole stack; test_check_in_chunks.py and test_check_again.py show it without one"
+)
+
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 ROWS = 300
 SINK = "{trigger_s: 1, schema_changes: {rules: [{tables: '.*\\.notes', changes: [column_added], policy: exception}]}}"
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

@@ -24,11 +24,13 @@ from tests.integration.test_iceberg_catalogs import Known, postgresql_catalog, r
 from tests.integration.test_live_check_elsewhere import COMMAND_TIMEOUT_S, ROWS, UP_TIMEOUT_S, database
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob
 
+pytestmark = pytest.mark.rest(
+    because="a stack on a REST catalog; the gate shows the catalog by a job and `check` on Iceberg"
+)
+
 __all__ = ["database"]  # the fixture
 
 IS_LISTING = "SELECT to_regclass('iceberg_tables') IS NOT NULL"
-
-pytestmark = pytest.mark.integration
 
 
 @dataclass(frozen=True, slots=True)

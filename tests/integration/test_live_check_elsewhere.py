@@ -20,11 +20,11 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.live_rows import make_orders_and_notes
 
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows `check` and `--mesh` without one")
+
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 500.0
 ROWS = 300
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

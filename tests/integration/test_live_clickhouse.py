@@ -12,11 +12,13 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.live_rows import make_orders_of_most_types, written_to
 
+pytestmark = pytest.mark.rest(
+    because="a whole stack; the gate shows the warehouse by its sink, and the commands by the demo"
+)
+
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 CHECK_TIMEOUT_S = 500.0
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

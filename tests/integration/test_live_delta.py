@@ -9,10 +9,12 @@ import pytest
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
+pytestmark = pytest.mark.rest(
+    because="a whole stack; the gate shows the warehouse by its sink, and the commands by the demo"
+)
+
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

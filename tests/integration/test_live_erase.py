@@ -25,6 +25,8 @@ from libs.local.state import read_ports
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows what erases by its parts (tests/unit/local)")
+
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 KAFKA_DELETES_S = 180.0  # it waits a minute with the files of a deleted topic
@@ -37,8 +39,6 @@ KILLED_AT = (
     "erase_after_state",
     "erase_before_looking_again",
 )
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

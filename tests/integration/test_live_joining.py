@@ -16,12 +16,12 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.router_rig import eventually, read_topic
 
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows joining in test_joining.py")
+
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 SEEN_TIMEOUT_S = 400.0
 ROWS = 3_000  # more than a chunk
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.test_live_stack import shown_in_the_end
 
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows the resync in test_resync.py")
+
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 ROWS = 3_000  # more than a chunk
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

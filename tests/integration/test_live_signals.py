@@ -16,11 +16,11 @@ from libs.cli.main import headwater as headwater_command
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows each signal on a reader alone")
+
 UP_TIMEOUT_S = 600.0
 SEEN_TIMEOUT_S = 400.0
 ROWS = 5
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

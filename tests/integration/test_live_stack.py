@@ -16,8 +16,6 @@ COMMAND_TIMEOUT_S = 400.0
 TAIL_TIMEOUT_S = 180.0
 PROCESSES = ("kafka", "valkey", "schema_history", "checkpoint_committer", "reader-shop", "router", "sink")
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> str:

@@ -12,10 +12,11 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.router_rig import eventually
 
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows masks, names and refusals in test_router.py")
+
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 
-pytestmark = pytest.mark.integration
 
 MASKED = """tenant: acme
 sources:

@@ -35,12 +35,13 @@ from tests.vtgate.reshard import reshard
 from tests.vtgate.rules import row_values
 from tests.vtgate.service import VtgateServer
 
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows the keyspace in test_vstream_processes.py")
+
 SEEN_TIMEOUT_S: Final = 300.0
 COMMAND_TIMEOUT_S: Final = 300.0
 CUSTOMERS: Final = 16  # enough that each of three shards has some
 COPIED_ROWS: Final = 96
 
-pytestmark = pytest.mark.integration
 
 Row = dict[str, Any]
 Event = tuple[str, Row | None, Row | None] | None

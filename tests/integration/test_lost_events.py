@@ -8,8 +8,6 @@ from libs.local.retry import ask_for_retry
 from tests.integration.sink_tenant import StartTenant, orders, row
 from tests.sink_topics import SOURCE
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.timeout(1_800)
 def test_lost_events_halt_the_tenant_until_somebody_accepts_it(start_tenant: StartTenant) -> None:

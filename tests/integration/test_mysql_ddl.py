@@ -15,8 +15,6 @@ from libs.mysql.gtid import GtidSet
 from libs.types.table import TableId, TableSchema
 from tests.conftest import MysqlServer
 
-pytestmark = pytest.mark.integration
-
 DATABASE = "ddl_followed"
 NAMES = ("a", "B", "c d", "key", "é", "f", "g")
 DEFAULTS = {

@@ -17,8 +17,6 @@ from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import open_read_view
 from tests.conftest import MysqlServer, StartMysql
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def connection(mysql_server: MysqlServer) -> Iterator["Connection[Any]"]:

@@ -24,10 +24,9 @@ from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.port import BatchIdentity
 from tests.conftest import PostgresqlServer
 from tests.integration.sink_tenant import StartTenant, Tenant, orders, row
+from tests.marks import rest
 from tests.sink_query import is_noted
 from tests.sink_topics import SOURCE, table_id
-
-pytestmark = pytest.mark.integration
 
 LIMIT = 100
 WAITING = 450
@@ -141,7 +140,7 @@ def test_what_a_try_wrote_is_not_awaited_though_kafka_has_it_no_more(
     assert tenant.progress.tables[topic].order == max(each["_headwater_order"] for each in own_rows(tenant))
 
 
-@pytest.mark.parametrize("kind", ["iceberg", "postgresql"])
+@pytest.mark.parametrize("kind", ["iceberg", *rest("postgresql", because="the gate shows it on Iceberg")])
 @pytest.mark.timeout(1_800)
 def test_what_a_try_staged_is_shown_or_undone(
     start_tenant: StartTenant, kind: str, monkeypatch: pytest.MonkeyPatch

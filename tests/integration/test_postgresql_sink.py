@@ -34,8 +34,6 @@ from tests.contract.test_sinks import postgresql_rows, postgresql_settings
 from tests.spark_session import shared_spark
 from tests.unit.spark.events import SOURCE
 
-pytestmark = pytest.mark.integration
-
 
 def harness_of(server: PostgresqlServer, sink: Sink | None = None, tenant: str | None = None) -> WarehouseHarness:
     return WarehouseHarness(

@@ -6,8 +6,6 @@ import pytest
 from libs.types.tenant import SinkMode
 from tests.integration.sink_tenant import StartTenant, Tenant, orders, row
 
-pytestmark = pytest.mark.integration
-
 BACKLOG = 3_000
 LIMIT = 200
 

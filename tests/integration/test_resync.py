@@ -19,8 +19,6 @@ from tests.integration.sink_tenant import StartTenant, Tenant, change, orders, r
 from tests.sink_topics import SOURCE, table_id
 from tests.spark_session import shared_spark
 
-pytestmark = pytest.mark.integration
-
 ORDERS = orders()
 
 
@@ -197,6 +195,7 @@ def test_what_cannot_be_built_leaves_the_table_as_it_is(start_tenant: StartTenan
     assert row(3, "doubted", 0) in tenant.rows()
 
 
+@pytest.mark.rest(because="the gate shows it of a mirror")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("warehouse", ["iceberg"])
 def test_a_history_is_swapped_for_what_the_source_has(start_tenant: StartTenant, warehouse: str) -> None:
@@ -254,6 +253,7 @@ def test_a_log_has_again_what_its_topic_tells(start_tenant: StartTenant, warehou
     assert [each["id"] for each in tenant.rows()] == [1, 1, 2, 3, 4]
 
 
+@pytest.mark.rest(because="the gate shows it of a mirror")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("warehouse", ["iceberg"])
 def test_rows_of_a_snapshot_that_kafka_has_in_part_stay_in_a_log(start_tenant: StartTenant, warehouse: str) -> None:

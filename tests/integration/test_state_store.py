@@ -14,7 +14,8 @@ from tests.cluster import programs
 from tests.conftest import started
 from tests.object_store import REGION, ObjectStore
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.rest(because="its object store is built first; see unit/spark/test_kept_states.py")
+
 WRITERS, ROUNDS = 6, 40
 
 

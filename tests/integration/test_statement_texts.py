@@ -19,8 +19,6 @@ from tests.conftest import MysqlServer
 from tests.integration.log_reading import LogReading
 from tests.integration.test_mysql_ddl import as_read_anew, run
 
-pytestmark = pytest.mark.integration
-
 GAPS = (
     " ",
     " ",

@@ -13,8 +13,6 @@ from libs.local.home import Home, home_at
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def home(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Home:

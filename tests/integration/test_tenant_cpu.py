@@ -16,7 +16,6 @@ from spark.sinks.iceberg.settings import Settings
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
 from tests.spark_session import read_rows
 
-pytestmark = pytest.mark.integration
 METRIC = "headwater_sink_tenant_cpu_seconds_total"
 
 

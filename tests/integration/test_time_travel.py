@@ -15,8 +15,6 @@ from spark.sinks.delta.sink import open_sink as open_delta_sink
 from tests.contract.sink_harness import WarehouseHarness
 from tests.spark_session import shared_spark
 
-pytestmark = pytest.mark.integration
-
 DOCUMENTED_PLACE = "`/data/delta/acme/shop/shop/orders`"
 FIRST = [(1, "first")]
 NOW = [(1, "second"), (2, "new")]
@@ -83,6 +81,7 @@ def test_iceberg_tables_are_what_they_were() -> None:
     assert since == NOW
 
 
+@pytest.mark.rest(because="the gate shows it on Iceberg")
 @pytest.mark.timeout(1_800)
 def test_delta_tables_are_what_they_were() -> None:
     shared = shared_spark()

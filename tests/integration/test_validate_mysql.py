@@ -25,8 +25,6 @@ from libs.mysql.preflight import PreflightReport
 from libs.source.mysql.client import PacketReader, start_dump
 from tests.conftest import MysqlServer, StartMysql
 
-pytestmark = pytest.mark.integration
-
 _COM_REGISTER_REPLICA = 0x15
 _FULL_METADATA = ("--binlog-row-metadata=FULL",)
 

@@ -31,8 +31,6 @@ from tests.integration.test_router import Services, started_services
 from tests.integration.test_vstream_reader import Follower, has_all
 from tests.vtgate.service import Security, VtgateServer
 
-pytestmark = pytest.mark.integration
-
 USER, PASSWORD = "headwater", "s3cret"
 EXIT_INVALID_SETTINGS, EXIT_HALTED = 2, 3
 

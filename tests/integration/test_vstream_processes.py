@@ -30,7 +30,7 @@ from tests.vtgate.reshard import reshard
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.vstream import ServerOptions
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_500)]
+pytestmark = pytest.mark.timeout(1_500)
 
 ROWS = 60
 SMALL_VIEWS = ServerOptions(tablet=TabletOptions(copy_rows=5))

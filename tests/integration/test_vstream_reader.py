@@ -49,8 +49,6 @@ from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.topology import Shard
 from tests.vtgate.vstream import ServerOptions
 
-pytestmark = pytest.mark.integration
-
 TIMEOUT_S = 180.0
 UNUSED = GrpcClientSettings(address="127.0.0.1:1")
 

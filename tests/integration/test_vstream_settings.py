@@ -33,8 +33,6 @@ from tests.integration.test_vstream_reader import TIMEOUT_S, UNUSED, Follower, f
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.topology import Tablet
 
-pytestmark = pytest.mark.integration
-
 TYPES = {
     TabletType.PRIMARY: topodata_pb2.PRIMARY,
     TabletType.REPLICA: topodata_pb2.REPLICA,

@@ -16,8 +16,6 @@ from tests.vtgate.schemas import Schemas
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.topology import Shard, Tablet
 
-pytestmark = pytest.mark.integration
-
 TIMEOUT_S = 180.0
 
 

@@ -38,6 +38,7 @@ from tests import clickhouse
 from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows, postgresql_settings
+from tests.marks import rest
 from tests.spark_session import Row, SharedSpark
 from tests.unit.spark.events import COMMITTED_AT_US, SOURCE, Change, events, orders_schema
 
@@ -48,6 +49,7 @@ SCHEMA = orders_schema(
 )
 UNKNOWN = "__debezium_unavailable_value"
 KINDS = sorted(SINKS)
+GATE_AND_REST = ["iceberg", *rest(*sorted({*SINKS} - {"iceberg"}), because="the gate shows it on Iceberg")]
 FILTERED = "iceberg, by a filter"
 """As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
 BY_TASKS = "clickhouse, by several tasks"
@@ -64,7 +66,7 @@ class Warehouse:
     rows: Callable[[WarehouseTable], list[Row]]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=GATE_AND_REST)
 def warehouse(
     request: pytest.FixtureRequest, shared: SharedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Warehouse]:
@@ -201,6 +203,7 @@ def versions(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.parametrize("warehouse", KINDS, indirect=True)
 def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark, warehouse: Warehouse) -> None:
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
 
@@ -233,7 +236,7 @@ def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark, w
     assert versions(third)[1:] == [(1, "b", 5, 3, 6, False), (1, "c", 6, 6, None, True)]
 
 
-@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED], indirect=True)
+@pytest.mark.parametrize("warehouse", [*GATE_AND_REST, *rest(FILTERED, because="shown by any batches")], indirect=True)
 def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, warehouse: Warehouse) -> None:
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
     stored = history.apply(put(1, 1, "a", op="c"), put(5, 1, "e"), put(9, 1, "i"), put(4, 2, "x", op="c"))
@@ -274,7 +277,9 @@ def test_a_version_that_was_joined_is_there_again_when_it_is_told_again(
     ]
 
 
-@pytest.mark.parametrize("warehouse", [*KINDS, BY_TASKS], indirect=True)
+@pytest.mark.parametrize(
+    "warehouse", [*GATE_AND_REST, *rest(BY_TASKS, because="the gate shows it on Iceberg")], indirect=True
+)
 def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehouse: Warehouse) -> None:
     def noted(rank: int, key: int, note: str | None, seen: int, *, op: str = "u") -> Change:
         return replace(put(rank, key, note, seen, op=op), key={"note": note})
@@ -296,7 +301,7 @@ def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehou
     ]
 
 
-@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED], indirect=True)
+@pytest.mark.parametrize("warehouse", [*GATE_AND_REST, *rest(FILTERED, because="shown by any batches")], indirect=True)
 def test_a_truncation_ends_every_version(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Of rows that the batch has and of others, of versions that the batch itself opened, by the first that came."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
@@ -324,8 +329,10 @@ def test_what_the_log_does_not_hold_is_that_of_the_version_before(shared: Shared
     assert versions(rows) == [(1, "a", 1, 1, 2, False), (1, "a", 2, 2, 3, False), (1, "c", 2, 3, None, True)]
 
 
-@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED, BY_TASKS], indirect=True)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "warehouse", [*GATE_AND_REST, FILTERED, *rest(BY_TASKS, because="as on Iceberg")], indirect=True
+)
+@pytest.mark.parametrize("seed", [0, *rest(1, because="the gate has the first seed")])
 def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehouse: Warehouse, seed: int) -> None:
     """However the changes are cut into batches; some come late, to rows that are never deleted."""
     chance = random.Random(seed)

@@ -1,0 +1,34 @@
+"""How a test is left to ``make test-all``, and how it says that it starts Spark or a server; see ``tests.tiers``."""
+
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+import pytest
+
+
+class Marked(Protocol):
+    """A test, as pytest has it."""
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None: ...
+
+
+running: Final[list[Marked]] = []
+"""The test that runs."""
+
+
+def rest(*values: Any, because: str) -> list[Any]:
+    """Parameters whose tests are left to ``make test-all``; a tuple is several parameters."""
+    mark = pytest.mark.rest(because=because)
+    return [pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=mark) for value in values]
+
+
+def gate(in_gate: Iterable[Any], values: Iterable[Any], *, because: str) -> list[Any]:
+    """All ``values`` as parameters; those that are not ``in_gate`` are left to ``make test-all``."""
+    chosen = list(in_gate)
+    return [value if value in chosen else rest(value, because=because)[0] for value in values]
+
+
+def need(mark: str) -> None:
+    """Fail the test that runs, unless it carries ``mark``. Outside of pytest everything may be started."""
+    if running and running[-1].get_closest_marker(mark) is None:
+        pytest.fail(f"this test starts what `{mark}` stands for: add `pytestmark = pytest.mark.{mark}` to its file")
