@@ -85,6 +85,8 @@ def record(
     Masked, equal values stay equal; names of tables and columns, and DDL, are kept as they are. A message that cannot be read
     cannot be masked, and is left out.
     """
+    if file.exists():
+        raise click.UsageError(f"{file} is there already, and a recording is never overwritten: name another file")
     wanted = Slice(topic, partition, from_offset, max_messages, max_mb << 20)
     connection = _connection(bootstrap_servers, username, password, sasl_mechanism, security_protocol, ssl_ca_file)
     messages = read_slice(connection, wanted, group_id=group_id)

@@ -41,7 +41,8 @@ def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float
     What cannot be removed here is listed: the source's changes topic, which tenants share, until its retention; keys of masks,
     which are the owner's; backups. Nothing of it can be taken back.
 
-    May be killed at any moment: call it again. Exits with 1 where something is left, with 2 where the name was not typed right.
+    May be killed at any moment: call it again. Exits with 1 where something is left, with 2 where
+    the name was not typed right or nothing is held of such a tenant.
 
     \b
     Examples:
@@ -54,8 +55,7 @@ def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float
     erasure = look(home, documents, tenant)
     if not erasure.held:
         known = sorted(documents.tenants)
-        click.echo(f"tenant {tenant}: Headwater holds nothing of it; {nearest(tenant, known)}", err=as_json)
-        return
+        raise click.UsageError(f"tenant {tenant}: Headwater holds nothing of it; {nearest(tenant, known)}")
     if is_dry_run:
         _print_dry_run(home, erasure, as_json)
         return

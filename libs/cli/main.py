@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from libs.cli.version import project_version
 from libs.config.tenant_place import nearest
 from libs.errors import HeadwaterError, InvalidSettings
 
@@ -40,6 +41,7 @@ SUBCOMMANDS: Final = {
     "dts": _Subcommand("dts", "dts", "Record a Tencent DTS subscription, and play a recording into a topic."),
     "erase": _Subcommand("erase", "erase", "Remove everything that Headwater holds of a tenant, for good."),
     "init": _Subcommand("documents", "init", "Make a home folder with commented examples."),
+    "logs": _Subcommand("logs", "logs", "Show what the processes wrote, readable; one of them, or all."),
     "migrate": _Subcommand("migrate", "migrate_command", "Write our documents from another tool's configuration."),
     "query": _Subcommand("query", "query", "Ask SQL of a tenant's tables; without SQL, list them."),
     "rebuild": _Subcommand("rebuild", "rebuild", "Build a table as the source had it at a past moment."),
@@ -65,6 +67,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater validate shop                         ask the source's server too: log, grants, settings
   headwater up --detach                           start Kafka, Valkey, all services and Spark
   headwater status                                what runs, how far each tenant got
+  headwater logs reader-shop -f                   what a process wrote, and writes
   headwater tail acme orders                      live events, readable
   headwater query acme "SELECT count(*) FROM orders"   the Iceberg tables; needs no running stack
   headwater signal shop execute-snapshot shop.orders   read a table again while changes go on
@@ -111,6 +114,7 @@ class _Subcommands(click.Group):
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.version_option(version=project_version(), message="headwater %(version)s")
 def headwater() -> None:
     """Hold the subcommands."""
 

@@ -562,6 +562,8 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
                 except HeadwaterError as error:
                     unknown.append(f"lag of {topic}: {error}")
                     lag = None
+                if lag is not None and table.parked is not None:
+                    lag += table.parked.waiting_offsets  # the stream went on without them
                 age_s = max(0.0, time.time() - table.committed_at_us / 1e6)
                 found.append(
                     TableStatus(
@@ -573,7 +575,8 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
                         position=table.order,
                         committed_at_us=table.committed_at_us,
                         lag_events=lag,
-                        lag_s=None if lag is None else (age_s if lag else 0.0),
+                        # A table that never took an event has no moment to count from.
+                        lag_s=None if lag is None or (lag and not table.committed_at_us) else (age_s if lag else 0.0),
                         warehouse=TableInWarehouse(
                             last=table.last,
                             read_s=progress.last_batch.read_s,

@@ -184,7 +184,8 @@ def test_of_tenants_that_share_a_source_one_goes_whole_and_the_others_stay_whole
             assert "looked for again: 0 left" in said, said
             assert unfinished(headwater.home, tenant) is None
 
-        said = run(headwater, "erase", "acme", "--yes", "acme")
+        code, said = headwater.run("erase", "acme", "--yes", "acme", timeout_s=COMMAND_TIMEOUT_S)
+        assert code == 2
         assert "Headwater holds nothing of it" in said
 
         deadline_s = time.monotonic() + KAFKA_DELETES_S

@@ -1,0 +1,136 @@
+"""``headwater logs``: what the stack's processes wrote, one readable line for each line of JSON."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+
+from libs.cli.home import home_option
+from libs.config.tenant_place import nearest
+from libs.errors import InvalidSettings
+from libs.local.home import Home
+
+_FOLLOW_PAUSE_S: Final = 0.3
+_FACTS_LAST: Final = ("exception",)
+_HEAD: Final = ("at", "level", "event", "service")
+_COLOURS: Final = {"warning": "yellow", "error": "red", "critical": "red", "debug": "bright_black"}
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+@click.command()
+@click.argument("process", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
+@click.option("-n", "--lines", type=click.IntRange(0), default=50, show_default=True, help="So many of the last lines.")
+@click.option("--level", type=click.Choice(LEVELS), default="debug", help="Leave out what is less than this.")
+@click.option("--json", "as_json", is_flag=True, help="The lines as they were written.")
+@home_option
+def logs(process: str | None, follow: bool, lines: int, level: str, as_json: bool, home: Home) -> None:
+    """Show what PROCESS wrote, or what all processes did, in the order of time.
+
+    The stack need not run. `headwater status` has the names of the processes.
+
+    \b
+    Examples:
+      headwater logs reader-shop
+      headwater logs --level warning -n 20
+      headwater logs router -f
+    """
+    paths = _paths(home, process)
+    shown = [(line, path) for path in paths for line in _last_lines(path, lines)]
+    shown = sorted(shown, key=lambda each: _moment(each[0]))[-lines:] if lines else []
+    for line, path in shown:
+        _show(line, path.stem, level, as_json)
+    if follow:
+        for line, path in _new_lines(paths):
+            _show(line, path.stem, level, as_json)
+
+
+def _paths(home: Home, process: str | None) -> list[Path]:
+    """Raises InvalidSettings: no process of that name has written anything."""
+    known = sorted(home.logs_dir.glob("*.log"))
+    if not known:
+        raise InvalidSettings(str(home.logs_dir), ["no log: nothing was started in this home; `headwater up` does"])
+    if process is None:
+        return known
+    if found := [path for path in known if path.stem == process]:
+        return found
+    raise InvalidSettings(process, [f"no process of this name; {nearest(process, [path.stem for path in known])}"])
+
+
+def _last_lines(path: Path, count: int) -> list[str]:
+    with path.open("rb") as file:
+        return [line.decode(errors="replace") for line in file.read().splitlines()[-count:]]
+
+
+def _new_lines(paths: list[Path]) -> Iterator[tuple[str, Path]]:
+    """Whole lines that are written from now on. A file that became shorter was moved away at its limit: it is read from its
+    begin."""
+    places = {path: path.stat().st_size for path in paths}
+    while True:
+        for path, place in places.items():
+            if path.stat().st_size < place:
+                place = 0
+            with path.open("rb") as file:
+                file.seek(place)
+                found = file.read()
+            whole = found[: found.rfind(b"\n") + 1]
+            places[path] = place + len(whole)
+            for line in whole.splitlines():
+                yield line.decode(errors="replace"), path
+        time.sleep(_FOLLOW_PAUSE_S)
+
+
+def _show(line: str, process: str, level: str, as_json: bool) -> None:
+    record = _record(line)
+    if LEVELS.index(str(record.get("level", "info"))) < LEVELS.index(level):
+        return
+    click.echo(line if as_json else readable(record, process) if record else f"{process}: {line}")
+
+
+def readable(record: Mapping[str, object], process: str) -> str:
+    """Time, process, level, event, then the facts; a traceback on lines of its own.
+
+    >>> readable({"at": "2026-11-21T10:00:00.25Z", "level": "info", "event": "log_opened", "file": "b.1"}, "reader-shop")
+    '10:00:00 reader-shop info log_opened file=b.1'
+    """
+    at = str(record.get("at", ""))[11:19]
+    level = str(record.get("level", ""))
+    head = [at, process, click.style(level, fg=_COLOURS[level]) if level in _COLOURS else level, str(record["event"])]
+    facts = [f"{name}={_fact(value)}" for name, value in record.items() if name not in (*_HEAD, *_FACTS_LAST)]
+    text = " ".join(part for part in (*head, *facts) if part)
+    return "\n".join([text, *(line for name in _FACTS_LAST if name in record for line in _traceback(record[name]))])
+
+
+def _fact(value: object) -> str:
+    """A text of one printable word as it is, anything else as JSON: a name at a source may hold a terminal's commands."""
+    is_word = isinstance(value, str) and value.isprintable() and " " not in value
+    return str(value) if is_word else json.dumps(value, ensure_ascii=False)
+
+
+def _traceback(exception: object) -> Iterator[str]:
+    """Structlog's records of an exception: a line each, then where it was raised."""
+    if not isinstance(exception, list):
+        yield f"  {_fact(exception)}"
+        return
+    for each in exception:
+        yield f"  {each.get('exc_type')}: {each.get('exc_value')}"
+        for frame in each.get("frames", ()):
+            yield f"    {frame.get('filename')}:{frame.get('lineno')} in {frame.get('name')}"
+
+
+def _record(line: str) -> Mapping[str, object]:
+    """Empty where the line is none of ours: Kafka's, MySQL's, Spark's own."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    is_ours = isinstance(found, dict) and isinstance(found.get("event"), str) and found.get("level", "info") in LEVELS
+    return found if is_ours else {}
+
+
+def _moment(line: str) -> str:
+    """Lines without a time stand before those with one."""
+    return str(_record(line).get("at", ""))
