@@ -11,25 +11,32 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test-fast test test-all test-costs cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## put everything in place: Python packages, compiled modules, Java, jars, MySQL, PostgreSQL (skipped when it is there)
-	@command -v $(PYTHON311) > /dev/null || { \
+SETUP = command -v $(PYTHON311) > /dev/null || { \
 		echo "setup failed: $(PYTHON311) is missing; install Python 3.11, or name it: make $(MAKECMDGOALS) PYTHON311=/path/to/python3.11" >&2; \
-		exit 1; }
-	@$(PYTHON311) -m libs.local.setup
+		exit 1; }; $(PYTHON311) -m libs.local.setup
 
-demo: setup ## run the main job: MySQL into two tenants' Iceberg tables, with kills, then compare row by row
+setup: ## put in place what tests and servers need: Python packages, compiled modules, Java, jars, MySQL, PostgreSQL (skipped when it is there)
+	@$(SETUP) servers
+
+setup-python: ## of these the Python packages and compiled modules alone, for `make lint` and `make test-fast`
+	@$(SETUP) python
+
+setup-spark: ## all of these, and an archive of Spark's classes: its sessions start with less CPU (half a minute, once)
+	@$(SETUP) spark
+
+demo: setup-spark ## run the main job: MySQL into two tenants' Iceberg tables, with kills, then compare row by row
 	@$(PYTHON) -m libs.cli demo
 
-demo-sources: setup ## run the demo with the stand-ins for Tencent DTS and for Vitess, a twentieth of the rows
+demo-sources: setup-spark ## run the demo with the stand-ins for Tencent DTS and for Vitess, a twentieth of the rows
 	@for source in dts vitess; do \
 		$(PYTHON) -m libs.cli demo --source $$source --scale 0.05 --traffic-seconds 20 --home .headwater/demo-$$source || exit 1; done
 
-up: setup ## start the embedded stack
+up: setup-spark ## start the embedded stack
 	@$(PYTHON) -m libs.cli up
 
 down: setup ## stop the embedded stack
@@ -42,19 +49,20 @@ status: setup ## show the embedded stack's services, sources and tenants
 WORKERS ?= 3
 RUN_TESTS = $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --tb=short
 
-test-fast: setup ## run the tests that start no server and no JVM (3 min)
+test-fast: setup-python ## run the tests that start no server and no JVM (3 min)
 	@$(RUN_TESTS) -m fast $(PYTEST_OPTIONS)
 
-# The Kubernetes control plane, where the cache has none yet, is built beside the tests; those that need it wait.
+# Spark's classes and the Kubernetes control plane, where they are not there yet, are made beside the tests; what needs the control
+# plane waits for it.
+BESIDE = { $(SETUP) spark; $(PYTHON) -m tests.cluster.programs $(1); } > /dev/null 2>&1 & beside=$$!; \
+	$(RUN_TESTS) $(2) $(PYTEST_OPTIONS); status=$$?; \
+	wait $$beside; exit $$status
+
 test: setup ## run the gate: every promise once, on real servers (25 min; docs/testing.md)
-	@$(PYTHON) -m tests.cluster.programs control-plane > /dev/null 2>&1 & programs=$$!; \
-	$(RUN_TESTS) -m gate $(PYTEST_OPTIONS); status=$$?; \
-	wait $$programs; exit $$status
+	@$(call BESIDE,control-plane,-m gate)
 
 test-all: setup ## run every test there is: further warehouses, points of a kill, stacks, clusters, and Debezium's connectors (3 h)
-	@$(PYTHON) -m tests.cluster.programs > /dev/null 2>&1 & programs=$$!; \
-	$(RUN_TESTS) $(PYTEST_OPTIONS); status=$$?; \
-	wait $$programs; exit $$status
+	@$(call BESIDE,,)
 
 test-costs: ## what each test of the last run cost: CPU seconds, servers included, and JVMs, by tier, file and test
 	@$(PYTHON) -m tests.costs
@@ -74,30 +82,30 @@ kube-score: cluster-programs ## what kube-score thinks of the chart (built in a 
 fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECONDS=3600; fetches 35 MB at first)
 	@$(PYTHON) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)
 
-lint: setup ## ruff, mypy and the import arrows
+lint: setup-python ## ruff, mypy and the import arrows
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports
 
-format: setup ## let ruff rewrite what it can
+format: setup-python ## let ruff rewrite what it can
 	@$(PYTHON) -m ruff check --fix .
 	@$(PYTHON) -m ruff format .
 
-protos: setup ## generate the Python code of protos/
+protos: setup-python ## generate the Python code of protos/
 	@$(PYTHON) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 		$$(find protos -name '*.proto' | LC_ALL=C sort)
 
-docs-metrics: setup ## write docs/metrics.md from the catalogue of metrics
+docs-metrics: setup-python ## write docs/metrics.md from the catalogue of metrics
 	@$(PYTHON) -m libs.telemetry.metrics > docs/metrics.md
 
-docs-faults: setup ## write docs/faults.md from the catalogue of faults
+docs-faults: setup-python ## write docs/faults.md from the catalogue of faults
 	@$(PYTHON) -m libs.telemetry.faults > docs/faults.md
 
-docs-types: setup ## write docs/types.md from the functions that map types
+docs-types: setup-python ## write docs/types.md from the functions that map types
 	@$(PYTHON) -m libs.warehouse.types_page > docs/types.md
 
-tenant-schema: setup ## write libs/config/tenant.schema.json, and its part of the chart's values.schema.json, from the records of libs/types/tenant.py
+tenant-schema: setup-python ## write libs/config/tenant.schema.json, and its part of the chart's values.schema.json, from the records of libs/types/tenant.py
 	@$(PYTHON) -m libs.config.tenant_schema
 
 locks: ## resolve the dependency groups of pyproject.toml into requirements/*.txt (needs uv; UPGRADE=--upgrade for newer versions)
@@ -109,7 +117,7 @@ locks: ## resolve the dependency groups of pyproject.toml into requirements/*.tx
 	@for group in clickhouse kubectl; do \
 		$(LOCK) $(UPGRADE) --no-deps --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 
-bench: setup ## measure speed and memory; writes bench/RESULTS.md
+bench: setup-spark ## measure speed and memory; writes bench/RESULTS.md
 	@$(PYTHON) -m bench
 
 clean: ## remove what was built here; the cache of downloads and .headwater (your data) stay

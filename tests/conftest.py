@@ -339,7 +339,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def start_kafka_in(folder: Path, servers: ExitStack, *, sasl: kafka.Sasl | None = None) -> KafkaBroker:
     """A broker on data of its own in ``folder``, for a fixture that is shared by a module; ``servers`` stops it."""
     port, controller_port = free_ports(2)
-    spec = kafka.prepare(folder / "data", port=port, controller_port=controller_port, sasl=sasl)
+    options = {"sasl": sasl, "java_options": kafka.SHORT_LIFE_OPTIONS}
+    spec = kafka.prepare(folder / "data", port=port, controller_port=controller_port, **options)
     broker = KafkaBroker(kafka.bootstrap_servers(port), _started(spec, folder))
     servers.callback(lambda: stop(broker.running, STOP_TIMEOUT_S))
     wait_ready(broker.running, READY_TIMEOUT_S)

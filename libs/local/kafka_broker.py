@@ -26,6 +26,8 @@ FORMAT_TIMEOUT_S = 60.0
 PROBE_TIMEOUT_S = 2.0
 # Serial GC and a small heap: 160-220 MB resident in all, enough for some 10,000 events/s.
 MEMORY_OPTIONS = ("-Xmx384m", "-Xms64m", "-XX:+UseSerialGC")
+SHORT_LIFE_OPTIONS = ("-XX:TieredStopAtLevel=1",)
+"""For a JVM that has little to do: it starts with half the CPU, and would be slower at a steady load."""
 # slf4j-simple, to stderr: without a logger a dying broker says nothing.
 LOG_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
@@ -57,10 +59,17 @@ class Sasl:
 
 
 def prepare(
-    data_dir: Path, *, port: int, controller_port: int, name: str = "kafka", sasl: Sasl | None = None
+    data_dir: Path,
+    *,
+    port: int,
+    controller_port: int,
+    name: str = "kafka",
+    sasl: Sasl | None = None,
+    java_options: tuple[str, ...] = (),
 ) -> ProcessSpec:
     """Write the broker's settings for ``data_dir`` and format its storage when it is new. Blocks (2 s when new).
 
+    ``java_options`` are the broker's besides.
     With ``sasl``, users hold only what ACLs give them where a resource has any; the open listener may do everything.
 
     Raises:
@@ -79,7 +88,15 @@ def prepare(
     formatted = data_dir / "formatted"
     if not formatted.exists():
         # --ignore-formatted: the format before this one may have been killed half-way, or right at its end
-        command = [str(java.executable), *MEMORY_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"]
+        command = [
+            str(java.executable),
+            *MEMORY_OPTIONS,
+            *SHORT_LIFE_OPTIONS,
+            "-cp",
+            classpath,
+            "kafka.tools.StorageTool",
+            "format",
+        ]
         command += ["--ignore-formatted", f"--cluster-id={cluster_id}", "-c", str(settings_path)]
         _format([*command, *_scram_records(sasl)], data_dir)
         formatted.touch()
@@ -89,6 +106,7 @@ def prepare(
             str(java.executable),
             *MEMORY_OPTIONS,
             *LOG_OPTIONS,
+            *java_options,
             "-cp",
             classpath,
             "kafka.Kafka",

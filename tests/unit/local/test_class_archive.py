@@ -64,6 +64,7 @@ def test_the_java_of_a_package_has_none(tmp_path: Path, java: Java) -> None:
     assert is_there(tmp_path, None)
 
 
+@pytest.mark.servers  # starts Java
 def test_an_archive_that_was_cut_off_or_changed_is_not_taken(tmp_path: Path) -> None:
     toolchain = find_toolchain()
     if not toolchain.class_archive.is_file() or not toolchain.class_archive.stat().st_size:

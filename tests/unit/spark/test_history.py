@@ -203,7 +203,6 @@ def versions(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("warehouse", KINDS, indirect=True)
 def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark, warehouse: Warehouse) -> None:
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
 
