@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from libs.config import secret_sources
 from libs.config.mask_keys import KEY_VARIABLE_PREFIX
 from libs.config.yaml_text import YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
@@ -76,11 +77,19 @@ def convert_document(record: type[_Settings], document: Any, *, place: str, mist
         mistakes.append(f"{place or 'document'}: must be a mapping of names to values, is {_kind(document)}")
         return None
     fields = {field.encode_name: field for field in msgspec.structs.fields(record)}
+    secrets_from = {
+        f"{name}{secret_sources.SUFFIX}": name for name in fields if _struct_of(fields[name].type) is Secret
+    }
     for name in document:
-        if name not in fields:
+        if name not in fields and name not in secrets_from:
             mistakes.append(f"{_join(place, name)}: unknown name{_nearest(str(name), fields)}")
     values: dict[str, Any] = {}
+    for source, name in secrets_from.items():
+        if source in document:
+            values[fields[name].name] = _secret_from(document, source, name, place, mistakes)
     for name, field in fields.items():
+        if field.name in values:
+            continue
         if name in document:
             values[field.name] = _convert_value(field.type, document[name], _join(place, name), mistakes)
         elif field.required:
@@ -99,6 +108,8 @@ def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> An
         kind = kind.__origin__
     inner = _struct_of(kind)
     if inner is Secret and not isinstance(value, dict):
+        mistake = secret_sources.placeholder_mistake(place.rpartition(".")[2], str(value))
+        mistakes += [f"{place}: {mistake}"] if mistake is not None else []
         return Secret(str(value))
     if inner is not None and isinstance(value, dict):
         return convert_document(inner, value, place=place, mistakes=mistakes)
@@ -122,6 +133,17 @@ def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> An
     except (msgspec.ValidationError, ValueError) as error:
         quotes = "; put quotes around it" if not known and _NO_TEXT.search(str(error)) else ""
         mistakes.append(f"{place}: {error}{quotes}")
+        return None
+
+
+def _secret_from(document: dict[str, Any], source: str, name: str, place: str, mistakes: list[str]) -> Secret | None:
+    if name in document:
+        mistakes.append(f"{_join(place, source)}: {name} stands there too; leave one of them out")
+        return None
+    try:
+        return Secret(secret_sources.read_secret(document[source]))
+    except ValueError as error:
+        mistakes.append(f"{_join(place, source)}: {error}")
         return None
 
 

@@ -153,7 +153,7 @@ database:
   host: 127.0.0.1
   port: 3306
   user: headwater            # needs SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT
-  password: change-me
+  password: change-me                # or password_from: {env: NAME}, {file: PATH} or {command: LINE}
   # failover_servers: ['db2:3306']   # with the same data, tried in this order; they need GTIDs and the same user
   # tls_mode: verify_identity        # or disabled, preferred, required, verify_ca; the default where there is a tls_ca_file
   # tls_ca_file: /etc/headwater/mysql-ca.pem    # absolute paths; tls_certificate_file and tls_key_file for REQUIRE X509

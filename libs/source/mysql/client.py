@@ -101,7 +101,8 @@ def _connect(settings: DatabaseSettings, mode: TlsMode) -> Connection:
         host=settings.host,
         port=settings.port,
         user=settings.user,
-        password=settings.password.reveal(),
+        # As bytes: of a text PyMySQL takes Latin-1, where MySQL's own clients and CREATE USER have UTF-8.
+        password=settings.password.reveal().encode(),
         charset="utf8mb4",
         connect_timeout=int(settings.connect_timeout_s) or 1,
         read_timeout=600,  # a SELECT of one chunk on a slow disk
