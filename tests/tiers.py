@@ -11,6 +11,7 @@ servers refuse to start for a test that lacks their mark. ``docs/testing.md`` ha
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from typing import Any, Final
 import pytest
 
 from tests.marks import running
+from tests.promises import PROMISES
 
 TESTS: Final = Path(__file__).parent
 NEEDS: Final = ("servers", "spark", "kill", "cluster")
@@ -105,6 +107,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group))
         ranks[id(item)] = -1 if "spark" in has else ORDER.index(folder) if folder in ORDER else len(ORDER)
     items.sort(key=lambda item: ranks[id(item)])
+    if config.args == config.getini("testpaths"):
+        shown = {
+            mark.args[0] for item in items if item.get_closest_marker("gate") for mark in item.iter_markers("promise")
+        }
+        if shown != PROMISES.keys():
+            because = f"promises and tests of the gate differ: {sorted(shown ^ PROMISES.keys())}; see tests/promises.py"
+            print(f"\nERROR: {because}", file=sys.__stderr__, flush=True)
+            raise pytest.UsageError(because)
 
 
 @pytest.hookimpl(optionalhook=True)

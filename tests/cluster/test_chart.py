@@ -109,6 +109,7 @@ def environment(spec: Object) -> dict[str, str]:
     return {each["name"]: "secret" for each in spec["containers"][0].get("env", ())}
 
 
+@pytest.mark.promise("chart")
 def test_the_chart_is_clean_to_helm(cluster: ControlPlane) -> None:
     for name, values in VALUES.items():
         cluster.helm("lint", "--strict", str(CHART), "-f", str(write_values(cluster, values, name)))

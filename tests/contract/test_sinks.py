@@ -164,6 +164,8 @@ def _marks(kind: str, promise: Callable[[SinkHarness], None]) -> list[pytest.Mar
     return [] if is_in_gate else [pytest.mark.rest(because="the gate shows it on Iceberg")]
 
 
+@pytest.mark.promise("every warehouse")
+@pytest.mark.promise("batch run again")
 @pytest.mark.parametrize(
     ("harness", "promise"),
     [

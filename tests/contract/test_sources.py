@@ -210,6 +210,7 @@ async def harness(
                 dts.close()
 
 
+@pytest.mark.promise("every source")
 async def test_existing_rows_come_first_then_changes(harness: contract.SourceHarness) -> None:
     """Snapshot rows, then changes, with growing orders."""
     await contract.existing_rows_come_first_then_changes(harness)

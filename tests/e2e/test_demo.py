@@ -11,6 +11,8 @@ from tests.headwater_command import headwater_in
 DEMO_TIMEOUT_S = 1_600.0
 
 
+@pytest.mark.promise("killed sink")
+@pytest.mark.promise("once and in order")
 @pytest.mark.timeout(1_800)
 def test_the_demo_delivers_every_row_through_three_kills_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """Exit code 0, every table of both tenants equal, latencies measured; no process and no port is left."""

@@ -137,6 +137,7 @@ def rig_on(services: Services, suffix: str, kafka_partitions: int, folder: Path)
     return Rig(services, source, kafka_partitions, settings, folder, whole, half, [])
 
 
+@pytest.mark.promise("router's transaction")
 @pytest.mark.parametrize("failpoint", ROUTER_FAILPOINTS)
 def test_killed_at_a_crash_point_nothing_is_lost_or_repeated(make_rig: MakeRig, failpoint: str) -> None:
     """A router killed in the gap, twice, is followed by one that goes on exactly behind the last visible event."""

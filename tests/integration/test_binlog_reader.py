@@ -251,6 +251,7 @@ def test_orders_grow_and_no_transaction_is_cut_by_a_checkpoint(
     assert [(count.table, count.events) for count in ends[-1].table_event_counts] == [("b", 2), ("a", 10_002)]
 
 
+@pytest.mark.promise("killed reader")
 @pytest.mark.parametrize(
     "failpoint",
     [

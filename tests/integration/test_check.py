@@ -193,6 +193,7 @@ def test_a_warehouse_under_adjusted_names_is_compared_under_them(shop: Shop, mys
 Plant = Callable[[], pa.Table]
 
 
+@pytest.mark.promise("check")
 @pytest.mark.parametrize(
     ("plant", "key", "column"),
     [

@@ -98,6 +98,7 @@ def joining(
     router.stop()
 
 
+@pytest.mark.promise("snapshot for one")
 @pytest.mark.timeout(1_800)
 def test_a_tenant_that_joins_under_writes_gets_the_existing_rows_and_the_other_sees_nothing(
     joining: Joining, mysql_server: MysqlServer, database: str

@@ -37,6 +37,7 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
         yield command
 
 
+@pytest.mark.promise("commands")
 @pytest.mark.timeout(1_800)
 def test_the_commands_show_a_live_stack(headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str) -> None:
     """From up to down: each command says what is so, and down leaves nothing running."""

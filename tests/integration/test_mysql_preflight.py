@@ -44,6 +44,7 @@ def test_a_server_that_is_set_up_well_has_no_fault(connection: "Connection[Any]"
     assert check_source(connection, resume_from=at(executed(connection))).faults == ()
 
 
+@pytest.mark.promise("pre-flight")
 def test_all_faults_are_listed_at_once_and_their_mends_mend_them(start_mysql: StartMysql) -> None:
     """A person corrects the server once: running every statement of the report leaves nothing to report."""
     server = start_mysql(

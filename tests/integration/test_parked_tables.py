@@ -32,6 +32,7 @@ LIMIT = 100
 WAITING = 450
 
 
+@pytest.mark.promise("retry")
 @pytest.mark.timeout(1_800)
 def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
     start_tenant: StartTenant, postgresql_server: PostgresqlServer, monkeypatch: pytest.MonkeyPatch

@@ -61,6 +61,7 @@ def build(tenant: Tenant, into: str, as_of: Moment, **more: Any) -> tuple[Rebuil
     return built, without_own_columns(tenant.read_rows(msgspec.structs.replace(place, name=into)))
 
 
+@pytest.mark.promise("rebuild")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(
     ("warehouse", "images"),

@@ -86,6 +86,7 @@ def copy(tenant: Tenant) -> None:
     tenant.write(ORDERS, row(5, "five", 5), op="r")
 
 
+@pytest.mark.promise("resync")
 @pytest.mark.timeout(1_800)
 def test_a_doubted_table_is_swapped_for_what_the_source_has(start_tenant: StartTenant, warehouse: str) -> None:
     """Rows that are wrong, missing or too many are right afterwards; what is committed before, with and behind the request is

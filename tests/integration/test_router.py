@@ -146,6 +146,7 @@ def setting(services: Services, tmp_path: Path, unique_name: Callable[[str], str
     router.stop()
 
 
+@pytest.mark.promise("once and in order")
 def test_every_committed_event_arrives_once_and_in_order(setting: Setting) -> None:
     """Committed batches arrive whole and in order; aborted ones leave nothing."""
     tenant = setting.write_tenant("acme")
@@ -164,6 +165,7 @@ def test_every_committed_event_arrives_once_and_in_order(setting: Setting) -> No
     assert len(set(orders)) == 2000
 
 
+@pytest.mark.promise("bytes untouched")
 def test_event_of_a_transparent_tenant_is_the_readers_bytes_with_six_headers(setting: Setting) -> None:
     """Key and value are untouched; Debezium's context headers come first, then ours."""
     tenant = setting.write_tenant("acme")
@@ -185,6 +187,7 @@ def test_event_of_a_transparent_tenant_is_the_readers_bytes_with_six_headers(set
     ]
 
 
+@pytest.mark.promise("what a tenant gets")
 def test_tenants_get_what_their_documents_say(setting: Setting) -> None:
     """Filter, mask, exclusion, schemas: each tenant has its own view of the same rows, and its own sinks' schema."""
     everything = setting.write_tenant("all", format={"schemas": True})

@@ -49,6 +49,7 @@ def by_tenant(report: PlanReport) -> dict[str, TablePlan]:
     return {plan.tenant: plan for plan in report.plans}
 
 
+@pytest.mark.promise("schema plan")
 def test_each_tenant_has_its_own_answer(home: Home, database: str) -> None:
     """By its columns, its warehouse and its policies; nothing is written, and the table at the source stays as it is."""
     report = planned(home, f"ALTER TABLE {database}.orders ADD COLUMN size BIGINT UNSIGNED, DROP COLUMN note")

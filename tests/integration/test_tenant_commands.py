@@ -74,6 +74,7 @@ def plan(home: Home, text: str, *, exits: int = 0) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.promise("tenant plan")
 def test_a_plan_tells_tables_columns_rows_topics_and_settings(home: Home, database: str) -> None:
     """Of what matches at the source right now, against what is in force; and writes nothing."""
     before = sorted(home.root.rglob("*"))

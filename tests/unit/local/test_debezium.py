@@ -123,6 +123,7 @@ def test_every_setting_that_is_named_exists(known: Any) -> None:
         record = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, msgspec.Struct)), record)
 
 
+@pytest.mark.promise("migration")
 @pytest.mark.parametrize("is_wrapped", [False, True])
 def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
     """From Kafka Connect's REST form as from the bare configuration; no secret is in it."""

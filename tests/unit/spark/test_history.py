@@ -48,7 +48,6 @@ SCHEMA = orders_schema(
     column("seen", "int"),
 )
 UNKNOWN = "__debezium_unavailable_value"
-KINDS = sorted(SINKS)
 GATE_AND_REST = ["iceberg", *rest(*sorted({*SINKS} - {"iceberg"}), because="the gate shows it on Iceberg")]
 FILTERED = "iceberg, by a filter"
 """As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
