@@ -1,8 +1,10 @@
 """SELECTs that read a table chunk by chunk along a key, in the order in which the server itself compares.
 
-A place in the key is the values of its columns as the text protocol printed them. Given back as literals they must stand
+A place in the key is the values of its columns as the text protocol printed ``key_list``. Given back as literals they stand
 exactly where ORDER BY put the row, whatever the collation, so the server does all comparing; here only the literals are
-written. An ENUM sorts by its members' order and compares by their text, so what lies behind a member is a list of members.
+written. Each printed form is exact: a FLOAT or DOUBLE has all its digits, a text has the bytes of its own charset, and an ENUM
+has its index, because an empty text may be a member or an invalid value. An ENUM sorts by its index, and MySQL uses an index of
+the table for a list of them alone.
 """
 
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ import msgspec
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.row_key import row_key
+from libs.mysql.text_row import row_cells, select_list, selected, stored_codec
 from libs.types.table import Column, TableSchema
 
 KeyPlace = bytes
@@ -23,18 +26,21 @@ _MOMENTS: Final = frozenset(("date", "time", "datetime", "timestamp"))
 _TEXTS: Final = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
 _BYTES: Final = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
 _COMPARED: Final = _NUMBERS | _MOMENTS | _TEXTS | _BYTES | {"float", "double", "bit", "enum"}
+_FORM: Final = 1
+"""Of places. An earlier release kept others, without a number in front."""
 
 
 def pack_key(printed: Sequence[bytes | None]) -> KeyPlace:
     """A place that a checkpoint can hold. Raises ValueError for NULL: a key has none."""
     if None in printed:
         raise ValueError("a key column is NULL")
-    return msgspec.msgpack.encode(tuple(printed))
+    return msgspec.msgpack.encode((_FORM, *printed))
 
 
 def unpack_key(place: KeyPlace) -> tuple[bytes, ...]:
-    """What ``pack_key`` packed."""
-    return msgspec.msgpack.decode(place, type=tuple[bytes, ...])
+    """The values that ``pack_key`` packed; none of a place that an earlier release kept, whose values had other forms."""
+    form, *printed = msgspec.msgpack.decode(place, type=tuple[int | bytes, ...]) or (None,)
+    return tuple(value for value in printed if isinstance(value, bytes)) if form == _FORM else ()
 
 
 def can_order_by(schema: TableSchema, key: Sequence[str]) -> bool:
@@ -66,6 +72,19 @@ def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
     if not can_order_by(schema, key):
         raise ValueError(f"surrogate-key: {schema.table_id} cannot be ordered by {', '.join(key)}")
     return key
+
+
+def places_changed(before: TableSchema, after: TableSchema, surrogate: str = "") -> bool:
+    """Places in a table mean something else since a DDL. A text's collation is not part of a schema, so of a text they may."""
+    try:
+        old, new = snapshot_key(before, surrogate), snapshot_key(after, surrogate)
+    except ValueError:
+        return True
+    return old != new or any(
+        before.column(name).source_type != after.column(name).source_type
+        or parse_column_type(after.column(name).source_type).name in _TEXTS
+        for name in new
+    )
 
 
 def is_unique_key(schema: TableSchema, key: Sequence[str]) -> bool:
@@ -123,21 +142,43 @@ def last_key_statement(
 def key_list(schema: TableSchema, key: Sequence[str]) -> str:
     """The columns of a key to SELECT, each in the form that ``chunk_statement`` takes back."""
     return ", ".join(
-        f"CAST({quote_identifier(name)} AS DOUBLE)"  # MySQL prints six digits of a FLOAT and stores up to nine
-        if parse_column_type(schema.column(name).source_type).name == "float"
-        else quote_identifier(name)
+        f"CAST({quote_identifier(name)} AS UNSIGNED)" if is_enum(schema.column(name)) else selected(schema.column(name))
         for name in key
     )
+
+
+def chunk_list(schema: TableSchema, key: Sequence[str]) -> str:
+    """``select_list``, and ``key_list`` after it where the two have a column in different forms."""
+    return f"{select_list(schema)}, {key_list(schema, key)}" if _has_own_form(schema, key) else select_list(schema)
+
+
+def place_of(schema: TableSchema, key: Sequence[str], packet: bytes) -> KeyPlace:
+    """Where a row of ``SELECT chunk_list(schema, key)`` stands in the key. Raises ValueError for NULL."""
+    cells = row_cells(packet)
+    if _has_own_form(schema, key):
+        return pack_key(cells[len(schema.columns) :])
+    by_name = dict(zip((column.name for column in schema.columns), cells, strict=True))
+    return pack_key([by_name[name] for name in key])
+
+
+def _has_own_form(schema: TableSchema, key: Sequence[str]) -> bool:
+    return any(is_enum(schema.column(name)) for name in key)
+
+
+def is_enum(column: Column) -> bool:
+    """``key_list`` has the index, ``select_list`` the text."""
+    return parse_column_type(column.source_type).name == "enum"
 
 
 def _between(
     schema: TableSchema, key: Sequence[str], behind: KeyPlace, until: KeyPlace, condition: str
 ) -> tuple[str, str, str]:
     columns = [schema.column(name) for name in key]
+    low, high = (unpack_key(place) if place else () for place in (behind, until))
     return (
         condition,
-        _behind(columns, unpack_key(behind)) if behind else "",
-        f"NOT ({_behind(columns, unpack_key(until))})" if until else "",
+        _behind(columns, low) if low else "",
+        f"NOT ({_behind(columns, high)})" if high else "",
     )
 
 
@@ -166,20 +207,19 @@ def _behind(key: Sequence[Column], values: Sequence[bytes]) -> str:
 
 def _greater(column: Column, printed: bytes) -> str:
     name = quote_identifier(column.name)
-    declared = parse_column_type(column.source_type)
-    if declared.name != "enum":
+    if not is_enum(column):
         return f"{name} > {_literal(column, printed)}"
-    member = printed.decode()
-    # '' that is no member is what MySQL stores for an invalid value: it has the index 0.
-    behind = declared.members[declared.members.index(member) + 1 :] if member in declared.members else declared.members
-    return f"{name} IN ({', '.join(_text(each.encode()) for each in behind)})" if behind else "FALSE"
+    members = len(parse_column_type(column.source_type).members)
+    behind = range(int(printed) + 1, members + 1)  # index 0 is an invalid value
+    return f"{name} IN ({', '.join(map(str, behind))})" if behind else "FALSE"
 
 
 def _literal(column: Column, printed: bytes) -> str:
     """A value as the text protocol printed it, as a literal; texts in hexadecimal, so that nothing needs escaping."""
     name = parse_column_type(column.source_type).name
-    if name in _TEXTS or name == "enum":
-        return _text(printed)
+    if name in _TEXTS:
+        charset = column.charset if stored_codec(column) is not None else "utf8mb4"
+        return f"_{charset} x'{printed.hex()}'"
     if name in _BYTES:
         return f"x'{printed.hex()}'"
     if name in _MOMENTS:
@@ -190,7 +230,3 @@ def _literal(column: Column, printed: bytes) -> str:
         text = printed.decode("ascii")
         return text if "e" in text else f"{text}e0"  # with an exponent it is a DOUBLE, without a DECIMAL
     return printed.decode("ascii")
-
-
-def _text(text: bytes) -> str:
-    return f"_utf8mb4 x'{text.hex()}'"

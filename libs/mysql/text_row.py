@@ -48,23 +48,25 @@ _WRAP: Final = 1 << 64
 def select_list(schema: TableSchema) -> str:
     """The columns to SELECT, in order.
 
-    A FLOAT is cast: MySQL prints six digits of it and stores up to nine. A text of a charset that is no part of UTF-8 comes as
+    A FLOAT or DOUBLE is cast: MySQL prints six digits of a FLOAT and stores up to nine, it rounds a ``DOUBLE(10,2)`` and pads
+    one with ZEROFILL. A text of a charset that is no part of UTF-8 comes as
     it is stored: it is decoded as the log's is, and the server cannot put a question mark for what it cannot convert.
     """
-    return ", ".join(map(_selected, schema.columns))
+    return ", ".join(map(selected, schema.columns))
 
 
-def _selected(column: Column) -> str:
+def selected(column: Column) -> str:
+    """The column in that list."""
     name = quote_identifier(column.name)
-    if parse_column_type(column.source_type).name == "float":
+    if parse_column_type(column.source_type).name in ("float", "double"):
         return f"CAST({name} AS DOUBLE)"
-    return f"CAST({name} AS BINARY)" if _stored_codec(column) else name
+    return f"CAST({name} AS BINARY)" if stored_codec(column) else name
 
 
 _SENT_AS_STORED: Final = frozenset({"utf8mb4", "utf8mb3", "ascii"})
 
 
-def _stored_codec(column: Column) -> str | None:
+def stored_codec(column: Column) -> str | None:
     """The codec of a text that is sent as stored; None: it comes as UTF-8."""
     if column.logical_type.kind is not LogicalKind.STRING or column.charset in (None, *_SENT_AS_STORED):
         return None
@@ -98,12 +100,6 @@ def text_rows_decoder(schema: TableSchema) -> TextRowsDecoder:
         [orjson.dumps(column.name) for column in schema.columns],
         [places[name] for name in schema.key],
     )
-
-
-def utf8_cell(column: Column, cell: bytes | None) -> bytes | None:
-    """A cell of ``SELECT select_list`` as MySQL prints the column in a session with utf8mb4."""
-    codec = _stored_codec(column)
-    return cell if cell is None or codec is None else cell.decode(codec).encode()
 
 
 def row_cells(packet: bytes) -> list[bytes | None]:
@@ -148,7 +144,7 @@ def _reading(column: Column) -> TextReading:
         case LogicalKind.ZONED_TIMESTAMP if declared.name == "timestamp":
             epoch = b"null" if column.is_optional else orjson.dumps(EPOCH_TEXT)
             return TextReading(text_rows.TIMESTAMP, convert, zero=epoch)
-        case LogicalKind.STRING if _stored_codec(column) is not None:
+        case LogicalKind.STRING if stored_codec(column) is not None:
             return TextReading(text_rows.CONVERTED, convert)
         case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET if declared.name in _TEXTS:
             return TextReading(text_rows.TEXT, convert)
@@ -236,7 +232,7 @@ def _whole_value(column: Column) -> Callable[[bytes], Any]:
         case kind if kind in BINARY_KINDS:
             return binary_writer(kind)
         case _:
-            codec = _stored_codec(column) or "utf-8"
+            codec = stored_codec(column) or "utf-8"
             return lambda stored: stored.decode(codec)
 
 

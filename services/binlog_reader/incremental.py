@@ -5,13 +5,20 @@ which the log decoder tells of transactions and changed rows (``decode.LogWatch`
 due, and the loop puts it into the batch at this very place of the log. How far every table got is a value that travels in
 the checkpoint (``libs.source.incremental``): a chunk that was not delivered is read again, one that was is not.
 
-Beside the algorithm (``libs.mysql.watermarks``) two things keep it right:
+Beside the algorithm (``libs.mysql.watermarks``) four things keep it right:
 
 * The low watermark covers everything that the log has shown. MySQL lets a replica read a transaction before its own
   engine has committed it, so a chunk could otherwise miss a change whose event has already passed.
 * A chunk is read under the schema that the log has at its place, compared with ``SHOW CREATE TABLE`` in the transaction of
   the SELECT, which no DDL can enter. Where they differ the log is behind: it is read again when the window closes. DDL of
   the table that the log shows before has the same effect.
+* A delivered row is the row as of its place in the log, and its order is the one after the transaction before that place
+  (``EventOrder.after``). A transaction shown before the place is either of the low watermark, so the chunk has it; or it came
+  in the window, and its rows have left the chunk. A transaction shown after the place is beyond the high watermark, so the
+  chunk does not have it. The low watermark's own order would not do: of its transactions the log shows some after the chunk
+  was read, with orders up to and above it, and the read would stand below changes that it holds.
+* The server says where a table ends: by fewer rows than a SELECT was asked for. Rows are counted as they come, because several
+  may share one key in JSON. If a row that may share its key changes in the window, the chunk is read again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,19 +35,20 @@ from libs.events.run_rows import RunRows
 from libs.failpoints import failpoint
 from libs.mysql.chunk_query import (
     KeyPlace,
+    chunk_list,
     chunk_statement,
     is_unique_key,
-    key_list,
     last_key_statement,
     pack_key,
+    place_of,
+    places_changed,
     snapshot_key,
 )
-from libs.mysql.column_type import parse_column_type
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
-from libs.mysql.row_key import has_row_in_key, row_key
-from libs.mysql.text_row import row_cells, select_list, text_rows_decoder, undecodable_text
+from libs.mysql.row_key import has_row_in_key, may_be_shared, row_key
+from libs.mysql.text_row import row_cells, text_rows_decoder, undecodable_text
 from libs.mysql.watermarks import (
     Gtid,
     Window,
@@ -90,14 +98,17 @@ class Chunk:
     schema: TableSchema
     window: Window
     rows: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
-    """(row as JSON, key as JSON) by ``_identity``; by its number where the table has none."""
+    """(row as JSON, key as JSON) by ``_identity``; by its number where the table has none, or another row has the same."""
+    shared: set[bytes] = field(default_factory=set)
+    """Identities that several of the rows have: JSON does not hold all that MySQL stores."""
     left_out: list[UnreadRow] = field(default_factory=list)
     """Rows that cannot be read."""
     is_last: bool = False
     is_stale: bool = False
     """Nothing of it may be delivered: read it again when the window is closed."""
     is_written: bool = False
-    """It is stale since rows of its table, which has no key, were changed in the window."""
+    """It is stale because a row of its table was changed in the window and nobody can tell which one: the table has no key, or
+    rows share the key's JSON."""
     dropped_rows: int = 0
     """Taken out because the log delivers them."""
 
@@ -111,7 +122,11 @@ class Chunk:
 
 
 def prepare_connection(connection: Connection) -> None:
-    """Once, before chunks are read through it. Blocks."""
+    """Once, before chunks are read through it. Blocks.
+
+    All statements of a chunk see the same rows, whatever isolation the server gives to others.
+    """
+    query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}, innodb_lock_wait_timeout = {_LOCK_WAIT_S}")
 
 
@@ -180,25 +195,33 @@ def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int, *, leaves_
             copy, maximum_key=maximum, rows_estimated=estimated_rows(connection, [schema.table_id])
         )
     until, limit = copy.maximum_key, chunk_rows
+    ends_here = False
     if not is_unique_key(schema, key):
         # Rows that share the value at which the chunk ends belong into it, or they would be lost.
-        end = last_key_statement(
+        statement = last_key_statement(
             schema, key, behind=copy.last_key, until=until, condition=copy.condition, nth=chunk_rows
         )
-        until, limit = _key_of_first(connection, end) or until, 0
+        end = _key_of_first(connection, statement)
+        until, limit, ends_here = end or until, 0, not end
     statement = chunk_statement(
-        schema,
-        f"{select_list(schema)}, {key_list(schema, key)}",
-        key,
-        behind=copy.last_key,
-        until=until,
-        condition=copy.condition,
-        limit=limit,
+        schema, chunk_list(schema, key), key, behind=copy.last_key, until=until, condition=copy.condition, limit=limit
     )
+    count, last_packet = _take_rows(select_raw(connection, statement, _SELECT_TIMEOUT_S), chunk, leaves_out=leaves_out)
+    last_key = place_of(schema, key, last_packet) if count else copy.last_key
+    # The server alone says where the table ends: by fewer rows than it was asked for, or by the place itself.
+    chunk.is_last = ends_here or (limit > 0 and count < limit) or last_key == copy.maximum_key
+    chunk.copy = msgspec.structs.replace(
+        copy, last_key=last_key, rows_read=copy.rows_read + count, chunks_read=copy.chunks_read + 1
+    )
+
+
+def _take_rows(packets: Iterable[bytes], chunk: Chunk, *, leaves_out: bool) -> tuple[int, bytes]:
+    """Put the rows of an answer into ``chunk``; how many the server gave, and the last one. Raises TableRefused."""
+    schema = chunk.schema
     decoder, identity = text_rows_decoder(schema), _identity(schema)
-    packet = b""
+    count, packet = 0, b""
     failures: list[UndecodableValue] = []
-    for packet in select_raw(connection, statement, _SELECT_TIMEOUT_S):
+    for count, packet in enumerate(packets, start=1):
         try:
             image, key_json = decoder.row(packet)
         except Exception as error:
@@ -208,15 +231,13 @@ def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int, *, leaves_
                 continue  # the whole answer is to be taken
             chunk.left_out.append(UnreadRow(schema.columns[decoder.column].name, str(failure), packet))
             continue
-        chunk.rows[identity(image, key_json) or b"%d" % len(chunk.rows)] = (image, key_json)
+        name = identity(image, key_json)
+        if name in chunk.rows:
+            chunk.shared.add(name)
+        chunk.rows[name if name and name not in chunk.rows else b"%b#%d" % (name, count)] = (image, key_json)
     if failures:
         raise TableRefused(f"{failures[0]}; mend the row, or set failure_handling, then ask for the table again")
-    count = len(chunk.rows) + len(chunk.left_out)
-    last_key = pack_key(row_cells(packet)[len(schema.columns) :]) if count else copy.last_key
-    chunk.is_last = count < chunk_rows or last_key == copy.maximum_key
-    chunk.copy = msgspec.structs.replace(
-        copy, last_key=last_key, rows_read=copy.rows_read + count, chunks_read=copy.chunks_read + 1
-    )
+    return count, packet
 
 
 def _key_of_first(connection: Connection, statement: str) -> KeyPlace:
@@ -296,8 +317,9 @@ class IncrementalCopy:
         if self._halvings > _MAX_HALVINGS:
             self._halvings = 0
             raise TableRefused(
-                f"{chunk.copy.table} has no key, and its rows changed during each of {_MAX_HALVINGS} readings of a chunk: "
-                "nobody can tell which of them the log delivers; ask again when less is written, or give the table a key"
+                f"{chunk.copy.table} has no key that tells its rows apart in JSON, and its rows changed during each of "
+                f"{_MAX_HALVINGS} readings of a chunk: nobody can tell which of them the log delivers; ask again when less is "
+                "written, or give the table another key"
             )
         if spans_servers(chunk.window) and self._spanning_in_row < _MAX_REREADS:
             self._spanning_in_row += 1
@@ -332,7 +354,7 @@ class IncrementalCopy:
         if self.chunk is not None and self.chunk.table_id == table_id:
             self.chunk.is_stale = True
         if before is not None and any(
-            _order_changed(before, after, copy.surrogate_key) for copy in self.state.tables if copy.table == name
+            places_changed(before, after, copy.surrogate_key) for copy in self.state.tables if copy.table == name
         ):
             self.state = begin_again(self.state, name)
 
@@ -403,8 +425,13 @@ class IncrementalCopy:
             chunk.is_stale = chunk.is_written = True
             return
         for identity in _identities(chunk.schema, rows):
-            if chunk.rows.pop(identity, None) is not None:
-                chunk.dropped_rows += 1
+            if identity not in chunk.rows:
+                continue
+            if identity in chunk.shared or may_be_shared(chunk.schema, identity):
+                chunk.is_stale = chunk.is_written = True  # the row that changed may be the other one
+                return
+            del chunk.rows[identity]
+            chunk.dropped_rows += 1
 
 
 def _identity(schema: TableSchema) -> Callable[[bytes, bytes], bytes]:
@@ -429,16 +456,3 @@ def _identities(schema: TableSchema, rows: RunRows) -> Iterator[bytes]:
 
 def _own_key(own: Sequence[str], image: Mapping[str, Any]) -> bytes:
     return orjson.dumps([image[name] for name in own])
-
-
-def _order_changed(before: TableSchema, after: TableSchema, surrogate: str) -> bool:
-    """The places of chunks mean something else now. A text's collation is not part of a schema, so of a text it may be."""
-    try:
-        old, new = snapshot_key(before, surrogate), snapshot_key(after, surrogate)
-    except ValueError:
-        return True
-    return old != new or any(
-        before.column(name).source_type != after.column(name).source_type
-        or parse_column_type(after.column(name).source_type).name in ("char", "varchar", "text")
-        for name in new
-    )

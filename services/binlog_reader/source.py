@@ -71,6 +71,7 @@ from libs.source.mysql.snapshot import (
     source_tables,
     statement_context,
     table_definitions,
+    without_places,
 )
 from libs.source.mysql.snapshot_mode import Beginning, beginning
 from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, UnreadRow, open_readers
@@ -523,6 +524,7 @@ class BinlogChangeLog:
             made = applied[record.table_id] = self._tables.schemas.get(record.table_id)
             if made is not None and self._is_captured(record.table_id) and is_made_again(record.kind, made):
                 self._append_truncate(ddl, made)
+        self._progress = without_places(self._progress, decoder.schemas, applied)
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
@@ -1079,7 +1081,6 @@ class BinlogChangeLog:
         chunk = self._incremental.deliver()
         if chunk is None:
             return
-        low = chunk.window.low
         view = CopiedAt(
             position=msgspec.structs.replace(position, gtid_set=str(low)),
             order=EventOrder(epoch=position.epoch, rank=low.transaction_count(), tx_ordinal=0),

@@ -36,6 +36,7 @@ from libs.source.mysql.snapshot import (
     open_read_view,
     read_chunk,
     read_whole,
+    without_places,
 )
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.status import ReaderStatus
@@ -400,7 +401,10 @@ class DtsChangeLog:
         try:
             for handed_out in decoder.feed(message):
                 if isinstance(handed_out, DdlStatement):
-                    decoder.apply_schemas(await self._tables.apply(handed_out))
+                    known = dict(self._tables.schemas)
+                    applied = await self._tables.apply(handed_out)
+                    self._progress = without_places(self._progress, known, applied)
+                    decoder.apply_schemas(applied)
                 elif isinstance(handed_out, UnknownTable):
                     decoder.apply_schemas(await self._tables.learn_one(handed_out))
                 if self._batch.is_full and (decoder.is_between_transactions or self._batch.is_overfull):

@@ -95,6 +95,15 @@ def connect(settings: DatabaseSettings) -> Connection:
         raise as_ours(error, settings) from error
 
 
+_SESSION: Final = (
+    "SET SESSION time_zone = '+00:00', net_write_timeout = 600, "
+    # A stored 2024-02-31 or 0000-00-00 is a literal of the next chunk: any other mode refuses to compare with it.
+    "sql_mode = 'ALLOW_INVALID_DATES', "
+    # A SELECT without LIMIT would end at the server's own, as if the table did.
+    "sql_select_limit = 18446744073709551615"
+)
+
+
 def _connect(settings: DatabaseSettings, mode: TlsMode) -> Connection:
     """Raises PyMySQL's errors; PipelineHalted: a file cannot be read."""
     return Connection(
@@ -107,7 +116,7 @@ def _connect(settings: DatabaseSettings, mode: TlsMode) -> Connection:
         connect_timeout=int(settings.connect_timeout_s) or 1,
         read_timeout=600,  # a SELECT of one chunk on a slow disk
         autocommit=True,
-        init_command="SET SESSION time_zone = '+00:00', net_write_timeout = 600, sql_mode = ''",
+        init_command=_SESSION,
         **_security(settings, mode),
     )
 

@@ -14,25 +14,27 @@ without a key is read whole, in one Kafka transaction, and again from its beginn
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import structlog
 
 from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
 from libs.events.batch import MAX_BATCH_ROWS, OP_READ, BatchBuilder, RowRun
 from libs.events.envelope import BEFORE_NULL_AFTER, MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.mysql.binlog_position import BinlogPosition
-from libs.mysql.chunk_query import KeyPlace, can_order_by, chunk_statement, pack_key
+from libs.mysql.chunk_query import KeyPlace, can_order_by, chunk_list, chunk_statement, place_of, places_changed
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
 from libs.mysql.row_key import row_key
-from libs.mysql.text_row import row_cells, select_list, text_rows_decoder, undecodable_text, utf8_cell
+from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.source.mysql.client import Connection, connect, query, select_raw
 from libs.source.mysql.settings import DatabaseSettings
+from libs.types.checkpoint import SnapshotProgress
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 
@@ -307,9 +309,30 @@ def is_chunked(schema: TableSchema) -> bool:
 
 def _statement(schema: TableSchema, last_key: KeyPlace, chunk_rows: int) -> str:
     """The SELECT for the rows behind ``last_key``; one more row than a chunk tells of more."""
+def without_places(
+    progress: SnapshotProgress | None,
+    before: Mapping[TableId, TableSchema],
+    applied: Mapping[TableId, TableSchema | None],
+) -> SnapshotProgress | None:
+    """``progress`` once a DDL has made ``applied`` of the tables: one whose places mean something else begins again."""
+    for table_id, after in applied.items():
+        was, name = before.get(table_id), str(table_id)
+        if progress is None or was is None or after is None or not places_changed(was, after):
+            continue
+        is_current = progress.current_table == name
+        progress = msgspec.structs.replace(
+            progress,
+            ranges=tuple(each for each in progress.ranges if each.table != name),
+            current_table="" if is_current else progress.current_table,
+            last_key=b"" if is_current else progress.last_key,
+        )
+    return progress
+
+
     if not is_chunked(schema):
         return f"SELECT {select_list(schema)} FROM {quote_table(schema.table_id)}"
-    return chunk_statement(schema, select_list(schema), row_key(schema), behind=last_key, limit=chunk_rows + 1)
+    key = row_key(schema)
+    return chunk_statement(schema, chunk_list(schema, key), key, behind=last_key, limit=chunk_rows + 1)
 
 
 def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows: int) -> Chunk:
@@ -330,7 +353,9 @@ def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows:
             continue
         rows.append(_decoded(schema, decoder, packet))
         last_packet = packet
-    return Chunk(rows=rows, last_key=key_place(schema, last_packet) if has_more else b"", has_more=has_more)
+    return Chunk(
+        rows=rows, last_key=place_of(schema, row_key(schema), last_packet) if has_more else b"", has_more=has_more
+    )
 
 
 def _decoded(schema: TableSchema, decoder: TextRowsDecoder, packet: bytes) -> tuple[bytes, bytes]:
@@ -338,12 +363,6 @@ def _decoded(schema: TableSchema, decoder: TextRowsDecoder, packet: bytes) -> tu
         return decoder.row(packet)
     except Exception as error:
         raise undecodable_text(schema, decoder, error) from error
-
-
-def key_place(schema: TableSchema, packet: bytes) -> KeyPlace:
-    """Where a row of ``SELECT select_list(schema)`` stands in the table's key."""
-    cells = dict(zip((column.name for column in schema.columns), row_cells(packet), strict=True))
-    return pack_key([utf8_cell(schema.column(name), cells[name]) for name in row_key(schema)])
 
 
 def read_whole(view: ReadView, schema: TableSchema) -> Iterator[list[tuple[bytes, bytes]]]:

@@ -22,11 +22,11 @@ from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnav
 from libs.events.batch import MAX_BATCH_BYTES, MAX_BATCH_ROWS, EncodedRows
 from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
-from libs.mysql.chunk_query import KeyPlace, chunk_statement
+from libs.mysql.chunk_query import KeyPlace, chunk_list, chunk_statement, place_of
 from libs.mysql.identifiers import quote_table
 from libs.mysql.packets import Packets
 from libs.mysql.row_key import row_key
-from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
+from libs.mysql.text_row import text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.source.mysql.client import Connection, connect, hang_up, select_packets
 from libs.source.mysql.settings import DatabaseSettings
@@ -36,7 +36,6 @@ from libs.source.mysql.snapshot import (
     begin_view,
     copied_tail,
     is_chunked,
-    key_place,
     open_read_view,
 )
 from libs.types.table import TableSchema
@@ -220,7 +219,7 @@ def copy_range(
     behind = part.behind
 
     def place(packet: bytes) -> KeyPlace:
-        return key_place(part.schema, packet) if limit else b""
+        return place_of(part.schema, row_key(part.schema), packet) if limit else b""
 
     while True:
         rows.frame = _frame(at, part, source)
@@ -269,10 +268,11 @@ def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
     schema = part.schema
     is_select = part.select.lstrip()[:6].upper() == "SELECT"
     table = f"({part.select}) AS {quote_table(schema.table_id).partition('.')[2]}" if is_select else ""
+    key = row_key(schema) if limit else ()
     return chunk_statement(
         schema,
-        select_list(schema),
-        row_key(schema) if limit else (),
+        chunk_list(schema, key),
+        key,
         behind=behind,
         until=part.until,
         condition="" if is_select else part.select,

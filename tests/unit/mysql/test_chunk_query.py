@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from libs.mysql.chunk_query import (
@@ -74,23 +75,35 @@ def test_where_a_table_ends() -> None:
 
 
 def test_values_are_compared_as_the_server_prints_them() -> None:
-    """Texts in hexadecimal, bytes as such, an ENUM by what its members' order puts behind."""
+    """Texts in hexadecimal and their own charset, bytes as such, an ENUM by its index: what its members' order puts behind."""
     schema = table(
         "`t` varchar(9) NOT NULL, `b` binary(2) NOT NULL, `e` enum('z','a','it''s') NOT NULL, `f` float NOT NULL, "
-        "`bit` bit(9) NOT NULL, `d` datetime NOT NULL, PRIMARY KEY (`t`,`b`,`e`,`f`,`bit`,`d`)"
+        "`bit` bit(9) NOT NULL, `d` datetime NOT NULL, `l` char(2) CHARACTER SET latin2 NOT NULL, "
+        "PRIMARY KEY (`t`,`b`,`e`,`f`,`bit`,`d`,`l`)"
     )
-    at = pack_key(["ż'".encode(), b"\x00\xff", b"z", b"1.5", b"\x01\x02", b"2024-01-01 00:00:00"])
+    at = pack_key(["ż'".encode(), b"\x00\xff", b"1", b"1.5", b"\x01\x02", b"2024-01-01 00:00:00", b"\xbf"])
 
     statement = chunk_statement(schema, "*", schema.key, behind=at, limit=1)
 
     assert "`t` > _utf8mb4 x'c5bc27'" in statement
     assert "`b` > x'00ff'" in statement
-    assert "`e` IN (_utf8mb4 x'61', _utf8mb4 x'69742773')" in statement
+    assert "`e` IN (2, 3)" in statement
+    assert "`l` > _latin2 x'bf'" in statement
+    assert "`e` IN (1, 2, 3)" in chunk_statement(schema, "*", schema.key, behind=pack_key([b"a", b"", b"0"]), limit=1)
     assert "`f` > 1.5e0" in statement
     assert "`bit` > 258" in statement
     assert "`d` > '2024-01-01 00:00:00'" in statement
-    last = pack_key([b"a", b"", b"it's", b"1e20", b"", b""])
+    last = pack_key([b"a", b"", b"3", b"1e20", b"", b"", b""])
     assert "FALSE" in chunk_statement(schema, "*", schema.key, behind=last, limit=1)
+
+
+def test_a_place_of_an_earlier_release_bounds_nothing() -> None:
+    """Its values had other forms: the table is read from its beginning, and rows come again rather than not at all."""
+    at = msgspec.msgpack.encode((b"5", b"6"))
+
+    assert chunk_statement(TWO, "*", TWO.key, behind=at, until=at, limit=9) == (
+        "SELECT * FROM `s`.`t` ORDER BY `pk1`, `pk2` LIMIT 9"
+    )
 
 
 def test_a_place_may_have_the_first_columns_alone() -> None:
