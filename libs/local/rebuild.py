@@ -26,7 +26,7 @@ from libs.local.stack import last_lines
 from libs.local.warehouses import job_settings
 from libs.mysql.binlog_position import rank_of_place
 from libs.mysql.gtid import GtidSet
-from libs.types.order import EventOrder, sort_key_prefix
+from libs.types.order import EventOrder
 from libs.types.rebuild import Moment, RebuildSettings, Rebuilt
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import TableProgress
@@ -34,8 +34,6 @@ from libs.types.warehouse import TableProgress
 _ORDER: Final = re.compile(r"\d+\.\d+\.\d+")
 _GTID: Final = re.compile(r"\s*[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
 _PLACE: Final = re.compile(r"([^:\s]+\.\d+):(\d+)")
-_LAST_ORDINAL: Final = "9999999999"
-"""Behind every event of its transaction."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_$-]+")
 _EXIT_MISTAKE: Final = 2
 _LOG: Final = "rebuild"
@@ -74,7 +72,7 @@ def parse_moment(text: str, table: TableProgress) -> Moment:
 
 
 def _order_of_place(text: str, table: TableProgress) -> str:
-    """That of the last event before a place in MySQL's log."""
+    """The order after the last transaction before a place in MySQL's log: rows that were copied there have it."""
     known = table.positions[0].position if table.positions else {}
     newest = EventOrder.from_sort_key(table.order) if table.order else EventOrder(epoch=0, rank=0, tx_ordinal=0)
     mistakes = []
@@ -99,10 +97,11 @@ def _order_of_place(text: str, table: TableProgress) -> str:
         mistakes += [f"{text!r} names no transaction"] * (rank <= 0)
     if mistakes:
         raise InvalidSettings("--as-of", mistakes)
-    if rank > newest.rank:
+    reached = newest.rank if newest.tx_ordinal else newest.rank - 1  # a copied row is of the transaction before
+    if rank > reached:
         further = f"the table has got to order {table.order}, and the place is further on (rank {rank}): wait until it is there"
         raise InvalidSettings("--as-of", [further])
-    return f"{sort_key_prefix(newest.epoch, rank)}{_LAST_ORDINAL}"
+    return EventOrder(epoch=newest.epoch, rank=rank, tx_ordinal=0).after().sort_key()
 
 
 def rebuild(

@@ -18,8 +18,7 @@ class EventOrder(msgspec.Struct, frozen=True, kw_only=True, order=True):
     The epoch grows when the set of GTID hosts loses one or shards are re-cut; the rank counts the transactions
     executed up to and with the event's own, which for gapless GTID sets is the sum of their sequence numbers (docs/adr
     0003; after Debezium's Vitess connector: ``VitessEpochProvider``, ``VitessRankProvider``); the ordinal counts the
-    events of a transaction from 1. Snapshot rows carry epoch and rank of their low watermark and ordinal 0, so that
-    any later change wins.
+    events of a transaction from 1. A copied row has the order ``after`` the last transaction that it holds, with ordinal 0.
     """
 
     epoch: int
@@ -29,6 +28,18 @@ class EventOrder(msgspec.Struct, frozen=True, kw_only=True, order=True):
     def sort_key(self) -> str:
         """Text of fixed width whose plain string order is the event order (Kafka header, sink column)."""
         return f"{sort_key_prefix(self.epoch, self.rank)}{self.tx_ordinal:0{_ORDINAL_DIGITS}d}"
+
+    def after(self) -> "EventOrder":
+        """That of rows copied once this transaction is done: above each of its events, and below each of the next one's.
+
+        The rank is the next transaction's, whose events have ordinals from 1. A copied row with the rank of the transaction
+        itself would stand below changes that it holds already.
+
+        >>> at = EventOrder(epoch=0, rank=7, tx_ordinal=2)
+        >>> at < at.after() < EventOrder(epoch=0, rank=8, tx_ordinal=1)
+        True
+        """
+        return EventOrder(epoch=self.epoch, rank=self.rank + 1, tx_ordinal=0)
 
     @classmethod
     def from_sort_key(cls, text: str) -> "EventOrder":

@@ -366,7 +366,7 @@ class BinlogChangeLog:
                 schema_version=schema.version,
                 reason=unread.reason,
                 transaction_id="",
-                order=view.order,
+                order=view.order.after(),
                 file=view.position.file,
                 position=view.position.pos,
                 row=0,
@@ -767,7 +767,7 @@ class BinlogChangeLog:
             table_id=schema.table_id,
             schema_version=schema.version,
             transaction_id="",
-            first_order=view.order,
+            first_order=view.order.after(),
             committed_at_us=view.taken_at_us,
             is_snapshot=True,
         )
@@ -1082,8 +1082,8 @@ class BinlogChangeLog:
         if chunk is None:
             return
         view = CopiedAt(
-            position=msgspec.structs.replace(position, gtid_set=str(low)),
-            order=EventOrder(epoch=position.epoch, rank=low.transaction_count(), tx_ordinal=0),
+            position=msgspec.structs.replace(position, gtid_set=str(chunk.window.low)),
+            order=decoder.last_order,
             taken_at_us=time.time_ns() // 1_000,
         )
         for unread in chunk.left_out:

@@ -9,7 +9,8 @@ until its COMMIT; large ones lie on disk meanwhile (``TransactionStore``). The V
 the shards that changed.
 
 Orders: the rank counts the transactions of the row's own shard up to its place, the epoch is that shard's (``vgtid``); the
-ordinal counts a transaction's delivered rows from 1. Rows that are copied have the place of their copy and ordinal 0. All
+ordinal counts a transaction's delivered rows from 1. Rows that are copied have the order after the place of their copy
+(``EventOrder.after``): above each change that they hold. All
 depends on nothing but the stream, so a replay gives them again.
 """
 
@@ -151,7 +152,13 @@ class _Transaction:
 
     @property
     def order(self) -> EventOrder:
+        """Of its newest row; of a copy, the place in the log that its rows are of."""
         return EventOrder(epoch=self.shard.epoch, rank=self.shard.rank, tx_ordinal=0 if self.is_copy else self.rows)
+
+    @property
+    def row_order(self) -> EventOrder:
+        """Of its newest row."""
+        return self.order.after() if self.is_copy else self.order
 
 
 @dataclass(frozen=True, slots=True)
@@ -765,7 +772,7 @@ class StreamDecoder:
                 schema_version=schema.version,
                 reason=reason,
                 transaction_id=transaction.id,
-                order=transaction.order,
+                order=transaction.row_order,
                 file=transaction.shard.gtid.shard,
                 position=0,
                 row=row,
@@ -817,11 +824,9 @@ class StreamDecoder:
                 table_id=table.schema.table_id,
                 schema_version=table.schema.version,
                 transaction_id="" if transaction.is_copy else transaction.id,
-                first_order=EventOrder(
-                    epoch=transaction.shard.epoch,
-                    rank=transaction.shard.rank,
-                    tx_ordinal=0 if transaction.is_copy else transaction.rows + 1,
-                ),
+                first_order=transaction.row_order
+                if transaction.is_copy
+                else msgspec.structs.replace(transaction.order, tx_ordinal=transaction.rows + 1),
                 committed_at_us=transaction.committed_at_us,
                 is_snapshot=transaction.is_copy,
                 for_tenants=self._options.for_tenants,

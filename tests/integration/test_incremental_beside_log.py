@@ -7,6 +7,7 @@ import pytest
 from libs.source.mysql.client import Connection
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
 from services.binlog_reader import incremental
+from services.binlog_reader import source as binlog_source
 from services.binlog_reader.incremental import Chunk
 from tests.conftest import MysqlServer, StartMysql
 from tests.integration.log_reading import LogReading, ids
@@ -110,6 +111,55 @@ async def test_a_table_without_a_key_is_read_beside_writes_or_given_up_by_name(
     told = capfd.readouterr().out
     assert sorted(seq for seq in read if seq < 10_000) == ([*range(900)] if quiet_rows else [])
     assert ("and its rows changed during each of" in told) == (not quiet_rows)
+
+
+async def test_a_read_is_after_every_change_that_it_holds(
+    mysql_server: MysqlServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two updates of a row in one transaction at a quiet source; and two more, committed when the log stands still already:
+    the chunk has them before the log does. A TRUNCATE as the last transaction before empties no copy."""
+    mysql_server.execute(
+        "CREATE TABLE signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES (1, 0), (2, 0)",
+        database=database,
+    )
+    reading = LogReading(
+        mysql_server,
+        settings={
+            "include_tables": (rf"{database}\..*",),
+            "signal_table": f"{database}.signals",
+            "snapshot": SnapshotSettings(mode=SnapshotMode.NO_DATA, incremental_chunk_rows=1),
+        },
+    )
+    await reading.begin()
+    writes = iter([("UPDATE t SET v = 10 WHERE id = 2", "UPDATE t SET v = 11 WHERE id = 2"), ("TRUNCATE t",)])
+
+    def read_after_a_write(*args: Any, **options: Any) -> Chunk | None:
+        mysql_server.execute("BEGIN", *next(writes, ()), "COMMIT", database=database)
+        return incremental.read_between_watermarks(*args, **options)
+
+    monkeypatch.setattr(binlog_source, "read_between_watermarks", read_after_a_write)
+    wanted = f'{{"data-collections": ["{database}.t"]}}'
+    mysql_server.execute(
+        "BEGIN",
+        f"INSERT INTO signals VALUES ('1', 'execute-snapshot', '{wanted}')",
+        "UPDATE t SET v = 1 WHERE id = 1",
+        "UPDATE t SET v = 2 WHERE id = 1",
+        "COMMIT",
+        database=database,
+    )
+
+    events = await reading.read(lambda events: any(event.op == "t" for event in events))
+
+    orders = [event.order for event in events]
+    assert orders == sorted(orders)
+    rows = [
+        (event.op, event.after["id"], event.after["v"])
+        for event in events
+        if event.table.endswith(".t") and event.after
+    ]
+    assert rows == [("u", 1, 1), ("u", 1, 2), ("u", 2, 10), ("u", 2, 11), ("r", 1, 2)]
 
 
 async def test_a_signal_table_is_heard_where_new_rows_are_skipped(

@@ -9,7 +9,7 @@ least everything up to that position, and what it holds beyond comes again from 
 **Resuming.** A table is read in chunks along its key, and each chunk is published with the place it ends at. After a crash a
 new read view is opened at a later position; the log is followed up to there first, with every change delivered, and then
 the copy goes on behind the last chunk. Rows of finished chunks are right because the log was followed for them; rows still
-to come are read as of the new view, and their order (the new position's) is above every change delivered before. A table
+to come are read as of the new view, and their order (after the new position's) is above every change delivered before. A table
 without a key is read whole, in one Kafka transaction, and again from its beginning after a crash.
 """
 
@@ -52,6 +52,7 @@ class ReadView:
     connection: Connection
     position: BinlogPosition
     order: EventOrder
+    """Of the last transaction that the rows hold; theirs is the one ``after`` it."""
     taken_at_us: int
 
 
@@ -61,6 +62,7 @@ class CopiedAt:
 
     position: BinlogPosition
     order: EventOrder
+    """As of ``ReadView``."""
     taken_at_us: int
 
 
@@ -307,8 +309,6 @@ def is_chunked(schema: TableSchema) -> bool:
     return can_order_by(schema, row_key(schema))
 
 
-def _statement(schema: TableSchema, last_key: KeyPlace, chunk_rows: int) -> str:
-    """The SELECT for the rows behind ``last_key``; one more row than a chunk tells of more."""
 def without_places(
     progress: SnapshotProgress | None,
     before: Mapping[TableId, TableSchema],
@@ -329,6 +329,8 @@ def without_places(
     return progress
 
 
+def _statement(schema: TableSchema, last_key: KeyPlace, chunk_rows: int) -> str:
+    """The SELECT for the rows behind ``last_key``; one more row than a chunk tells of more."""
     if not is_chunked(schema):
         return f"SELECT {select_list(schema)} FROM {quote_table(schema.table_id)}"
     key = row_key(schema)
@@ -413,7 +415,7 @@ def append_rows(
     connector: str = "mysql",
     for_tenants: tuple[str, ...] = (),
 ) -> None:
-    """Rows of a copy as ``r`` events, with the order of their view: any later change wins over them.
+    """Rows of a copy as ``r`` events, with the order after their view: above all that they hold, below any later change.
 
     ``marker`` gives ``source.snapshot``, as JSON text, of the row of that number among so many.
     ``for_tenants``: nobody else gets the rows; empty: everybody who sees the table.
@@ -423,7 +425,7 @@ def append_rows(
             table_id=schema.table_id,
             schema_version=schema.version,
             transaction_id="",
-            first_order=view.order,
+            first_order=view.order.after(),
             committed_at_us=view.taken_at_us,
             is_snapshot=True,
             for_tenants=for_tenants,

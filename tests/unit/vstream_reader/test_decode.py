@@ -329,7 +329,7 @@ def copy_of(*row_ids: int, place: str = "a:1-5") -> bytes:
 
 
 def test_copied_rows_are_reads_before_any_later_change() -> None:
-    """With the place of their copy and ordinal 0; changes between the packets are changes."""
+    """With the order after the place of their copy; changes between the packets are changes."""
     stream = replay(start_of("-80"), is_copying=True)
     stream.feed(
         copy_of(1, 2),
@@ -346,7 +346,7 @@ def test_copied_rows_are_reads_before_any_later_change() -> None:
     first, change, second = stream.runs()
 
     assert (first.ops, change.ops, second.ops) == (b"rr", b"u", b"rr")
-    assert (first.epoch, first.rank, first.first_tx_ordinal, first.is_snapshot) == (1, "5", 0, True)
+    assert (first.epoch, first.rank, first.first_tx_ordinal, first.is_snapshot) == (1, "6", 0, True)
     assert (change.epoch, change.rank, change.first_tx_ordinal) == (1, "6", 1)
     assert json.loads(first.values[0])["source"]["snapshot"] == "true"
 
