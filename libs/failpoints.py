@@ -1,9 +1,11 @@
 """Named crash points, so that a test can kill a process in the one gap that matters.
 
 ``HEADWATER_FAILPOINTS="after_publish_before_commit=kill"`` arms them; several are separated by commas.
-Actions: ``kill`` (SIGKILL to the own process, as a power cut would), ``raise`` (a ``TransientError``) and
-``sleep:SECONDS``. ``name=kill@3`` acts on the third pass only. Unarmed, a failpoint costs one dictionary
-look-up on an empty dictionary.
+Actions: ``kill`` (SIGKILL to the own process, as a power cut would), ``raise`` (a ``TransientError``),
+``sleep:SECONDS`` and ``end`` (``Ended``). ``name=kill@3`` acts on the third pass only. Unarmed, a failpoint costs one
+dictionary look-up on an empty dictionary.
+
+``end`` is a kill for a test in whose own process the code runs: see ``armed``.
 
 After supabase/etl's ``failpoints.rs``: the names are listed here, and a name that is not listed is refused.
 """
@@ -11,6 +13,8 @@ After supabase/etl's ``failpoints.rs``: the names are listed here, and a name th
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from libs.errors import InvalidSettings, TransientError
@@ -78,6 +82,20 @@ NAMES: Final = frozenset(
 ENVIRONMENT_VARIABLE: Final = "HEADWATER_FAILPOINTS"
 
 
+class Ended(Exception):
+    """The code that comes here is taken for killed: a process would be gone by now."""
+
+
+class Life:
+    """The block of ``armed``, which takes code of its own process for a process that may be killed."""
+
+    __slots__ = ("ended_at",)
+
+    def __init__(self) -> None:
+        self.ended_at: str | None = None
+        """The failpoint whose ``end`` was reached; from then on every other one ends whoever comes to it, in any thread."""
+
+
 class _Armed:
     __slots__ = ("action", "on_pass", "passes")
 
@@ -95,8 +113,8 @@ def _parse(text: str) -> dict[str, _Armed]:
         action, _, on_pass = action.partition("@")
         if name not in NAMES:
             mistakes.append(f"{name!r} is no failpoint; known: {', '.join(sorted(NAMES))}")
-        elif action not in ("kill", "raise") and not action.startswith("sleep:"):
-            mistakes.append(f"{name}: action {action!r} is none of kill, raise, sleep:SECONDS")
+        elif action not in ("kill", "raise", "end") and not action.startswith("sleep:"):
+            mistakes.append(f"{name}: action {action!r} is none of kill, raise, end, sleep:SECONDS")
         else:
             armed[name] = _Armed(action, int(on_pass) if on_pass else None)
     if mistakes:
@@ -105,10 +123,25 @@ def _parse(text: str) -> dict[str, _Armed]:
 
 
 _armed = _parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+_life: Life | None = None
+
+
+@contextmanager
+def armed(text: str) -> Iterator[Life]:
+    """Arm failpoints as ``text`` has it, instead of as the environment had, for a block in one thread."""
+    global _armed, _life
+    before = _armed, _life
+    _armed, _life = _parse(text), Life()
+    try:
+        yield _life
+    finally:
+        _armed, _life = before
 
 
 def failpoint(name: str) -> None:
-    """Do what the environment armed for ``name``; nothing otherwise."""
+    """Do what was armed for ``name``; nothing otherwise."""
+    if _life is not None and _life.ended_at is not None:
+        raise Ended(f"failpoint {name}: this life has ended at {_life.ended_at}")
     point = _armed.get(name)
     if point is None:
         return
@@ -117,6 +150,10 @@ def failpoint(name: str) -> None:
         return
     if point.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif point.action == "end":
+        assert _life is not None, "the action `end` is for failpoints.armed"
+        _life.ended_at = name
+        raise Ended(f"failpoint {name} reached")
     elif point.action == "raise":
         raise TransientError(f"failpoint {name} reached")
     else:
