@@ -1,6 +1,7 @@
 """How a test is left to ``make test-all``, and how it says that it starts Spark or a server; see ``tests.tiers``."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import pytest
@@ -32,3 +33,30 @@ def need(mark: str) -> None:
     """Fail the test that runs, unless it carries ``mark``. Outside of pytest everything may be started."""
     if running and running[-1].get_closest_marker(mark) is None:
         pytest.fail(f"this test starts what `{mark}` stands for: add `pytestmark = pytest.mark.{mark}` to its file")
+
+
+def pairs(**axes: Mapping[str, Any]) -> list[Any]:
+    """The product of ``axes`` as parameters, in their order; each axis is its values by label.
+
+    The gate has every pair of values of two axes once at least; the other products are left to ``make test-all``.
+    """
+    labels = list(itertools.product(*axes.values()))
+    missing = {pair for each in labels for pair in _pairs_of(each)}
+    in_gate = set()
+    while missing:
+        best = max(labels, key=lambda each: len(missing & _pairs_of(each)))
+        in_gate.add(best)
+        missing -= _pairs_of(best)
+    mark = pytest.mark.rest(because="the gate has each pair of these values")
+    return [
+        pytest.param(
+            *(axis[label] for axis, label in zip(axes.values(), each, strict=True)),
+            id="-".join(each),
+            marks=() if each in in_gate else mark,
+        )
+        for each in labels
+    ]
+
+
+def _pairs_of(labels: Sequence[str]) -> set[tuple[tuple[int, str], tuple[int, str]]]:
+    return set(itertools.combinations(enumerate(labels), 2))

@@ -20,6 +20,7 @@ PROMISES: Final = {
     "resync": "a doubted table built anew from the source, and swapped in",
     "retry": "a table that the warehouse refused tried again now, once the cause is mended",
     "rebuild": "a table as it was, from its log",
+    "erase": "what would go, were everything of a tenant removed",
     "snapshot for one": "the rows that a table has already, to one tenant alone",
     "tenant plan": "what a tenant's document would change",
     "schema plan": "what it would do to the tenants' tables",

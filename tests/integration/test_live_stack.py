@@ -38,6 +38,7 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
 
 
 @pytest.mark.promise("commands")
+@pytest.mark.promise("erase")
 @pytest.mark.timeout(1_800)
 def test_the_commands_show_a_live_stack(headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str) -> None:
     """From up to down: each command says what is so, and down leaves nothing running."""
@@ -76,6 +77,16 @@ def test_the_commands_show_a_live_stack(headwater: HeadwaterCommand, mysql_serve
     assert exit_code == 0, said
     assert "add column size int" in said
     assert said.endswith("tables as schema_history has them\n")
+
+    exit_code, said = headwater.run("erase", "acme", "--dry-run", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    assert said.startswith("tenant acme: this would go\n"), said
+    assert "orders" in said, said
+    exit_code, said = headwater.run("erase", "acme", "--yes", "acme", timeout_s=4 * COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    assert "looked for again: 0 left" in said, said
+    exit_code, said = headwater.run("query", "acme", "SELECT id FROM orders", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code != 0, said
 
     exit_code, said = headwater.run("down", timeout_s=2 * COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, "stopping …\nstopped\n")

@@ -40,6 +40,7 @@ from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, Vst
 from services.vstream_reader.source import VstreamSource
 from services.vstream_reader.tasks import Fellows
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
+from tests.marks import pairs
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard
 from tests.vtgate.faults import AnonymousColumns, Delay, Drop, End, Fault, MissingField, OversizedRow, WrongFields
@@ -776,21 +777,24 @@ async def test_a_copy_that_a_signal_asked_for_tells_how_far_it_is(
 
 
 @pytest.mark.parametrize(
-    ("is_running", "is_at_rest"), [(True, False), (False, False), (True, True)], ids=["running", "killed", "at rest"]
+    ("target_names", "stops", "reader"),
+    pairs(
+        target_names={"split": ("-40", "40-80"), "merge": ("-",)},
+        stops={"follows": False, "stops": True},
+        reader={"running": (True, False), "killed": (False, False), "at rest": (True, True)},
+    ),
 )
-@pytest.mark.parametrize("stops", [False, True], ids=["follows", "stops"])
-@pytest.mark.parametrize("target_names", [("-40", "40-80"), ("-",)], ids=["split", "merge"])
 async def test_a_reshard_in_the_midst_of_a_copy_that_a_signal_asked_for_loses_nothing(
     target_names: tuple[str, ...],
     stops: bool,
-    is_running: bool,
-    is_at_rest: bool,
+    reader: tuple[bool, bool],
     start_vtgate: StartVtgate,
     shard_servers: Callable[[int], list[MysqlServer]],
     kafka: KafkaSettings,
 ) -> None:
     """The old shards' rows that were not copied come from the new ones, also where the reader was dead meanwhile, or where
     nobody writes."""
+    is_running, is_at_rest = reader
     server = start_vtgate(options=SLOW)
     mesh = await signalled(server, kafka, stream=StreamSettings(stop_on_reshard=stops))
     await mesh.copy_in_part()

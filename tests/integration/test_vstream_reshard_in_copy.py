@@ -22,7 +22,7 @@ from services.vstream_reader.settings import SnapshotMode, SnapshotSettings
 from services.vstream_reader.source import VstreamChangeLog
 from tests.conftest import MysqlServer, StartVtgate
 from tests.integration.test_vstream_reader import Follower, MemoryHistory, purge_log, shards_hold, write
-from tests.marks import rest
+from tests.marks import pairs, rest
 from tests.vtgate.cluster import new_shard, on_every_shard
 from tests.vtgate.copy_phase import TabletStream
 from tests.vtgate.log_stream import TabletOptions
@@ -188,13 +188,22 @@ def targets(keyspace: str, names: Sequence[str], servers: Sequence[MysqlServer])
     return [new_shard(keyspace, name, 500 + 100 * n, at.host, at.port) for n, (name, at) in enumerate(places)]
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["runs", "killed"])
-@pytest.mark.parametrize("table", ["bare", "t"], ids=["before its journal is passed", "before a row"])
-@pytest.mark.parametrize("names", [("-40", "40-80"), ("-",)], ids=["split", "merge"])
-@pytest.mark.parametrize(("tasks", "stops"), [(1, False), (1, True), (2, False)], ids=["one", "stops", "tasks"])
+KILLED = {"runs": False, "killed": True}
+NAMES = {"split": ("-40", "40-80"), "merge": ("-",)}
+TASKS = {"one": (1, False), "stops": (1, True), "tasks": (2, False)}
+
+
+@pytest.mark.parametrize(
+    ("readers", "names", "table", "is_killed"),
+    pairs(
+        readers=TASKS,
+        names=NAMES,
+        table={"before its journal is passed": "bare", "before a row": "t"},
+        is_killed=KILLED,
+    ),
+)
 async def test_a_reshard_of_a_shard_whose_copy_has_not_begun_is_followed(
-    tasks: int,
-    stops: bool,
+    readers: tuple[int, bool],
     names: tuple[str, ...],
     table: str,
     is_killed: bool,
@@ -204,6 +213,7 @@ async def test_a_reshard_of_a_shard_whose_copy_has_not_begun_is_followed(
 ) -> None:
     """The shard's first read view is opened behind its journal, which then never comes; or its place has come, and not a row.
     The other shard is in the midst of its copy. Nobody helps, also where the reader was killed in that moment."""
+    tasks, stops = readers
     server = start_vtgate(options=SMALL_VIEWS)
     fill(server)
     held = Held(monkeypatch, "-80", table)
@@ -227,12 +237,12 @@ async def test_a_reshard_of_a_shard_whose_copy_has_not_begun_is_followed(
     await group.finish()
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["runs", "killed"])
-@pytest.mark.parametrize("names", [("-40", "40-80"), ("-",)], ids=["split", "merge"])
-@pytest.mark.parametrize(("tasks", "stops"), [(1, False), (1, True), (2, False), (2, True)])
+@pytest.mark.parametrize(
+    ("readers", "names", "is_killed"),
+    pairs(readers={**TASKS, "tasks stop": (2, True)}, names=NAMES, is_killed=KILLED),
+)
 async def test_a_copy_that_a_reshard_cuts_short_ends_though_nobody_writes(
-    tasks: int,
-    stops: bool,
+    readers: tuple[int, bool],
     names: tuple[str, ...],
     is_killed: bool,
     start_vtgate: StartVtgate,
@@ -241,6 +251,7 @@ async def test_a_copy_that_a_reshard_cuts_short_ends_though_nobody_writes(
 ) -> None:
     """The other shard's copy has ended, and the keyspace is at rest: the journal tells where the new shards begin, and vtgate
     would not. So too for a reader that was killed when it had the journal, and had said so to nobody."""
+    tasks, stops = readers
     server = start_vtgate(options=SMALL_VIEWS)
     fill(server)
     held = Held(monkeypatch, "-80", "t", behind_views=2)
@@ -333,9 +344,14 @@ async def test_a_task_that_copies_at_each_start_follows_a_merge_meanwhile(
     assert sum(len(reader.reads) for reader in group.readers) >= copied + ROWS - 4
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("purged", [(0, 1), (0,), (1,)], ids=["both", "first", "second"])
-@pytest.mark.parametrize("cuts", [(("-",),), (("-20", "20-40"), ("40-c0",))], ids=["merge", "split and merge"])
+@pytest.mark.parametrize(
+    ("cuts", "purged", "seed"),
+    pairs(
+        cuts={"merge": (("-",),), "split and merge": (("-20", "20-40"), ("40-c0",))},
+        purged={"both": (0, 1), "first": (0,), "second": (1,)},
+        seed={"0": 0, "1": 1},
+    ),
+)
 async def test_shards_that_were_joined_behind_a_purged_log_are_copied_anew_by_one_task(
     cuts: tuple[tuple[str, ...], ...],
     purged: tuple[int, ...],
