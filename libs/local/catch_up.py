@@ -21,8 +21,8 @@ from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
 from libs.events.names import ROUTER_GROUP, changes_topic, is_straggling, row_topic_template, straggler_group
 from libs.kafka.clients import client_config
-from libs.local.check.source import Executed, asked, executed_in, missing_transactions
 from libs.local.documents import Documents, SourceDocument
+from libs.local.executed import Executed, executed_in, executed_now, missing_transactions
 from libs.local.home import Home
 from libs.local.mesh import stack_kafka
 from libs.local.plan import CHECKPOINT_COMMITTER
@@ -270,11 +270,10 @@ def wait_until_caught_up(
 
 
 def source_positions(documents: Mapping[str, SourceDocument], sources: Sequence[str]) -> dict[str, Executed]:
-    """What each source has committed now. Raises as ``asked``."""
+    """What each source has committed now. Raises as ``executed_now``."""
     found = {}
     for source in sources:
-        with asked(documents[source]) as answering:
-            found[source] = answering.executed()
+        found[source] = executed_now(documents[source])
     return found
 
 

@@ -6,8 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-import psycopg
-
 from libs.config.connections import PostgresqlSettings
 from libs.config.load import Secret
 from libs.errors import ServiceUnavailable
@@ -108,6 +106,8 @@ def _initialise(folder: Path, password: str | None) -> None:
 
 def _serves(settings: PostgresqlSettings, data_dir: Path) -> bool:
     """Whether this very server answers: another one may hold the port."""
+    import psycopg  # 0.15 CPU s, and most commands that plan a stack start none
+
     try:
         with psycopg.connect(
             host=settings.host,

@@ -27,8 +27,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import HeadwaterError
-from libs.local.check.source import asked, executed_in, missing_transactions
 from libs.local.documents import Documents
+from libs.local.executed import executed_in, executed_now, missing_transactions
 from libs.local.home import Home
 from libs.local.mesh import stack_kafka
 from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
@@ -486,8 +486,7 @@ def with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tu
             found.append(status)
             continue
         try:
-            with asked(document) as answering:
-                executed = answering.executed()
+            executed = executed_now(document)
         except HeadwaterError as error:
             found.append(msgspec.structs.replace(status, detail=status.detail or f"source: {error}"))
             continue

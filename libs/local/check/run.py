@@ -33,8 +33,9 @@ from libs.local.check.delivered import OtherType, delivered_columns, delivered_r
 from libs.local.check.parts import Cut
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, expected_tables
 from libs.local.check.second_look import Suspected, look_again
-from libs.local.check.source import AskedSource, Executed, asked
+from libs.local.check.source import AskedSource, asked
 from libs.local.documents import DtsDocument, SourceDocument
+from libs.local.executed import Executed
 from libs.local.iceberg_variants import VariantsUnreadable
 from libs.local.source_tables import is_captured
 from libs.local.warehouse import KeyCondition, StoredTable, all_of

@@ -5,10 +5,8 @@ subscription on a connection (``mysql_rows``), a keyspace through its vtgate (``
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
-
-import msgspec
 
 from libs.local.check.compare import Row
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
@@ -16,14 +14,9 @@ from libs.local.check.places import Place, PlaceColumn
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable
 from libs.local.check.vitess_rows import VitessRows
 from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
+from libs.local.executed import Executed
 from libs.local.vtgate import Vtgate
-from libs.mysql.gtid import GtidSet
 from libs.types.value_modes import TimePrecision
-
-Executed = Mapping[str, GtidSet]
-"""The transactions of each log of a source: a keyspace's shards by name; a MySQL server's only log is called ""."""
-
-_VITESS_FLAVOUR = "MySQL56/"
 
 
 class AskedSource(Protocol):
@@ -79,35 +72,3 @@ def asked(document: SourceDocument) -> Iterator[AskedSource]:
             with Vtgate(document.vtgate) as vtgate:
                 has_text_moments = document.values.time_precision is TimePrecision.ISO_STRING
                 yield VitessRows(vtgate, document.keyspace, document.shards, has_text_moments)
-
-
-def executed_in(token: bytes) -> Executed | None:
-    """The transactions that a reader's position stands for; None where it tells of none.
-
-    The one place outside the readers that looks into their positions, since only a comparison with the source can say that
-    nothing is missing.
-    """
-    try:
-        position = msgspec.json.decode(token)
-    except msgspec.DecodeError:
-        return None
-    match position:
-        case {"vgtid": [*shards]}:
-            return {str(shard["shard"]): _of_vitess(str(shard["gtid"])) for shard in shards}
-        case {"gtid_set": str(done), "synced_gtid_set": str(handed_over)}:
-            # DTS sends no transaction of tables that nobody subscribed to; a CHECKPOINT says that they are done too.
-            return {"": GtidSet.parse(done).union(GtidSet.parse(handed_over))}
-        case {"gtid_set": str(done)}:
-            return {"": GtidSet.parse(done)}
-        case _:
-            return None
-
-
-def missing_transactions(wanted: Executed, done: Executed) -> int:
-    """How many transactions of ``wanted`` are not in ``done``."""
-    return sum(gtids.subtract(done.get(log, GtidSet())).transaction_count() for log, gtids in wanted.items())
-
-
-def _of_vitess(gtid: str) -> GtidSet:
-    """``current`` and an empty text stand for no place yet."""
-    return GtidSet.parse(gtid.removeprefix(_VITESS_FLAVOUR)) if gtid.startswith(_VITESS_FLAVOUR) else GtidSet()

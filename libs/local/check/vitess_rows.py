@@ -22,6 +22,7 @@ from libs.local.check.mysql_rows import end_statement, place_statement, rows_sta
 from libs.local.check.places import Place, PlaceColumn, place_of
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
 from libs.local.check.values import BINARY_TYPES, SHORT_FLOAT, TEXT_TYPES, order_expression, select_expression
+from libs.local.executed import of_shards
 from libs.local.vtgate import TextRow, Vtgate
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_identifier
@@ -51,8 +52,7 @@ class VitessRows:
 
     def executed(self) -> dict[str, GtidSet]:
         """Every transaction that the shards have committed until now."""
-        found = self.vtgate.executed(self.keyspace)
-        return {shard: found[shard] for shard in self.shards if shard in found} if self.shards else found
+        return of_shards(self.vtgate.executed(self.keyspace), self.shards)
 
     def tables(self) -> tuple[SourceTable, ...]:
         """Every table of the keyspace, as its first shard has it: the shards' tables are alike."""

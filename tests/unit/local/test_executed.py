@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from libs.local.check.source import executed_in, missing_transactions
+from libs.local.executed import executed_in, missing_transactions
 from libs.mysql.gtid import GtidSet
 from libs.source.vitess.vgtid import ShardGtid, format_vgtid
 from services.dts_decoder import position as dts
