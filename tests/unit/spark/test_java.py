@@ -8,6 +8,7 @@ from pyspark.sql import functions as sf
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from spark.java import java_array
+from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.value_types import decoded
 from tests.sink_topics import table_id
@@ -27,7 +28,7 @@ def test_a_table_s_columns_have_java_look_for_no_class(shared: SharedSpark, monk
             decoded(amount, sf.col("row").getField("amount")).alias("amount")
         )
 
-    images = shared.session.createDataFrame([('{"amount": "AfQ="}',)], "image string")
+    images = local_rows(shared.session, [('{"amount": "AfQ="}',)], "image string")
     read(images, first)
     asked: list[str] = []
     look_for = JVMView.__getattr__

@@ -14,6 +14,7 @@ from libs.mysql.logical import column
 from libs.types.tenant import SinkMode, SinkSettings
 from spark.jobs.batch import sink_table
 from spark.sinks.new_keys import ask
+from spark.transforms.local_rows import local_rows
 from spark.transforms.sql_text import quoted
 from tests.spark_session import SharedSpark
 from tests.unit.spark.events import orders_schema
@@ -47,11 +48,11 @@ def test_keys_are_new_where_no_stored_one_is_among_them(shared: SharedSpark, tmp
         keys = [tuple(VALUES[kind](chance) for kind in types) for _ in range(14)]
         batch, stored = {*keys[: chance.randrange(1, 8)]}, {*keys[8:]}
 
-        answer = ask(spark.createDataFrame([*stored], row_type), table, spark.createDataFrame([*batch], row_type))
+        answer = ask(local_rows(spark, [*stored], row_type), table, local_rows(spark, [*batch], row_type))
 
         assert answer.are_new == batch.isdisjoint(stored), (types, batch, stored)
         assert answer.within is not None
-        both = spark.createDataFrame([*batch], row_type).alias("t")
+        both = local_rows(spark, [*batch], row_type).alias("t")
         assert both.where(sf.expr(answer.within)).count() == len(batch)
         told.append(answer.are_new)
 

@@ -2,6 +2,7 @@
 
 import base64
 import datetime
+import itertools
 import json
 import random
 import re
@@ -125,26 +126,28 @@ def test_a_record_becomes_an_event_and_a_tombstone_none(shared: SharedSpark) -> 
 AWKWARD = {"id": 1, "source": 2, "before": None, "after": '},"after":{"', "note": 'é {"before":{"id":9},"source":{"'}
 
 
-@pytest.mark.parametrize("op", ["c", "u", "r", "d", "t"])
-@pytest.mark.parametrize("is_wrapped", [False, True])
-def test_an_image_is_cut_out_as_a_parse_would_find_it(shared: SharedSpark, op: str, is_wrapped: bool) -> None:
-    """Also where columns and values are named as the envelope's members are, and where the JSON is spaced."""
-    before, after = op in "ud" and {**AWKWARD, "id": 0}, op in "cur" and AWKWARD
-    value = Change(op=op, rank=1, before=before or None, after=after or None).value()
-    whole = {"schema": {"fields": [{"field": "after"}]}, "payload": value} if is_wrapped else value
-    compact, spaced = json.dumps(whole, separators=(",", ":")), json.dumps(whole)
-    reordered = json.dumps({"payload": value, "schema": {}} if is_wrapped else dict(reversed(value.items())))
+def test_an_image_is_cut_out_as_a_parse_would_find_it(shared: SharedSpark) -> None:
+    """Of every op, plain and wrapped; also where columns and values are named as the envelope's members are, where the JSON is
+    spaced, and where its members have another order."""
+    texts: list[str] = []
+    wanted: list[tuple[Any, ...]] = []
+    for op in "curdt":
+        before, after = (op in "ud" and {**AWKWARD, "id": 0}) or None, (op in "cur" and AWKWARD) or None
+        value = Change(op=op, rank=1, before=before, after=after).value()
+        wrapped = {"schema": {"fields": [{"field": "after"}]}, "payload": value}
+        of_op = [json.dumps(each, separators=compact) for each in (value, wrapped) for compact in ((",", ":"), None)]
+        of_op.append(json.dumps(dict(reversed(value.items()))))
+        texts += of_op
+        wanted += [(op, COMMITTED_AT_US + 1, after or before, before if op == "u" else None)] * len(of_op)
     headers = [("headwater.order", b"1"), ("headwater.schema-version", b"1")]
-    texts = [compact, spaced, *([] if is_wrapped else [reordered])]
-    records = [(TOPIC, 0, 0, None, text.encode(), headers) for text in texts]
+    records = [(TOPIC, 0, place, None, text.encode(), headers) for place, text in enumerate(texts)]
 
-    found = events_of(local_rows(shared.session, records, RECORD_COLUMNS), with_before=True).collect()
+    found = events_of(local_rows(shared.session, records, RECORD_COLUMNS), with_before=True).orderBy("offset").collect()
 
-    assert [(row["op"], row["committed_at_us"]) for row in found] == [(op, COMMITTED_AT_US + 1)] * len(texts)
-    images = [None if row["image"] is None else json.loads(row["image"]) for row in found]
-    assert images == [after or before or None] * len(texts)
-    images_before = [None if row["before"] is None else json.loads(row["before"]) for row in found]
-    assert images_before == [before if op == "u" else None] * len(texts)
+    assert [
+        (row["op"], row["committed_at_us"], json.loads(row["image"] or "null"), json.loads(row["before"] or "null"))
+        for row in found
+    ] == wanted
 
 
 @pytest.mark.parametrize("removed", [("ts_us",), ("source.ts_us",), ("ts_us", "source.ts_us")])
@@ -172,44 +175,44 @@ POINT = {"x": 1.0, "y": 2.0, "wkb": "AQ==", "srid": None}
 GEOMETRY = {"wkb": "AQ==", "srid": 4326}
 
 
-@pytest.mark.parametrize("op", ["c", "u", "r", "d"])
-def test_objects_in_a_row_do_not_mislead_the_cut(shared: SharedSpark, op: str) -> None:
+def test_objects_in_a_row_do_not_mislead_the_cut(shared: SharedSpark) -> None:
     """Columns that hold geometries, named as the envelope's members are, in the first place too."""
     row = {"before": POINT, "after": GEOMETRY, "id": 1, "source": POINT, "note": None}
     first = {"after": POINT, "wkb": "x", "source": GEOMETRY}
     changes = [
         Change(op=op, rank=1, before=image if op in "ud" else None, after=image if op in "cur" else None)
+        for op in "curd"
         for image in (row, first, {"wkb": "AQ=="})
     ]
 
-    found = events(shared.session, TOPIC, changes, with_before=True).collect()
+    found = events(shared.session, TOPIC, changes, with_before=True).orderBy("offset").collect()
 
     assert [json.loads(each["image"]) for each in found] == [change.after or change.before for change in changes]
     assert [json.loads(each["before"] or "null") for each in found] == [
-        change.before if op == "u" else None for change in changes
+        change.before if change.op == "u" else None for change in changes
     ]
 
 
-@pytest.mark.parametrize("op", ["c", "u", "r", "d"])
-@pytest.mark.parametrize("note", ["\U0001f600", "é", "\u2028"])
-def test_an_image_is_cut_out_whatever_its_characters_are(shared: SharedSpark, op: str, note: str) -> None:
+def test_an_image_is_cut_out_whatever_its_characters_are(shared: SharedSpark) -> None:
     """Java counts those beyond U+FFFF twice; here by as many as lie between a row and the next object of the event."""
-    row = {"id": 1, "note": "x"}
+    row: dict[str, Any] = {"id": 1, "note": "x"}
     distance = len(json.dumps(row, separators=(",", ":")) + ',"source":')
-    before, after = {"id": 1, "note": note * distance}, {"id": 2, "note": f"{note}x"}
-    pairs = [(before, row), (row, before), (before, after)]
-    changes = [
-        Change(op=op, rank=1, before=b if op in "ud" else None, after=a if op in "cur" else None) for b, a in pairs
-    ]
+    changes = []
+    for op, note in itertools.product("curd", ("\U0001f600", "é", "\u2028")):
+        before, after = {"id": 1, "note": note * distance}, {"id": 2, "note": f"{note}x"}
+        changes += [
+            Change(op=op, rank=1, before=b if op in "ud" else None, after=a if op in "cur" else None)
+            for b, a in ((before, row), (row, before), (before, after))
+        ]
 
-    found = events(shared.session, TOPIC, changes, with_before=True).collect()
+    found = events(shared.session, TOPIC, changes, with_before=True).orderBy("offset").collect()
 
     wanted = [change.after or change.before or {} for change in changes]
     assert [each["image"] for each in found] == [
         json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in wanted
     ]
     assert [json.loads(each["before"] or "null") for each in found] == [
-        change.before if op == "u" else None for change in changes
+        change.before if change.op == "u" else None for change in changes
     ]
 
 
@@ -223,10 +226,9 @@ def test_what_debezium_recorded_is_cut_without_a_parse(shared: SharedSpark) -> N
         "fields": [{"field": "before"}, {"field": "payload", "default": ',"payload":{"before":'}],
     }
     wrapped = [{"schema": schema, "payload": value} for value in values]
-    compact = shared.session.createDataFrame(
-        [(json_bytes(value).decode(),) for value in [*values, *wrapped]], "text string"
-    )
-    spaced = shared.session.createDataFrame([(json.dumps(value),) for value in values], "text string")
+    texts = [(json_bytes(value).decode(),) for value in [*values, *wrapped]]
+    compact = local_rows(shared.session, texts, "text string")
+    spaced = local_rows(shared.session, [(json.dumps(value),) for value in values], "text string")
 
     is_cut = [row[0] for row in compact.select(cut_parts(compact, with_before=True).isNotNull()).collect()]
     parsed = [row[0] for row in spaced.select(cut_parts(spaced, with_before=True).isNotNull()).collect()]
@@ -248,44 +250,46 @@ def _read(row: Row) -> dict[str, Any]:
     return {"op": row.op, "committed_at_us": row.committed_at_us, "is_partial": row.is_partial, **images}
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
-def test_a_placeholder_is_found_wherever_it_lies(shared: SharedSpark, side: str) -> None:
+def test_a_placeholder_is_found_wherever_it_lies(shared: SharedSpark) -> None:
     """Texts are looked through eight bytes at a time."""
     lengths = range(24)
     changes = [
         Change(op="u", rank=1, **{"before": {"id": 1}, "after": {"id": 1}, side: {"note": "x" * length, "doc": value}})
+        for side in ("before", "after")
         for length in lengths
         for value in (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode(), UNAVAILABLE_VALUE[:-1])
     ]
 
-    found = events(shared.session, TOPIC, changes, with_before=True).collect()
+    found = events(shared.session, TOPIC, changes, with_before=True).orderBy("offset").collect()
 
-    assert [row["is_partial"] for row in found] == [True, True, False] * len(lengths)
+    assert [row["is_partial"] for row in found] == [True, True, False] * len(lengths) * 2
     assert [json.loads(row["image"]) for row in found] == [change.after for change in changes]
     assert [json.loads(row["before"]) for row in found] == [change.before for change in changes]
 
 
-@pytest.mark.parametrize(
-    ("times", "committed_at_us"),
-    [
-        ('"ts_us":5', 5),
-        ('"ts_us":5,"ts_ns":5000', 5),
-        ('"ts_us":1795753799690409', 1_795_753_799_690_409),
-        ('"ts_us":null,"ts_ms":7', 7_000),
-        ('"ts_us":"5"', 5),
-        ('"ts_us":-5', -5),
-        ('"ts_us":99999999999999999999,"ts_ms":7', 7_000),
-        ('"ts_ns":5000', None),
-    ],
-)
-def test_a_commit_time_is_that_of_the_source_whatever_it_looks_like(
-    shared: SharedSpark, times: str, committed_at_us: int | None
-) -> None:
-    text = f'{{"before":null,"after":{{"id":1}},"source":{{"version":"3",{times}}},"op":"c","ts_ms":1,"ts_us":1}}'
+TIMES: list[tuple[str, int | None]] = [
+    ('"ts_us":5', 5),
+    ('"ts_us":5,"ts_ns":5000', 5),
+    ('"ts_us":1795753799690409', 1_795_753_799_690_409),
+    ('"ts_us":null,"ts_ms":7', 7_000),
+    ('"ts_us":"5"', 5),
+    ('"ts_us":-5', -5),
+    ('"ts_us":99999999999999999999,"ts_ms":7', 7_000),
+    ('"ts_ns":5000', None),
+]
 
-    [row] = shared.session.createDataFrame([(text,)], "text string").transform(cut_envelope).collect()
 
-    assert (row.op, row.committed_at_us, row.image) == ("c", committed_at_us, '{"id":1}')
+def test_a_commit_time_is_that_of_the_source_whatever_it_looks_like(shared: SharedSpark) -> None:
+    texts = [
+        f'{{"before":null,"after":{{"id":{place}}},"source":{{"version":"3",{times}}},"op":"c","ts_ms":1,"ts_us":1}}'
+        for place, (times, _) in enumerate(TIMES)
+    ]
+
+    found = local_rows(shared.session, [(text,) for text in texts], "text string").transform(cut_envelope).collect()
+
+    assert {row.image: (row.op, row.committed_at_us) for row in found} == {
+        f'{{"id":{place}}}': ("c", committed_at_us) for place, (_, committed_at_us) in enumerate(TIMES)
+    }
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"op":"u"}', '{"before":null,"after":null,"op":"u"}', ""])

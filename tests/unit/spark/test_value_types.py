@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from libs.mysql.logical import column, in_value_modes
 from libs.mysql.values import binary_writer, moment_writer, time_writer
@@ -45,17 +45,22 @@ FORMS: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("source_type", "stored", "precision"), FORMS)
-def test_a_handling_mode_changes_the_event_and_not_the_table(
-    shared: SharedSpark, source_type: str, stored: Any, precision: str
-) -> None:
+def test_a_handling_mode_changes_the_event_and_not_the_table(shared: SharedSpark) -> None:
     """Whatever form a time travels in, the warehouse has the same type and value."""
-    usual = column("c", source_type)
-    item = _in_modes(usual, ValueModes(time_precision=TimePrecision(precision)))
-    wire = _written(item, stored)
+    usual = [column("c", source_type) for source_type, _, _ in FORMS]
+    items = [
+        _in_modes(item, ValueModes(time_precision=TimePrecision(precision)))
+        for item, (_, _, precision) in zip(usual, FORMS, strict=True)
+    ]
+    wires = [_written(item, stored) for item, (_, stored, _) in zip(items, FORMS, strict=True)]
+    names = [f"w{place}" for place in range(len(items))]
+    of_wires = StructType([StructField(name, _json_type(item)) for name, item in zip(names, items, strict=True)])
+    frame = local_rows(shared.session, [wires, [None] * len(items)], of_wires)
 
-    assert spark_type(item) == spark_type(usual)
-    assert _decoded(shared, item, [wire, None]) == [stored, None]
+    found = frame.select(*(decoded(item, frame[name]) for name, item in zip(names, items, strict=True))).collect()
+
+    assert [spark_type(item) for item in items] == [spark_type(item) for item in usual]
+    assert [[*row] for row in found] == [[stored for _, stored, _ in FORMS], [None] * len(items)]
 
 
 @pytest.mark.parametrize("binary", list(BinaryMode))
@@ -208,9 +213,12 @@ def _written(item: Column, stored: Any) -> Any:
 
 def _decoded(shared: SharedSpark, item: Column, wire: list[Any], *, is_strict: bool = True) -> list[Any]:
     """Wire values through ``from_json``'s type and ``decoded``."""
-    json_type = row_type([item]).fields[0].dataType
-    frame = local_rows(shared.session, [(value,) for value in wire], StructType([StructField("w", json_type)]))
+    frame = local_rows(shared.session, [(value,) for value in wire], StructType([StructField("w", _json_type(item))]))
     return [row[0] for row in frame.select(decoded(item, frame["w"], is_strict=is_strict)).collect()]
+
+
+def _json_type(item: Column) -> DataType:
+    return row_type([item]).fields[0].dataType
 
 
 def _wire(number: int) -> bytearray:
