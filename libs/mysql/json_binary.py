@@ -8,6 +8,7 @@ import json
 import re
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -44,11 +45,21 @@ def json_text(stored: bytes) -> str:
 
 
 _REPLACE, _INSERT, _REMOVE = 0, 1, 2
-_LEG: Final = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))|\[(\d+)\]', re.DOTALL)
+_LEG: Final = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))|\[\s*(last)?\s*(?:-\s*)?(\d+)?\s*\]', re.DOTALL)
 
 
 class _Number(str):
     """A number as it is printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FromEnd:
+    """A cell of an array, counted from its last one: ``[last]`` is 0, ``[last-2]`` is 2."""
+
+    cells: int
+
+
+_Leg = str | int | _FromEnd
 
 
 def changed_json_text(before: bytes, diffs: bytes) -> str:
@@ -80,25 +91,37 @@ def changed_json_text(before: bytes, diffs: bytes) -> str:
     return _printed(document)
 
 
-def _path_legs(path: str) -> list[str | int]:
+def _path_legs(path: str) -> list[_Leg]:
     """``$.a."b c"[2]`` → a, b c, 2."""
-    legs: list[str | int] = []
+    legs: list[_Leg] = []
     place = 1 if path.startswith("$") else 0
     while place < len(path):
         leg = _LEG.match(path, place)
         if leg is None:
             raise ValueError("no path")
-        quoted, bare, index = leg.groups()
-        legs.append(int(index) if index is not None else json.loads(quoted) if quoted is not None else bare)
+        quoted, bare, last, index = leg.groups()
+        if last is not None:
+            legs.append(_FromEnd(int(index or 0)))
+        else:
+            legs.append(int(index) if index is not None else json.loads(quoted) if quoted is not None else bare)
         place = leg.end()
     return legs
 
 
-def _change(document: Any, legs: Sequence[str | int], operation: int, value: Any) -> None:
+def _member(parent: Any, leg: _Leg) -> str | int:
+    """The leg as ``parent`` counts."""
+    if not isinstance(leg, _FromEnd):
+        return leg
+    if not isinstance(parent, list) or leg.cells >= len(parent):
+        raise IndexError(leg.cells)
+    return len(parent) - 1 - leg.cells
+
+
+def _change(document: Any, legs: Sequence[_Leg], operation: int, value: Any) -> None:
     parent = document
     for leg in legs[:-1]:
-        parent = parent[leg]
-    last = legs[-1]
+        parent = parent[_member(parent, leg)]
+    last = _member(parent, legs[-1])
     if operation == _REMOVE:
         del parent[last]
     elif operation == _INSERT and isinstance(parent, list):
@@ -204,16 +227,16 @@ def _quoted(text: str) -> str:
 
 
 def double_text(value: float) -> str:
-    """A DOUBLE as MySQL prints it within JSON: shortest digits, ``.0`` on whole numbers, ``1.5e300`` beyond 15 places.
+    """A DOUBLE as MySQL prints it within JSON: shortest digits, ``.0`` on whole numbers, ``1.5e300`` beyond 15 places unless it has a
+    fraction.
 
     MySQL source ``strings/dtoa.cc``, ``my_gcvt``.
     """
-    mantissa, _, exponent = f"{value:e}".partition("e")
     digits = repr(value)
-    if "e" in digits:
-        mantissa, _, exponent = digits.partition("e")
-    point_place = int(exponent) + 1 if value else 1
-    if -_MAX_DECIMAL_POINT_PLACE < point_place <= _MAX_DECIMAL_POINT_PLACE:
+    mantissa, _, exponent = digits.partition("e")
+    point_place = int(exponent) + 1 if exponent else _point_place(digits)
+    has_fraction = not exponent and not digits.endswith(".0")  # then as it is, also 16 digits before the point
+    if has_fraction or -_MAX_DECIMAL_POINT_PLACE < point_place <= _MAX_DECIMAL_POINT_PLACE:
         if "e" not in digits:
             return digits
         return _expanded(mantissa, int(exponent))
@@ -222,6 +245,14 @@ def double_text(value: float) -> str:
         mantissa = ("-" if value < 0 else "") + significant[0] + ("." + significant[1:] if significant[1:] else "")
         exponent = str(point_place - 1)
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+def _point_place(digits: str) -> int:
+    """Of a number without exponent: digits before its point, or less than 1 where zeros come first; 1 for zero."""
+    whole, _, fraction = digits.lstrip("-").partition(".")
+    if whole != "0" or not fraction.strip("0"):
+        return len(whole)
+    return len(fraction.lstrip("0")) - len(fraction)
 
 
 def _expanded(mantissa: str, exponent: int) -> str:
