@@ -75,6 +75,25 @@ def has_begun(copy: TableCopy) -> bool:
     return bool(copy.maximum_key or copy.last_key)
 
 
+def is_read(copy: TableCopy) -> bool:
+    """All chunks of it were delivered: what is left is to prove that it is whole."""
+    return bool(copy.maximum_key) and copy.last_key == copy.maximum_key
+
+
+def rows_arrived(state: IncrementalSnapshot, rows: int) -> IncrementalSnapshot:
+    """The log brought so many rows into the first table."""
+    copy = state.tables[0]
+    return put_first(state, msgspec.structs.replace(copy, rows_arrived=copy.rows_arrived + rows))
+
+
+def rows_missing(copy: TableCopy, counted: int) -> int:
+    """How many of the rows that the source counted neither a chunk nor the log brought: at least so many were lost.
+
+    A row that is there and was in no chunk came after the chunk of its place was read, so the log shows it coming.
+    """
+    return max(0, counted - copy.rows_read - copy.rows_arrived)
+
+
 def _request(copy: TableCopy) -> tuple[str, str, str, tuple[str, ...]]:
     return copy.table, copy.condition, copy.surrogate_key, copy.for_tenants
 
@@ -117,7 +136,9 @@ def begin_again(state: IncrementalSnapshot, table: str) -> IncrementalSnapshot:
     return msgspec.structs.replace(
         state,
         tables=tuple(
-            msgspec.structs.replace(copy, last_key=b"", maximum_key=b"") if copy.table == table else copy
+            msgspec.structs.replace(copy, last_key=b"", maximum_key=b"", rows_read=0, rows_arrived=0)
+            if copy.table == table
+            else copy
             for copy in state.tables
         ),
     )
@@ -148,7 +169,9 @@ def taken_over(states: Sequence[IncrementalSnapshot]) -> IncrementalSnapshot:
 
 def from_beginning(copy: TableCopy) -> TableCopy:
     """The same request, of which nothing was read yet."""
-    return msgspec.structs.replace(copy, last_key=b"", maximum_key=b"", rows_read=0, rows_estimated=0, chunks_read=0)
+    return msgspec.structs.replace(
+        copy, last_key=b"", maximum_key=b"", rows_read=0, rows_estimated=0, chunks_read=0, rows_arrived=0
+    )
 
 
 def _end_of(copy: FinishedCopy) -> tuple[str, str, str, tuple[str, ...]]:

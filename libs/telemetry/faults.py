@@ -90,6 +90,15 @@ TABLE_QUARANTINED = _kind(
     docs="docs/failure_modes.md",
     example="shop.orders: the statement at binlog.000042:1199 could not be understood",
 )
+COPY_REFUSED = _kind(
+    "copy_refused",
+    Severity.DIFFERS,
+    "A copy of a table was given up, or is short of rows that the source has; whoever asked for it has not all of them.",
+    "Do what the message says, then ask for the table again.",
+    command="headwater signal {source} execute-snapshot {table}",
+    docs="docs/snapshots.md",
+    example="shop.orders: the copy is short: the source has 6001 rows, and at least 4002 of them were not read",
+)
 
 # --- sinks ----------------------------------------------------------------------------------------------------------
 

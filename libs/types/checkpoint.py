@@ -55,6 +55,8 @@ class TableCopy(msgspec.Struct, frozen=True, kw_only=True):
     rows_read: int = 0
     rows_estimated: int = 0
     chunks_read: int = 0
+    rows_arrived: int = 0
+    """Rows that the log brought into the table since its reading began; a copy that is whole lacks no others."""
     for_tenants: tuple[str, ...] = ()
     """Only these tenants get the rows; empty: everybody who sees the table."""
 

@@ -5,7 +5,7 @@ which the log decoder tells of transactions and changed rows (``decode.LogWatch`
 due, and the loop puts it into the batch at this very place of the log. How far every table got is a value that travels in
 the checkpoint (``libs.source.incremental``): a chunk that was not delivered is read again, one that was is not.
 
-Beside the algorithm (``libs.mysql.watermarks``) four things keep it right:
+Beside the algorithm (``libs.mysql.watermarks``) five things keep it right:
 
 * The low watermark covers everything that the log has shown. MySQL lets a replica read a transaction before its own
   engine has committed it, so a chunk could otherwise miss a change whose event has already passed.
@@ -17,6 +17,8 @@ Beside the algorithm (``libs.mysql.watermarks``) four things keep it right:
   in the window, and its rows have left the chunk. A transaction shown after the place is beyond the high watermark, so the
   chunk does not have it. The low watermark's own order would not do: of its transactions the log shows some after the chunk
   was read, with orders up to and above it, and the read would stand below changes that it holds.
+* A copy proves that it was whole: behind its last chunk the source counts the table's rows, and when the log has shown all
+  that the count has seen, each of them was in a chunk or came by the log since the first one (``rows_missing``).
 * The server says where a table ends: by fewer rows than a SELECT was asked for. Rows are counted as they come, because several
   may share one key in JSON. If a row that may share its key changes in the window, the chunk is read again.
 """
@@ -30,7 +32,7 @@ import orjson
 import structlog
 
 from libs.errors import HeadwaterError, UndecodableValue
-from libs.events.batch import OP_CREATE
+from libs.events.batch import OP_CREATE, OP_KEY_CHANGE_CREATE, OP_UPDATE
 from libs.events.run_rows import RunRows
 from libs.failpoints import failpoint
 from libs.mysql.chunk_query import (
@@ -58,7 +60,17 @@ from libs.mysql.watermarks import (
     set_high,
     spans_servers,
 )
-from libs.source.incremental import begin_again, chunk_delivered, drop_table, is_same_copy, take_signal
+from libs.source.incremental import (
+    begin_again,
+    chunk_delivered,
+    drop_table,
+    has_begun,
+    is_read,
+    is_same_copy,
+    rows_arrived,
+    rows_missing,
+    take_signal,
+)
 from libs.source.mysql.client import Connection, mysql_error_code, query, select_raw
 from libs.source.mysql.snapshot import create_statement, estimated_rows, executed_gtids
 from libs.source.mysql.table_copy import UnreadRow
@@ -71,6 +83,7 @@ log = structlog.get_logger()
 _SELECT_TIMEOUT_S: Final = 600.0
 _LOCK_WAIT_S: Final = 2
 """How long a chunk waits for a table that an ALTER holds, the log with it; then it is tried again later."""
+_COUNT_LIMIT_MS: Final = 540_000  # below the connection's read_timeout of 600 s
 _MAX_REREADS: Final = 3
 """So often a chunk is read again because several servers committed meanwhile, or the schemas differ with nothing in between
 that explains it. Several servers' commits are awaited exactly then; the table with two schemas is given up."""
@@ -104,6 +117,7 @@ class Chunk:
     left_out: list[UnreadRow] = field(default_factory=list)
     """Rows that cannot be read."""
     is_last: bool = False
+    """The table is done: it was counted, or is empty."""
     is_stale: bool = False
     """Nothing of it may be delivered: read it again when the window is closed."""
     is_written: bool = False
@@ -111,6 +125,8 @@ class Chunk:
     rows share the key's JSON."""
     dropped_rows: int = 0
     """Taken out because the log delivers them."""
+    counted: int | None = None
+    """Of a chunk without rows, behind the last one that has any: how many the source has in the table."""
 
     @property
     def table_id(self) -> TableId:
@@ -178,6 +194,48 @@ def read_between_watermarks(
     return chunk
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many rows the source has of a copy."""
+
+    rows: int | None
+    """None: counting them took too long."""
+    low: GtidSet
+    """Executed before they were counted."""
+    executed: GtidSet
+    """Executed by the time they were."""
+
+
+def count_rows(connection: Connection, schema: TableSchema, copy: TableCopy) -> Counted | None:
+    """The rows that the source has of ``copy``; None: not now. Blocks, for minutes where the table is large.
+
+    Raises as ``read_between_watermarks``.
+    """
+    low = executed_gtids(connection)
+    where = f" WHERE {copy.condition}" if copy.condition.strip() else ""
+    try:
+        query(connection, f"SET SESSION max_execution_time = {_COUNT_LIMIT_MS}")
+        [(rows,)] = query(connection, f"SELECT COUNT(*) FROM {quote_table(schema.table_id)}{where}")
+    except HeadwaterError as error:
+        code = mysql_error_code(error)
+        if code == _TIME_LIMIT:
+            log.warning("incremental_copy_not_counted", table=copy.table, rows_read=copy.rows_read)
+            return Counted(None, low, executed_gtids(connection))
+        if code in _PASSING or code in (_NO_SUCH_TABLE, _NO_SUCH_DATABASE):
+            log.info("incremental_count_postponed", table=copy.table, reason=str(error))
+            return None
+        if code and code not in _CLIENT_ERRORS:
+            raise TableRefused(f"{copy.table} cannot be counted: {error}") from error
+        raise
+    return Counted(int(rows), low, executed_gtids(connection))
+
+
+def counted_chunk(schema: TableSchema, copy: TableCopy, counted: Counted, *, seen: GtidSet) -> Chunk:
+    """The end of a copy, due when the log has shown all that the count has seen; ``seen``: what it has shown so far."""
+    window = set_high(open_low(counted.low), counted.executed, seen)
+    return Chunk(copy=copy, schema=schema, window=window, is_last=True, counted=counted.rows)
+
+
 def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int, *, leaves_out: bool) -> None:
     """Fill ``chunk``, inside a transaction: having looked at the table, it keeps DDL out until its end."""
     schema, copy = chunk.schema, chunk.copy
@@ -209,9 +267,12 @@ def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int, *, leaves_
     count, last_packet = _take_rows(select_raw(connection, statement, _SELECT_TIMEOUT_S), chunk, leaves_out=leaves_out)
     last_key = place_of(schema, key, last_packet) if count else copy.last_key
     # The server alone says where the table ends: by fewer rows than it was asked for, or by the place itself.
-    chunk.is_last = ends_here or (limit > 0 and count < limit) or last_key == copy.maximum_key
+    is_read_whole = ends_here or (limit > 0 and count < limit)
     chunk.copy = msgspec.structs.replace(
-        copy, last_key=last_key, rows_read=copy.rows_read + count, chunks_read=copy.chunks_read + 1
+        copy,
+        last_key=copy.maximum_key if is_read_whole else last_key,
+        rows_read=copy.rows_read + count,
+        chunks_read=copy.chunks_read + 1,
     )
 
 
@@ -282,6 +343,7 @@ class IncrementalCopy:
         """The chunk's rest belongs here in the log: before anything that follows, ``deliver`` it."""
         self._newest: Gtid | None = None
         self._rows: RunRows | None = None
+        self._arriving: tuple[RunRows, int] | None = None
         self._stale_in_row = 0
         self._spanning_in_row = 0
         self._halvings = 0
@@ -289,6 +351,11 @@ class IncrementalCopy:
     def chunk_rows(self, most: int) -> int:
         """How many rows the next chunk should have: fewer where writes made one stale, since it is read faster."""
         return max(1, most >> self._halvings)
+
+    @property
+    def wants_count(self) -> bool:
+        """The first table was read to its end: what is left is to count it."""
+        return self.wants_chunk and is_read(self.state.tables[0])
 
     @property
     def wants_chunk(self) -> bool:
@@ -359,16 +426,35 @@ class IncrementalCopy:
             self.state = begin_again(self.state, name)
 
     def deliver(self) -> Chunk | None:
-        """The chunk that is due, now delivered; None: there is nothing of it to deliver, and it is read again."""
+        """The chunk that is due, now delivered; None: there is nothing of it to deliver, and it is read again.
+
+        Raises TableRefused: rows of the table were in no chunk, and did not come by the log.
+        """
         chunk, self.chunk, self.is_due = self.chunk, None, False
         if chunk is None:
             return None
+        if self._is_first(chunk.copy):
+            chunk.copy = msgspec.structs.replace(chunk.copy, rows_arrived=self.state.tables[0].rows_arrived)
         self._halvings = self._halvings + 1 if chunk.is_written else max(0, self._halvings - 1)
         if chunk.is_stale:
             log.info("incremental_chunk_read_again", table=chunk.copy.table, has_writes=chunk.is_written)
             return None
+        if chunk.counted is not None and (missing := rows_missing(chunk.copy, chunk.counted)):
+            raise TableRefused(
+                f"{chunk.copy.table}: the copy is short: the source has {chunk.counted} rows, and at least {missing} of them "
+                "were not read; nothing is finished by this copy. Ask for the table again; if it is short again, report it "
+                "with the table's SHOW CREATE TABLE"
+            )
         self.state = chunk_delivered(self.state, chunk.copy, is_last=chunk.is_last)
         return chunk
+
+    def row_set_aside(self, table: str) -> None:
+        """A changed row of ``table`` could not be decoded: it may be one that came."""
+        if self.state.tables and self.state.tables[0].table == table:
+            self.state = rows_arrived(self.state, 1)
+
+    def _is_first(self, copy: TableCopy) -> bool:
+        return bool(self.state.tables) and is_same_copy(self.state.tables[0], copy)
 
     def _forget(self) -> None:
         self.chunk, self.is_due, self._rows = None, False, None
@@ -391,6 +477,8 @@ class IncrementalCopy:
         chunk = self.chunk
         if chunk is not None and not self.is_due and chunk.window.is_open and chunk.table_id == table_id:
             self._rows = rows
+        if self.state.tables and self.state.tables[0].table == str(table_id):
+            self._arriving = rows, len(rows)
 
     def transaction_ends(self, gtid: Gtid) -> None:
         """All rows of a transaction have been shown."""
@@ -417,6 +505,7 @@ class IncrementalCopy:
                 orjson.loads(value) for op, value in zip(signals.ops, signals.values(), strict=True) if op == OP_CREATE
             )
             self._signals += [tuple(event["after"].values()) for event in inserted]
+        self._count_arrived()
         rows, self._rows = self._rows, None
         chunk = self.chunk
         if rows is None or chunk is None:
@@ -432,6 +521,19 @@ class IncrementalCopy:
                 return
             del chunk.rows[identity]
             chunk.dropped_rows += 1
+
+    def _count_arrived(self) -> None:
+        """Rows that came into the first table leave its copy whole without them."""
+        arriving, self._arriving = self._arriving, None
+        if arriving is None or not self.state.tables:
+            return
+        (rows, begin), copy = arriving, self.state.tables[0]
+        has_begun_here = has_begun(copy) or (self.chunk is not None and self._is_first(self.chunk.copy))
+        came = rows.ops[begin:].count(OP_CREATE) + rows.ops[begin:].count(OP_KEY_CHANGE_CREATE)
+        if copy.condition:  # an update, too, may bring a row among those that meet it
+            came += rows.ops[begin:].count(OP_UPDATE)
+        if came and has_begun_here:
+            self.state = rows_arrived(self.state, came)
 
 
 def _identity(schema: TableSchema) -> Callable[[bytes, bytes], bytes]:

@@ -42,8 +42,10 @@ from libs.mysql.gtid import ExecutedGtids, GtidSet, server_filter
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import first_words, names_in, sql_mode_of
+from libs.mysql.watermarks import open_low, set_high
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
+from libs.source.incremental import is_same_copy
 from libs.source.mysql.client import (
     Connection,
     PacketReader,
@@ -81,7 +83,7 @@ from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, matches, parse_signal, signal_of
 from libs.source.unseen_rows import report_unseen_rows
 from libs.telemetry import metrics
-from libs.telemetry.faults import TABLE_QUARANTINED, keep_faults
+from libs.telemetry.faults import COPY_REFUSED, TABLE_QUARANTINED, keep_faults, lift_fault, raise_fault
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress, TableCopy
 from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
@@ -89,8 +91,12 @@ from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed, UnknownTable, shortened
 from services.binlog_reader.incremental import (
+    Chunk,
+    Counted,
     IncrementalCopy,
     TableRefused,
+    count_rows,
+    counted_chunk,
     prepare_connection,
     read_between_watermarks,
 )
@@ -251,6 +257,9 @@ class BinlogChangeLog:
         self._readers: Readers | None = None
         self._signal_topic: SignalTopic | None = None
         self._chunk_connection: Connection | None = None
+        self._count_connection: Connection | None = None
+        self._counting: tuple[TableCopy, asyncio.Future[Counted | None]] | None = None
+        """The copy whose rows the source counts."""
         self._batch = BatchBuilder(identity)
         self._left_out = LeftOut(settings.failure_handling, settings.source, SOURCE_PARTITION)
         self._is_captured = capture_filter(settings)
@@ -352,6 +361,8 @@ class BinlogChangeLog:
         return ReadBatch(payload=payload, rows=rows, resume=resume, dead_letters=self._left_out.taken())
 
     def _set_aside(self, row: UndecodedRow) -> None:
+        if not row.is_snapshot:
+            self._incremental.row_set_aside(f"{row.database}.{row.table}")
         self._left_out.add(row.reason, encode_undecoded_row(row))
 
     def _leave_out(self, schema: TableSchema, unread: UnreadRow, view: ReadView | CopiedAt) -> None:
@@ -926,7 +937,7 @@ class BinlogChangeLog:
         while True:
             if await self._take_signals(decoder):
                 yield self._drained(decoder)  # nothing else may come, and what a signal did is to be kept
-            reads = self._incremental.wants_chunk and self._throttle.lets_read()
+            reads = self._incremental.wants_chunk and not self._is_counting and self._throttle.lets_read()
             if reads:
                 before = self._incremental.state
                 await self._read_chunk(decoder)
@@ -1000,6 +1011,11 @@ class BinlogChangeLog:
                 raise TableRefused(f"{copy.table}: the source has no GTIDs to read it between; set gtid_mode=ON there")
             if copy.table in decoder.quarantined:
                 schema = await self._readmit(decoder, schema.table_id, copy)
+            if self._incremental.wants_count:
+                chunk = await self._counted(decoder, schema, copy)
+                if chunk is not None:
+                    self._incremental.take_chunk(chunk, caught_up=not chunk.window.unseen)
+                return
             if self._chunk_connection is None:
                 self._chunk_connection = await asyncio.to_thread(connect, self._settings.database)
                 self._connections.append(self._chunk_connection)
@@ -1018,8 +1034,38 @@ class BinlogChangeLog:
                 return
             self._incremental.take_chunk(chunk, caught_up=not chunk.window.unseen)
         except TableRefused as error:
-            log.error("incremental_table_refused", table=copy.table, reason=str(error))
-            self._incremental.refuse(copy.table)
+            self._refuse(copy.table, error)
+
+    def _refuse(self, table: str, error: TableRefused) -> None:
+        log.error("incremental_table_refused", table=table, reason=str(error))
+        raise_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=table), happened=str(error))
+        self._incremental.refuse(table)
+
+    @property
+    def _is_counting(self) -> bool:
+        return self._counting is not None and not self._counting[1].done()
+
+    async def _counted(self, decoder: LogDecoder, schema: TableSchema, copy: TableCopy) -> Chunk | None:
+        """The end of a copy that was read whole; None: its rows are being counted, while the log goes on."""
+        if (
+            self._settings.skipped_operations
+            or self._settings.gtid_source_includes
+            or self._settings.gtid_source_excludes
+        ):
+            # The log is passed over in part, so it does not show each row that comes.
+            return Chunk(
+                copy=copy, schema=schema, window=set_high(open_low(GtidSet()), GtidSet(), GtidSet()), is_last=True
+            )
+        known, self._counting = self._counting, None
+        if known is not None and is_same_copy(known[0], copy) and (counted := known[1].result()) is not None:
+            return counted_chunk(schema, copy, counted, seen=decoder.executed)
+        if self._count_connection is None:
+            self._count_connection = await asyncio.to_thread(connect, self._settings.database)
+            self._connections.append(self._count_connection)
+        counting = asyncio.ensure_future(asyncio.to_thread(count_rows, self._count_connection, schema, copy))
+        self._counting = copy, counting
+        await asyncio.wait({counting}, timeout=_SIGNAL_POLL_S)
+        return None
 
     async def _readmit(self, decoder: LogDecoder, table_id: TableId, copy: TableCopy) -> TableSchema:
         """End a quarantine, since a signal has the table read anew: from here on with the definition that the source has now.
@@ -1078,7 +1124,11 @@ class BinlogChangeLog:
         """Put what is left of the chunk into the log at this place, in batches."""
         decoder.flush()
         position = decoder.position
-        chunk = self._incremental.deliver()
+        try:
+            chunk = self._incremental.deliver()
+        except TableRefused as error:
+            self._refuse(self._incremental.state.tables[0].table, error)
+            return
         if chunk is None:
             return
         view = CopiedAt(
@@ -1113,6 +1163,7 @@ class BinlogChangeLog:
         )
         failpoint("reader_between_incremental_chunks")
         if chunk.is_last:
+            lift_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=chunk.copy.table))
             log.info("incremental_table_finished", table=chunk.copy.table, rows_read=chunk.copy.rows_read)
 
 

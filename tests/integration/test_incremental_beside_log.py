@@ -1,11 +1,14 @@
 """Incremental snapshots of a real MySQL beside what else is in the log, and beside its replicas."""
 
+import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.source.mysql.client import Connection
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from libs.telemetry.faults import lasting_faults
 from services.binlog_reader import incremental
 from services.binlog_reader import source as binlog_source
 from services.binlog_reader.incremental import Chunk
@@ -111,6 +114,68 @@ async def test_a_table_without_a_key_is_read_beside_writes_or_given_up_by_name(
     told = capfd.readouterr().out
     assert sorted(seq for seq in read if seq < 10_000) == ([*range(900)] if quiet_rows else [])
     assert ("and its rows changed during each of" in told) == (not quiet_rows)
+
+
+async def test_a_copy_that_is_short_is_refused_by_name(
+    mysql_server: MysqlServer, database: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The source's own count tells of a chunk that ended its table too early; rows that came by the log are none of those. The
+    other table is finished, and a fault stays until the first one is."""
+    mysql_server.execute(
+        "CREATE TABLE signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "CREATE TABLE u (id INT PRIMARY KEY)",
+        *(f"INSERT INTO {name} VALUES {','.join(f'({n})' for n in range(30))}" for name in "tu"),
+        database=database,
+    )
+    reading = LogReading(
+        mysql_server,
+        settings={
+            "include_tables": (rf"{database}\..*",),
+            "signal_table": f"{database}.signals",
+            "snapshot": SnapshotSettings(mode=SnapshotMode.NO_DATA, incremental_chunk_rows=10),
+        },
+    )
+    await reading.begin()
+    read_rows = incremental._read_rows
+    is_short, numbers = True, itertools.count(100)
+
+    def read_some_rows(connection: Connection, chunk: Chunk, chunk_rows: int, **options: Any) -> None:
+        read_rows(connection, chunk, chunk_rows, **options)
+        number = next(numbers)
+        mysql_server.execute(
+            f"INSERT INTO {database}.u VALUES ({number})", f"DELETE FROM {database}.u WHERE id = {number - 100}"
+        )
+        if is_short and chunk.table_id.table == "t":
+            chunk.copy = msgspec.structs.replace(chunk.copy, last_key=chunk.copy.maximum_key)
+
+    async def ask() -> list[str]:
+        wanted = f'{{"data-collections": ["{database}.t", "{database}.u"]}}'
+        mysql_server.execute(
+            f"REPLACE INTO {database}.signals VALUES ({int(is_short)}, 'execute-snapshot', '{wanted}')"
+        )
+        await reading.read(
+            lambda _: (
+                reading.checkpoint is not None
+                and not reading.checkpoint.incremental.tables
+                and any(each.table.endswith(".u") for each in reading.checkpoint.incremental.finished[-1:])
+            )
+        )
+        assert reading.checkpoint is not None
+        return [each.table[-1] for each in reading.checkpoint.incremental.finished]
+
+    monkeypatch.setattr(incremental, "_read_rows", read_some_rows)
+
+    finished = await ask()
+    refused = [fault.happened for fault in lasting_faults() if fault.id == "copy_refused"]
+    is_short = False
+    finished_then = await ask()
+
+    assert finished == ["u"]
+    assert len(refused) == 1
+    assert "the source has 30 rows, and at least 20 of them were not read" in refused[0]
+    assert finished_then == ["u", "t", "u"]
+    assert not [fault for fault in lasting_faults() if fault.id == "copy_refused"]
 
 
 async def test_a_read_is_after_every_change_that_it_holds(

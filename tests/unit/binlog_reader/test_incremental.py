@@ -96,8 +96,10 @@ class Delivered:
 class Reader:
     """Follows the log from its checkpoint: the position, the snapshot's state, and how many events were committed."""
 
-    def __init__(self, mysql: Mysql) -> None:
+    def __init__(self, mysql: Mysql, *, lost: int = 0) -> None:
         self.mysql = mysql
+        self.lost = lost
+        """Rows that each chunk loses."""
         self.topic: list[Delivered] = []
         self.checkpoint = (0, IncrementalSnapshot(), 0, 0)
         self.start()
@@ -155,7 +157,9 @@ class Reader:
             mysql.write(transaction, at_once=True)
         copy = self.copy.state.tables[0]
         chunk = Chunk(copy=copy, schema=SCHEMAS[self.schema], window=window)
-        if mysql.schema != self.schema:
+        if self.copy.wants_count:
+            chunk.is_last, chunk.counted = True, len(mysql.rows)
+        elif mysql.schema != self.schema:
             chunk.is_stale = True
         elif not copy.maximum_key and not mysql.rows:
             chunk.is_last = True
@@ -165,9 +169,14 @@ class Reader:
             found = sorted(key for key in mysql.rows if last < key <= maximum)[:CHUNK_ROWS]
             for key in found:
                 chunk.rows[key_json(key)] = (json.dumps({"id": key, "v": mysql.rows[key]}).encode(), key_json(key))
-            chunk.is_last = len(found) < CHUNK_ROWS
+            ends = len(found) < CHUNK_ROWS
+            for _ in range(min(self.lost, len(found))):
+                chunk.rows.popitem()
             chunk.copy = msgspec.structs.replace(
-                copy, maximum_key=b"%d" % maximum, last_key=b"%d" % (found[-1] if found else maximum)
+                copy,
+                maximum_key=b"%d" % maximum,
+                last_key=b"%d" % (maximum if ends else found[-1]),
+                rows_read=copy.rows_read + len(chunk.rows),
             )
         for transaction in between[half:]:
             mysql.write(transaction, at_once=True)
@@ -304,11 +313,25 @@ def test_a_silent_source_needs_no_heartbeat() -> None:
     reader = Reader(Mysql(rows={n: n for n in range(8)}))
     reader.copy.take(ExecuteSnapshot("a", ("s.t",)), ["s.t"])
 
-    for _ in range(3):
+    for _ in range(4):
         reader.read_chunk([])
 
     assert sorted(event.key for event in reader.topic) == [*range(8)]
-    assert reader.copy.state == IncrementalSnapshot(finished=(FinishedCopy(table="s.t", signal_id="a"),))
+    assert reader.copy.state == IncrementalSnapshot(finished=(FinishedCopy(table="s.t", signal_id="a", rows_read=8),))
+
+
+def test_a_copy_that_is_short_is_refused_and_never_finished() -> None:
+    """Whatever loses rows: the source's own count, less what chunks read and the log brought, tells of it."""
+    reader = Reader(Mysql(rows={n: n for n in range(8)}), lost=1)
+    reader.copy.take(ExecuteSnapshot("a", ("s.t",)), ["s.t"])
+
+    reader.read_chunk([Transaction(changes={9: 1})])  # read by no chunk, brought by the log
+    reader.follow(1)
+    with pytest.raises(TableRefused, match="the source has 9 rows, and at least 3 of them were not read"):
+        for _ in range(3):
+            reader.read_chunk([])
+
+    assert reader.copy.state.finished == ()
 
 
 def test_a_heartbeat_closes_the_window_when_the_last_transaction_was_the_high_watermark() -> None:

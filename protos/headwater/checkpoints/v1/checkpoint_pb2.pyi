@@ -75,7 +75,7 @@ class FinishedCopy(_message.Message):
     def __init__(self, table: _Optional[str] = ..., signal_id: _Optional[str] = ..., condition: _Optional[str] = ..., rows_read: _Optional[int] = ..., for_tenants: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TableCopy(_message.Message):
-    __slots__ = ("table", "condition", "surrogate_key", "signal_id", "last_key", "maximum_key", "rows_read", "rows_estimated", "chunks_read", "for_tenants")
+    __slots__ = ("table", "condition", "surrogate_key", "signal_id", "last_key", "maximum_key", "rows_read", "rows_estimated", "chunks_read", "for_tenants", "rows_arrived")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     SURROGATE_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +86,7 @@ class TableCopy(_message.Message):
     ROWS_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_READ_FIELD_NUMBER: _ClassVar[int]
     FOR_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_ARRIVED_FIELD_NUMBER: _ClassVar[int]
     table: str
     condition: str
     surrogate_key: str
@@ -96,7 +97,8 @@ class TableCopy(_message.Message):
     rows_estimated: int
     chunks_read: int
     for_tenants: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, table: _Optional[str] = ..., condition: _Optional[str] = ..., surrogate_key: _Optional[str] = ..., signal_id: _Optional[str] = ..., last_key: _Optional[bytes] = ..., maximum_key: _Optional[bytes] = ..., rows_read: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., chunks_read: _Optional[int] = ..., for_tenants: _Optional[_Iterable[str]] = ...) -> None: ...
+    rows_arrived: int
+    def __init__(self, table: _Optional[str] = ..., condition: _Optional[str] = ..., surrogate_key: _Optional[str] = ..., signal_id: _Optional[str] = ..., last_key: _Optional[bytes] = ..., maximum_key: _Optional[bytes] = ..., rows_read: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., chunks_read: _Optional[int] = ..., for_tenants: _Optional[_Iterable[str]] = ..., rows_arrived: _Optional[int] = ...) -> None: ...
 
 class SnapshotProgress(_message.Message):
     __slots__ = ("finished_tables", "current_table", "last_key", "rows_copied", "rows_estimated", "ranges", "tables")
