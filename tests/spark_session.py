@@ -3,8 +3,10 @@
 Its warehouse is a folder of the run; tests keep apart by tenant names.
 """
 
+import atexit
 import contextlib
 import functools
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,6 +60,7 @@ def shared_spark() -> SharedSpark:
 @functools.cache
 def _started() -> SharedSpark:
     folder = Path(tempfile.mkdtemp(prefix="headwater-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     iceberg = Settings(
         warehouse_dir=str(folder / "warehouse"),
         catalog=CatalogSettings(kind=CatalogKind.SQLITE, file=str(folder / "catalog.db")),

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1.reader_control_pb2_grpc import ReaderControlStub
 from tests.conftest import MysqlServer
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -200,14 +200,18 @@ def test_pausing_stopping_and_conditions(
             },
         )
         signal("stop-snapshot", **{"data-collections": [f"{database}.b"]})
-        eventually(
-            lambda: [t.table[-1] for t in control.GetStatus(pb.GetStatusRequest()).incremental.tables] == [*"adc"]
+        wait_until(
+            lambda: [t.table[-1] for t in control.GetStatus(pb.GetStatusRequest()).incremental.tables] == [*"adc"],
+            because="the tables a, d and c wait to be copied",
+            seen=lambda: control.GetStatus(pb.GetStatusRequest()).incremental,
         )
         assert control.GetStatus(pb.GetStatusRequest()).incremental.is_paused
         assert not [row for row in pipeline.rows() if row.op == "r"]
         signal("resume-snapshot")
         wait_until_finished(pipeline, f"{database}.a")
-        eventually(lambda: not control.GetStatus(pb.GetStatusRequest()).incremental.tables)
+        wait_until(
+            lambda: not control.GetStatus(pb.GetStatusRequest()).incremental.tables, because="no table is being copied"
+        )
 
     rows = pipeline.rows()
     assert "data-collections: names no table" in str(refused.value)
@@ -295,7 +299,7 @@ def test_a_signal_sent_while_the_reader_stands_still_acts_when_it_is_back(
     pipeline.reader.start()
     pipeline.wait_for_log()
     send(pipeline, "log", message="seen")
-    eventually(lambda: '"signal_logged"' in pipeline.reader.log_text)
+    wait_until(lambda: '"signal_logged"' in pipeline.reader.log_text, because="the reader logs the signal")
     assert pipeline.reader.stop() == 0
 
     send(pipeline, "execute-snapshot", key="another-source", **{"data-collections": [f"{database}.t"]})
@@ -334,23 +338,18 @@ def test_a_signal_that_comes_before_the_first_checkpoint_or_during_the_copy_is_n
     assert pipeline.reader.log_text.count('"signal_taken"') == 1
 
 
-def eventually(holds: Callable[[], bool], timeout_s: float = 180.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-
-
-def wait_until_finished(pipeline: ReaderPipeline, *tables: str, times: int = 1, timeout_s: float = 180.0) -> None:
+def wait_until_finished(pipeline: ReaderPipeline, *tables: str, times: int = 1) -> None:
     """Until the reader's log says that the snapshot of each table is done."""
-    deadline_s = time.monotonic() + timeout_s
-    lines: list[str] = []
-    while True:
+
+    def are_finished() -> bool:
         lines = [line for line in pipeline.reader.log_text.splitlines() if "incremental_table_finished" in line]
-        if all(sum(f'"{table}"' in line for line in lines) >= times for table in tables):
-            return
-        assert time.monotonic() < deadline_s, f"not finished:\n{pipeline.reader.log_text[-3000:]}"
-        time.sleep(0.05)
+        return all(sum(f'"{table}"' in line for line in lines) >= times for table in tables)
+
+    wait_until(
+        are_finished,
+        because=f"the snapshot of {', '.join(tables)} is done {times} time(s)",
+        seen=lambda: pipeline.reader.log_text[-3_000:],
+    )
 
 
 @contextmanager

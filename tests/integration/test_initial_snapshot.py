@@ -9,7 +9,8 @@ from pymysql.cursors import DictCursor
 from tests.conftest import MysqlServer, StartKafka, StartMysql
 from tests.integration.reader_pipeline import ReaderPipeline
 from tests.integration.service_process import ServiceProcess
-from tests.integration.test_incremental_snapshot import assert_final_rows, eventually, writing
+from tests.integration.test_incremental_snapshot import assert_final_rows, writing
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_ranges_are_read_side_by_side_through_a_kill(
         assert pipeline.reader.has_ended(within_s=240)
         pipeline.reader.start()
         pipeline.wait_for_log()
-        eventually(lambda: '"snapshot_finished"' in pipeline.reader.log_text)
+        wait_until(lambda: '"snapshot_finished"' in pipeline.reader.log_text, because="the snapshot ends")
     mysql_server.execute("INSERT INTO a VALUES (9999, 9)", database=database)
     rows_read = pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 9999} for row in rows))
 
@@ -106,7 +107,7 @@ def test_always_copies_at_each_start_and_initial_only_follows_nothing(
 
     pipeline.reader.settings = {**pipeline.reader.settings, "snapshot": {"mode": "initial_only"}}
     pipeline.reader.start()
-    eventually(lambda: '"snapshot_only_finished"' in pipeline.reader.log_text)
+    wait_until(lambda: '"snapshot_only_finished"' in pipeline.reader.log_text, because="the snapshot ends")
     pipeline.reader.stop()
     before = pipeline.rows()
     pipeline.reader.settings = {**pipeline.reader.settings, "snapshot": {"mode": "always"}}
@@ -160,11 +161,14 @@ def test_a_copy_waits_for_replicas_that_lag(
     mysql_server.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)", database=database
     )
-    eventually(lambda: _seconds_behind(replica) > 1)
+    wait_until(lambda: _seconds_behind(replica) > 1, because="the replica lags")
     pipeline = start(max_replica_lag_s=0.5, lag_replicas=[{"host": replica.host, "port": replica.port, "user": "root"}])
 
     pipeline.reader.start(waits=False)
-    eventually(lambda: pipeline.reader.log_text.count('"snapshot_waits_for_replicas"') > 1)
+    wait_until(
+        lambda: pipeline.reader.log_text.count('"snapshot_waits_for_replicas"') > 1,
+        because="the snapshot waits for the replica",
+    )
     assert pipeline.rows() == []
     replica.execute("STOP REPLICA", "CHANGE REPLICATION SOURCE TO SOURCE_DELAY = 0", "START REPLICA")
     rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 2)

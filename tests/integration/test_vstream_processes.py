@@ -29,6 +29,7 @@ from tests.vtgate.log_stream import TabletOptions
 from tests.vtgate.reshard import reshard
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.vstream import ServerOptions
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1_500)
 
@@ -134,13 +135,6 @@ def four_shards(servers: Sequence[MysqlServer], keyspace: str) -> VtgateServer:
     server.start()
     fill(server)
     return server
-
-
-def wait_until(is_so: Callable[[], bool], why: Callable[[], str] = lambda: "") -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, why()
-        time.sleep(0.2)
 
 
 def last_images(rows: Sequence[PublishedRow]) -> dict[int, int]:
@@ -275,7 +269,12 @@ def test_tasks_take_over_what_was_to_be_copied_again(mesh: Mesh) -> None:
         runs = [entry.run for batch in batches for entry in batch.entries if entry.HasField("run")]
         return Counter(json.loads(key)["id"] for run in runs if run.is_snapshot for key in run.keys)
 
-    wait_until(lambda: copied() >= wanted, lambda: f"{copied()}\n{tasks[0].reader.log_text[-3000:]}")
+    wait_until(
+        lambda: copied() >= wanted,
+        because=f"{wanted} rows are copied",
+        seen=lambda: f"{copied()}\n{tasks[0].reader.log_text[-3000:]}",
+        within_s=TIMEOUT_S,
+    )
 
     assert copied() == wanted
     for task in tasks:
@@ -335,7 +334,12 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
         assert two[0].reader.wait_for_exit(TIMEOUT_S) != 0
         assert "generation" in two[0].reader.log_text
         mesh.signal("resume-snapshot", "last")
-        wait_until(lambda: _copied(all_rows()) >= 2 * ROWS, lambda: f"{_copied(all_rows())} rows were copied")
+        wait_until(
+            lambda: _copied(all_rows()) >= 2 * ROWS,
+            because="all rows are copied twice",
+            seen=lambda: _copied(all_rows()),
+            within_s=TIMEOUT_S,
+        )
         for task in four:
             task.reader.stop()
         mesh.change()
@@ -378,7 +382,12 @@ def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
         mesh.signal("pause-snapshot", "first")
         mesh.signal("execute-snapshot", "asked before")
         for task in (first, second):
-            wait_until(lambda task=task: task.reader.log_text.count('"signal_taken"') == 2)
+            wait_until(
+                lambda task=task: task.reader.log_text.count('"signal_taken"') == 2,
+                because="the task takes both signals",
+                seen=lambda task=task: task.reader.log_text[-3000:],
+                within_s=TIMEOUT_S,
+            )
         mesh.change()
         join("-80", 500, servers[0])
         assert first.reader.wait_for_exit(TIMEOUT_S) != 0
@@ -391,7 +400,12 @@ def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
 
         second.reader.stop()
         join("80-", 600, servers[1])
-        wait_until(lambda: '"shards_await_other_tasks"' in first.reader.log_text)
+        wait_until(
+            lambda: '"shards_await_other_tasks"' in first.reader.log_text,
+            because="the first task awaits the others",
+            seen=lambda: first.reader.log_text[-3000:],
+            within_s=TIMEOUT_S,
+        )
         mesh.change()
         second.reader.start(waits=False)
         _wait_until_all_is_there(mesh, all_rows)
@@ -399,10 +413,20 @@ def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
         _wait_until_all_is_there(mesh, all_rows)
         before = _copied(all_rows())
         mesh.signal("resume-snapshot", "last")
-        wait_until(lambda: _copied(all_rows()) >= before + ROWS, lambda: f"{_copied(all_rows())} rows were copied")
+        wait_until(
+            lambda: _copied(all_rows()) >= before + ROWS,
+            because="all rows are copied again",
+            seen=lambda: _copied(all_rows()),
+            within_s=TIMEOUT_S,
+        )
         mesh.change()
         _wait_until_all_is_there(mesh, all_rows)
-        wait_until(lambda: '"incremental_table_finished"' in first.reader.log_text)
+        wait_until(
+            lambda: '"incremental_table_finished"' in first.reader.log_text,
+            because="the first task has copied the table",
+            seen=lambda: first.reader.log_text[-3000:],
+            within_s=TIMEOUT_S,
+        )
 
         first.reader.stop()
         second.reader.stop()
@@ -473,7 +497,12 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
 
     def all_is_there() -> None:
         stored = mesh.stored()
-        wait_until(lambda: last_images(all_rows()) == stored)
+        wait_until(
+            lambda: last_images(all_rows()) == stored,
+            because="the last images are the stored rows",
+            seen=lambda: last_images(all_rows()),
+            within_s=TIMEOUT_S,
+        )
 
     try:
         two = _planned_readers(mesh, home, tasks=2)
@@ -485,7 +514,12 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
         asked = {"id": "again", "type": "execute-snapshot", "data": {"data-collections": [f"{mesh.keyspace}.t"]}}
         send_signal(mesh.kafka, mesh.source, json.dumps({"id": "1", "type": "pause-snapshot", "data": {}}))
         send_signal(mesh.kafka, mesh.source, json.dumps(asked))
-        wait_until(lambda: all('"signal_taken"' in reader.log_text and "again" in reader.log_text for reader in two))
+        wait_until(
+            lambda: all('"signal_taken"' in reader.log_text and "again" in reader.log_text for reader in two),
+            because="both tasks take the signal `again`",
+            seen=lambda: "\n".join(reader.log_text[-1500:] for reader in two),
+            within_s=TIMEOUT_S,
+        )
         time.sleep(1.0)  # what was heard is in the next checkpoint, which the change below brings
         mesh.change()
         all_is_there()
@@ -501,7 +535,12 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
         all_is_there()
         before = all_rows()
         send_signal(mesh.kafka, mesh.source, json.dumps({"id": "2", "type": "resume-snapshot", "data": {}}))
-        wait_until(lambda: sum(row.is_snapshot for row in all_rows()) == 2 * ROWS)
+        wait_until(
+            lambda: sum(row.is_snapshot for row in all_rows()) == 2 * ROWS,
+            because="all rows are copied twice",
+            seen=lambda: sum(row.is_snapshot for row in all_rows()),
+            within_s=TIMEOUT_S,
+        )
 
         assert sum(row.is_snapshot for row in before) == ROWS
         assert_exactly_once(all_rows(), copies=2)
