@@ -27,6 +27,8 @@ from tests.conftest import start_clickhouse_in
 from tests.contract.sink_harness import WarehouseHarness
 from tests.spark_session import shared_spark
 
+pytestmark = pytest.mark.rest(because="the gate has ClickHouse in contract/test_sinks.py and faults/test_sink_kills.py")
+
 ORDERS = contract.table()
 _tenants = itertools.count()
 
@@ -55,6 +57,7 @@ def forget_batches(server: ClickhouseServer, harness: WarehouseHarness) -> None:
     )
 
 
+@pytest.mark.gate
 def test_a_batch_that_was_not_noted_changes_nothing_when_it_comes_again(
     clickhouse_server: ClickhouseServer, harness: WarehouseHarness
 ) -> None:
@@ -255,6 +258,7 @@ def test_a_batch_is_known_whatever_was_done_to_its_table_since(
     assert not harness.is_applied(ORDERS, 1)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("code", "of_a_table", "of_all"),
     [
@@ -319,6 +323,7 @@ def test_rows_and_batches_outlive_a_kill_of_the_server(tmp_path: Path) -> None:
         assert harness.is_applied(ORDERS, 2)
 
 
+@pytest.mark.gate
 def test_every_mistake_of_the_settings_is_named() -> None:
     with pytest.raises(InvalidSettings) as refused:
         Settings(database="{who}", tls_ca_file="ca.pem", stage_connections=0, cleanup_at_share=2.0)

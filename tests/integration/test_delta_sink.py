@@ -20,6 +20,8 @@ from tests.contract.sink_harness import REACHED, WarehouseHarness
 from tests.contract.test_sinks import delta_rows
 from tests.spark_session import shared_spark
 
+pytestmark = pytest.mark.rest(because="the gate has Delta in contract/test_sinks.py and faults/test_sink_kills.py")
+
 
 def features(harness: WarehouseHarness, schema: TableSchema) -> set[str]:
     """What a reader of the table must know."""
@@ -46,7 +48,6 @@ def test_a_table_asks_of_readers_only_what_it_needs() -> None:
     assert sorted(int(str(row["n"])) for row in harness.rows(wide)) == [2, 3, 2**64 - 1]
 
 
-@pytest.mark.rest(because="Delta's own upkeep; the gate has upkeep on Iceberg")
 def test_a_table_that_was_widened_is_written_anew_once_it_may_be() -> None:
     """Not where the settings spare it; a rewrite that was cut off, or an earlier release, is made up for by the next batch."""
     shared = shared_spark()
@@ -108,7 +109,6 @@ def test_each_commit_says_how_far_the_table_got() -> None:
     assert one["batch"] == other["batch"]
 
 
-@pytest.mark.rest(because="Delta's own upkeep; the gate has upkeep on Iceberg")
 def test_files_that_nobody_needs_go_after_so_many_commits() -> None:
     """Whatever number the last commit has: VACUUM itself makes two. A job that starts again goes on counting."""
     shared = shared_spark()
@@ -137,6 +137,7 @@ def test_files_that_nobody_needs_go_after_so_many_commits() -> None:
     assert vacuums == [0, 1, 1, 2]
 
 
+@pytest.mark.gate
 def test_what_is_wider_holds_every_value() -> None:
     """A type that is a digit too small is not."""
     assert is_wider("decimal(10,0)", "int")

@@ -34,6 +34,8 @@ from tests.contract.test_sinks import postgresql_rows, postgresql_settings
 from tests.spark_session import shared_spark
 from tests.unit.spark.events import SOURCE
 
+pytestmark = pytest.mark.rest(because="the gate has PostgreSQL in contract/test_sinks.py and faults/test_sink_kills.py")
+
 
 def harness_of(server: PostgresqlServer, sink: Sink | None = None, tenant: str | None = None) -> WarehouseHarness:
     return WarehouseHarness(
@@ -49,6 +51,7 @@ def place_of(harness: WarehouseHarness) -> str:
     return '"' + "_".join(harness.place(table()).namespace) + '".orders'
 
 
+@pytest.mark.gate
 def test_tables_that_move_together_are_written_whole_or_not_at_all(postgresql_server: PostgresqlServer) -> None:
     """A batch that ends before it is shown leaves no row behind, and no identity; it comes again."""
     harness = harness_of(postgresql_server)
@@ -135,6 +138,7 @@ def test_more_types_widen_in_place(
     assert [str(row["c"]) for row in source_rows(harness, after)] == stored
 
 
+@pytest.mark.gate
 def test_what_is_wider_holds_every_value() -> None:
     """A type that is a digit too small is not."""
     assert is_wider("numeric(10,0)", "integer")
@@ -238,6 +242,7 @@ def test_a_dropped_table_is_made_anew(postgresql_server: PostgresqlServer) -> No
     assert source_rows(harness, table()) == [{"id": 2, "note": "two"}]
 
 
+@pytest.mark.gate
 def test_an_overtaken_batch_writes_nothing(postgresql_server: PostgresqlServer) -> None:
     """A session that was believed dead comes back with a batch from before: an append table has no row twice."""
     visits, tenant = table(key=()), f"pg{secrets.token_hex(3)}"
@@ -430,6 +435,7 @@ def _encrypted_soon(settings: Any) -> bool:
     return False
 
 
+@pytest.mark.gate
 def test_errors_are_named_by_what_to_do_next(postgresql_server: PostgresqlServer) -> None:
     """What no test can bring about on a shared machine: a full disk, a server that stops, a deadlock, a full server."""
     settings = postgresql_server.settings
@@ -441,6 +447,7 @@ def test_errors_are_named_by_what_to_do_next(postgresql_server: PostgresqlServer
     assert isinstance(named_error(settings, "t", psycopg.errors.SyntaxError()), PipelineHalted)
 
 
+@pytest.mark.gate
 def test_misspelt_settings_are_refused_with_the_right_names() -> None:
     """All mistakes at once, each with its place."""
     document = {
