@@ -11,7 +11,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs planted cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ test-all: setup ## run every test there is: further warehouses, points of a kill
 
 test-costs: ## what each test of the last run cost: CPU seconds, servers included, and JVMs, by tier, file and test
 	@$(PYTHON) -m tests.costs
+
+planted: setup ## plant ten bugs, one for each of ten promises, and see the gate's tests catch them (BUGS='mask replay' for two)
+	@$(PYTHON) -m tests.planted $(BUGS)
 
 cluster-programs: setup ## build the Kubernetes control plane that tests/cluster talks to (skipped when it is there; 4 min at first)
 	@$(PYTHON) -m tests.cluster.programs
