@@ -227,8 +227,9 @@ def _quoted(text: str) -> str:
 
 
 def double_text(value: float) -> str:
-    """A DOUBLE as MySQL prints it within JSON: shortest digits, ``.0`` on whole numbers, ``1.5e300`` beyond 15 places unless it has a
-    fraction.
+    """A DOUBLE as MySQL prints it within JSON: shortest digits, ``.0`` on whole numbers.
+
+    Beyond 15 places it is ``1.5e300``, unless it has a fraction.
 
     MySQL source ``strings/dtoa.cc``, ``my_gcvt``.
     """

@@ -68,10 +68,9 @@ def migrated(offsets: str | None = None, **changed: str) -> Migration:
     return migrate(json.dumps({**CONNECTOR, **changed}), subject="connector.json", offsets=offsets)
 
 
-@pytest.mark.parametrize("name", LISTED)
-def test_every_property_of_the_connector_has_its_place(name: str) -> None:
+def test_every_property_of_the_connector_has_its_place() -> None:
     """As its own classes list them."""
-    assert find(name, VITESS_PROPERTIES) is not None
+    assert [name for name in LISTED if find(name, VITESS_PROPERTIES) is None] == []
 
 
 def test_the_page_names_every_property_of_the_table() -> None:
