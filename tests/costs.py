@@ -9,6 +9,7 @@ the budgets.
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -24,6 +25,9 @@ COSTS_FILE: Final = Path(__file__).parents[1] / ".pytest_cache" / "headwater-cos
 """Of the last run: it is written while tests end, by all workers, a whole line at a time."""
 SAMPLE_PAUSE_S: Final = 1.0  # no JVM that does anything lives for less; a look at 120 processes takes 2 ms
 DEAREST_TESTS: Final = 40
+DEAR_S: Final = 20.0
+"""A test of the gate that costs more needs a line in ``docs/testing.md``."""
+TESTING_PAGE: Final = Path(__file__).parents[1] / "docs" / "testing.md"
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -212,12 +216,25 @@ def _line(cost: Cost) -> str:
     return f"{cost.total_s:9.1f} {cost.servers_cpu_s:8.1f} {cost.wall_s:8.1f} {cost.jvms:5}  {cost.test}"
 
 
+def without_a_line(costs: Sequence[Cost], page: str) -> list[str]:
+    """Dear tests of the gate that the page names neither by themselves nor by their file or folder."""
+    named = set(re.findall(r"^\| `(tests/[^`]+)`", page, re.MULTILINE))
+    return [
+        cost.test
+        for cost in costs
+        if cost.total_s > DEAR_S and cost.tier != "rest" and not any(cost.test.startswith(each) for each in named)
+    ]
+
+
 def main() -> int:
     """Print the table of the last run."""
     if not COSTS_FILE.is_file():
         sys.stderr.write(f"no costs in {COSTS_FILE}: run tests first, for example `make test-fast`\n")
         return 1
-    sys.stdout.write(table(read_costs()) + "\n")
+    costs = read_costs()
+    sys.stdout.write(table(costs) + "\n")
+    for test in without_a_line([cost for cost in costs if "::" in cost.test], TESTING_PAGE.read_text()):
+        sys.stdout.write(f"more than {DEAR_S:.0f} CPU s without a line in docs/testing.md: {test}\n")
     return 0
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.costs import Cost, Meter, Process, descendants, table
+from tests.costs import Cost, Meter, Process, descendants, table, without_a_line
 
 BURNS_CPU = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
 
@@ -38,3 +38,11 @@ def test_the_dearest_file_comes_first() -> None:
     assert [line.split()[-2] for line in by_tier.splitlines()[1:]] == ["rest", "gate"]
     assert by_file.splitlines()[1].split() == ["4.0", "3.0", "2.0", "1", "b.py", "(1)"]
     assert by_test.splitlines()[1].endswith("b.py::y")
+
+
+def test_a_dear_test_needs_a_line() -> None:
+    page = "| `tests/faults/a.py` | it kills |\n| `tests/b.py::y` | it is a demo |\n"
+    dear = ("tests/faults/a.py::x[1]", "tests/b.py::y", "tests/b.py::z")
+    costs = [Cost(name, "gate", 21.0, 0.0, 0.0, 0) for name in dear]
+
+    assert without_a_line([*costs, Cost("tests/c.py::z", "rest", 99.0, 0.0, 0.0, 0)], page) == ["tests/b.py::z"]
