@@ -1,8 +1,9 @@
 """The sink job killed within a commit, in the warehouse's own code: tables are exact nonetheless.
 
-Failpoints (``test_sink_kills``) kill before and behind a commit. Here the commit itself is held: PostgreSQL's server keeps it
-waiting for a lock of the test's, be it of Iceberg's catalog there or of the sink's own tables, and Delta's waits in the
-``rename`` that makes it visible. One kill meets the commits of several tenants, a mirror and a log for each of the fates below.
+Failpoints (``test_sink_kills``) end a life before and behind a commit. Here a process is killed, and the next one goes on; of
+Iceberg the shared session (``tests.session_job``). The commit itself is held: PostgreSQL's server keeps it waiting for a lock
+of the test's, be it of Iceberg's catalog there or of the sink's own tables, and Delta's waits in the ``rename`` that makes it
+visible. One kill meets the commits of several tenants, a mirror and a log for each of the fates below.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ import pytest
 
 from libs.local.cache import cache_dir
 from libs.local.compiled_modules import c_compiler
-from libs.local.process import kill, stop
+from libs.local.process import kill
 from libs.local.step import Progress
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import BATCH_PROPERTY, CONSISTENT_TABLE, WarehouseTable, warehouse_table
@@ -37,9 +38,12 @@ from tests.contract.test_sinks import delta_rows, postgresql_rows
 from tests.faults.test_sink_kills import assert_exact
 from tests.iceberg_catalogs import HeldCommit
 from tests.integration.test_iceberg_catalogs import postgresql_catalog, rest_catalog
-from tests.sink_job import LIFE_TIMEOUT_S, REPOSITORY, STOP_TIMEOUT_S, SinkJob, Tenant, write_tenant
+from tests.session_job import SessionJob, life_after
+from tests.sink_job import LIFE_TIMEOUT_S, REPOSITORY, SinkJob, Tenant, write_tenant
 from tests.sink_topics import SOURCE, table_id, without_own_columns
 from tests.spark_session import Row
+
+pytestmark = pytest.mark.spark
 
 POLL_S = 0.1
 END_TIMEOUT_S = 60.0
@@ -61,8 +65,7 @@ def ended(job: SinkJob) -> Iterator[SinkJob]:
     try:
         yield job
     finally:
-        if job.running is not None:
-            stop(job.running, STOP_TIMEOUT_S)
+        job.stop()
 
 
 def tenants_of(job: SinkJob, fates: Sequence[str], kinds: Kinds = MODES) -> dict[str, Tenants]:
@@ -93,7 +96,7 @@ def every(tenants: Mapping[str, Tenants]) -> list[Tenant]:
     return [tenant for of_fate in tenants.values() for tenant in of_fate.values()]
 
 
-def wait_until_written(job: SinkJob, tenants: Mapping[str, Tenants]) -> None:
+def wait_until_written(job: SinkJob | SessionJob, tenants: Mapping[str, Tenants]) -> None:
     job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in every(tenants)))
 
 
@@ -246,10 +249,11 @@ def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
                 assert {now.current} == now.files - then.files
 
             write_to(tenants)
-            job.start()
-            job.wait_until(lambda: len(waiting_for(postgresql_server, [*held["late"]])) == len(MODES))
-            gate["late"].open()
-        wait_until_written(job, tenants)
+            with life_after(job) as following:
+                following.start()
+                following.wait_until(lambda: len(waiting_for(postgresql_server, [*held["late"]])) == len(MODES))
+                gate["late"].open()
+                wait_until_written(following, tenants)
 
         assert_all_exact(job, tenants)
 

@@ -1,20 +1,19 @@
-"""The sink job killed at each of its failpoints, in one life after another: tables are exact nonetheless."""
+"""The sink job killed at each of its failpoints, in one life after another: tables are exact nonetheless.
+
+One process is killed on each warehouse. At every other point a life in the shared session ends instead (``tests.session_job``).
+"""
 
 import random
 import secrets
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.events.names import resyncs_topic
 from libs.local.dead_letters import chosen_keys, read_letters, replay_requests, send_requests
-from libs.local.ports import LOOPBACK
-from libs.local.process import stop
 from libs.local.sink_requests import send_to_sink
 from libs.local.tenant_topics import end_offsets, open_consumer
 from libs.mysql.logical import column
@@ -22,16 +21,18 @@ from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_
 from libs.types.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
-from spark.sinks.delta.settings import Settings as DeltaSettings
-from spark.sinks.iceberg.settings import Settings
 from spark.transforms.versions import UNTOLD
 from tests import clickhouse
 from tests.clickhouse import ClickhouseServer
-from tests.conftest import PostgresqlServer
-from tests.contract.test_sinks import delta_rows, postgresql_rows
-from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, Tenant, write_tenant
+from tests.marks import gate
+from tests.session_job import SessionJob, session_job
+from tests.sink_job import LIFE_TIMEOUT_S, Job, SinkJob, Tenant, write_tenant
 from tests.sink_topics import Model, Version, without_own_columns
-from tests.spark_session import Row, read_rows
+from tests.spark_session import Row
+
+pytestmark = pytest.mark.spark
+
+ON_ICEBERG = "the gate shows it on Iceberg; test_each_warehouse_is_exact_through_an_end_at_its_commit is of the others"
 
 BETWEEN_COMMITS = (
     "sink_before_merge",
@@ -54,57 +55,88 @@ FAILPOINTS = {
 }
 
 
-@pytest.fixture(params=sorted(FAILPOINTS))
-def job(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) -> Iterator[SinkJob]:
-    (tmp_path / "tenants").mkdir()
-    if request.param == "clickhouse":
-        clickhouse_server: ClickhouseServer = request.getfixturevalue("clickhouse_server")
-        where = {"host": LOOPBACK, "port": clickhouse_server.port}
-        job = SinkJob(tmp_path, bootstrap_servers, "clickhouse", where, partial(clickhouse.rows_of, clickhouse_server))
-    elif request.param == "delta":
-        where = {"warehouse_dir": str(tmp_path / "warehouse")}
-        job = SinkJob(tmp_path, bootstrap_servers, "delta", where, partial(delta_rows, DeltaSettings(**where)))
-    elif request.param == "iceberg":
-        catalog = {"kind": "sqlite", "file": str(tmp_path / "catalog.db")}
-        where = {"warehouse_dir": str(tmp_path / "warehouse"), "catalog": catalog}
-        settings = msgspec.convert(where, Settings)
-        job = SinkJob(tmp_path, bootstrap_servers, "iceberg", where, partial(read_rows, settings))
-    else:
-        server: PostgresqlServer = request.getfixturevalue("postgresql_server")
-        where = {name: getattr(server.settings, name) for name in ("host", "port", "database", "user")}
-        job = SinkJob(tmp_path, bootstrap_servers, "postgresql", where, partial(postgresql_rows, server))
-    yield job
-    if job.running is not None:
-        stop(job.running, STOP_TIMEOUT_S)
+REAL_KILLS = {
+    "clickhouse": "sink_before_commit",
+    "delta": "sink_after_merge_before_next_table",
+    "iceberg": "sink_after_rows_before_commit",
+    "postgresql": "sink_before_commit",
+}
+
+
+@pytest.fixture(params=gate(["iceberg"], sorted(FAILPOINTS), because=ON_ICEBERG))
+def job(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) -> Iterator[SessionJob]:
+    """On each warehouse, in the shared session."""
+    with session_job(request.param, tmp_path, bootstrap_servers, request) as opened:
+        yield opened
+
+
+@pytest.mark.promise("killed sink")
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_a_process_that_was_killed_has_its_work_done_by_the_next(job: SessionJob) -> None:
+    """A mirror of two tables, an append table and a history, one job, which is a process of its own and dies by SIGKILL; its
+    tables are exact when the next life is through. Every other point of a kill is below, where the lives are the session's.
+    """
+    chance = random.Random(40)
+    tenants = tenants_of_each_mode(job)
+    for tenant in tenants.values():
+        tenant.write(chance, transactions=10)
+    killed = SinkJob(job.folder, job.bootstrap_servers, job.warehouse, job.warehouse_settings, job.read_rows)
+    try:
+        killed.start(failpoints=f"{REAL_KILLS[job.warehouse]}=kill@2")
+        killed.wait_until_killed()
+    finally:
+        killed.stop()
+
+    job.start()
+    job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in tenants.values()))
+
+    for mode, tenant in tenants.items():
+        assert_exact(job, tenant, mode)
+
+
+def tenants_of_each_mode(job: Job) -> dict[SinkMode, Tenant]:
+    """The mirror has two tables."""
+    tables = {SinkMode.MIRROR: ("orders", "items"), SinkMode.APPEND: ("visits",), SinkMode.HISTORY: ("prices",)}
+    return {mode: write_tenant(job, f"{mode.value}{secrets.token_hex(3)}", mode, *of) for mode, of in tables.items()}
 
 
 @pytest.mark.timeout(5 * LIFE_TIMEOUT_S)
-def test_killed_at_every_failpoint_the_tables_are_exact(job: SinkJob) -> None:
-    """A mirror of two tables, an append table and a history, one job. It dies before a merge, between a small table's files and
+def test_killed_at_every_failpoint_the_tables_are_exact(job: SessionJob) -> None:
+    """A mirror of two tables, an append table and a history, one job. It ends before a merge, between a small table's files and
     their commit, within its transaction where the warehouse has one, between rows and their note, between two tables of a
     batch, and between a batch and Spark's commit of it, while more is written: mirrors equal a plain model, the append table
     has every change once, and the history every version once, with the changes that began and ended it.
     """
+    assert_exact_through(job, FAILPOINTS[job.warehouse])
+
+
+@pytest.mark.promise("every warehouse")
+@pytest.mark.parametrize("job", ["clickhouse", "delta", "postgresql"], indirect=True)
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_each_warehouse_is_exact_through_an_end_at_its_commit(job: SessionJob) -> None:
+    """The same with one of the points: what `make test` has of the warehouses beside Iceberg."""
+    assert_exact_through(job, [REAL_KILLS[job.warehouse]])
+
+
+def assert_exact_through(job: SessionJob, points: Sequence[str]) -> None:
+    """Each life but the last ends at one of ``points``."""
     chance = random.Random(41)
-    mirror = write_tenant(job, f"m{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", "items")
-    append = write_tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
-    history = write_tenant(job, f"h{secrets.token_hex(3)}", SinkMode.HISTORY, "prices")
-    tenants = [mirror, append, history]
-    for failpoint in FAILPOINTS[job.warehouse]:
-        for tenant in tenants:
-            tenant.write(chance, transactions=10)
+    tenants = tenants_of_each_mode(job)
+    for failpoint in points:
+        for tenant in tenants.values():
+            tenant.write(chance, transactions=4)
         # On the second pass: of the tables of a batch, or of the batches, one is committed by then.
-        job.start(failpoints=f"{failpoint}=kill@2")
+        job.start(failpoints=f"{failpoint}=end@2")
         job.wait_until_killed()
 
     job.start()
-    job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in tenants))
+    job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in tenants.values()))
 
-    for mode, tenant in zip((SinkMode.MIRROR, SinkMode.APPEND, SinkMode.HISTORY), tenants, strict=True):
+    for mode, tenant in tenants.items():
         assert_exact(job, tenant, mode)
 
 
-def assert_exact(job: SinkJob, tenant: Tenant, mode: SinkMode) -> None:
+def assert_exact(job: Job, tenant: Tenant, mode: SinkMode) -> None:
     """Its tables are what a plain model makes of all that it was sent, each change once."""
     for model in tenant.models:
         assert_exact_rows(mode, model, job.rows(tenant, model))
@@ -130,9 +162,10 @@ def version(row: Row) -> Version:
     return Version(row["id"], row["note"], row["_headwater_opened_by"], row["_headwater_closed_by"])
 
 
+@pytest.mark.rest(because="the gate has letters and failpoints, each by itself: integration/test_dead_letters.py")
 @pytest.mark.parametrize("job", ["iceberg"], indirect=True)
 @pytest.mark.timeout(8 * LIFE_TIMEOUT_S)
-def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SinkJob) -> None:
+def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SessionJob) -> None:
     """A log of changes has every event once but the one that is given up, and each letter counts once; the job dies behind the
     letters, behind the parked keys, and behind the commit, of the batch that is refused and of the replay.
     """
@@ -150,7 +183,7 @@ def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SinkJob) -> No
         return decode_parked_keys(parked_keys_path(job.folder / "state", tenant.name).read_bytes())
 
     for failpoint in LETTER_FAILPOINTS:
-        job.start(failpoints=f"{failpoint}=kill@1")
+        job.start(failpoints=f"{failpoint}=end@1")
         job.wait_until_killed()
     job.start()
     job.wait_until(lambda: job.progress(tenant).rows >= 3)
@@ -159,12 +192,12 @@ def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SinkJob) -> No
     letters = read_letters(kafka_of(job), tenant.name, parked())
     assert (key.letters, len(letters)) == (2, 2)
     assert [each.letter.behind_offset for each in letters] == [None, key.offset]
-    stop(job.running, STOP_TIMEOUT_S)
+    job.stop()
 
     requests = replay_requests(chosen_keys(parked(), [topic], []), leave_out_refused=True)
     send_requests(kafka_of(job), tenant.name, requests)
     for failpoint in LETTER_FAILPOINTS[1:]:
-        job.start(failpoints=f"{failpoint}=kill@1")
+        job.start(failpoints=f"{failpoint}=end@1")
         job.wait_until_killed()
     job.start()
     job.wait_until(lambda: job.progress(tenant).batch_id >= 1)
@@ -173,6 +206,7 @@ def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SinkJob) -> No
     assert not parked().tables[topic].keys
 
 
+@pytest.mark.rest(because="the gate has resyncs and failpoints, each by itself: integration/test_resync.py")
 @pytest.mark.parametrize(
     ("job", "mode"),
     [
@@ -190,7 +224,7 @@ def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SinkJob) -> No
     indirect=["job"],
 )
 @pytest.mark.timeout(9 * LIFE_TIMEOUT_S)
-def test_killed_around_a_resync_the_table_is_exact(job: SinkJob, mode: SinkMode) -> None:
+def test_killed_around_a_resync_the_table_is_exact(job: SessionJob, mode: SinkMode) -> None:
     """A row that the source does not have is in a table, which is built anew from a copy, or a log from its topic: the job
     dies before the swap, within its transaction where the warehouse has one, behind it, before it is told, and before Spark's
     commit, while more is written. The table equals a plain model, and one that nobody asked for is as exact.
@@ -213,14 +247,13 @@ def test_killed_around_a_resync_the_table_is_exact(job: SinkJob, mode: SinkMode)
             transaction.change(orders.schema, op="r", after=row)
     tenant.write(chance, transactions=5)
     job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes + 1 + len(copied))
-    assert job.running is not None
-    stop(job.running, STOP_TIMEOUT_S)
+    job.stop()
 
     request = ResyncRequest(id="r1", topic=topic, from_offsets=before, to_offsets=_ends(job, topic))
     send_to_sink(kafka_of(job), resyncs_topic(tenant.name), {encode_resync_request(request): topic})
     for failpoint in (*FAILPOINTS[job.warehouse][:-1], "sink_after_swap_before_answer", FAILPOINTS[job.warehouse][-1]):
         tenant.write(chance, transactions=2)
-        job.start(failpoints=f"{failpoint}=kill@1")
+        job.start(failpoints=f"{failpoint}=end@1")
         job.wait_until_killed()
     job.start()
     job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes + 1 + len(copied))
@@ -235,10 +268,11 @@ def test_killed_around_a_resync_the_table_is_exact(job: SinkJob, mode: SinkMode)
         assert_exact_rows(mode, model, job.rows(tenant, model))
 
 
+@pytest.mark.rest(because="the gate shows on Iceberg that the tries of a parked log are written once")
 @pytest.mark.parametrize("job", ["clickhouse"], indirect=True)
 @pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
 def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_change_once(
-    job: SinkJob, clickhouse_server: ClickhouseServer
+    job: SessionJob, clickhouse_server: ClickhouseServer
 ) -> None:
     """A batch's rows are attached, and nobody has noted it. Before it comes again the table is one that is refused: for what
     somebody did to it, and then for the tenant's document. What waits behind it comes under other batches.
@@ -251,14 +285,14 @@ def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_chang
 
     def run_until_killed() -> None:
         tenant.write(chance, transactions=10)
-        job.start(failpoints="sink_before_commit=kill@2")
+        job.start(failpoints="sink_before_commit=end@2")
         job.wait_until_killed()
 
     def run_until_parked() -> None:
         tenant.write(chance, transactions=2)
         job.start()
         job.wait_until(lambda: bool(job.progress(tenant).parked_topics))
-        stop(job.running, STOP_TIMEOUT_S)
+        job.stop()
 
     def run_until_written() -> None:
         tenant.write(chance, transactions=2)
@@ -271,7 +305,7 @@ def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_chang
     run_until_parked()
     clickhouse_server.execute(f"ALTER TABLE {place} RENAME COLUMN remark TO note")
     run_until_written()
-    stop(job.running, STOP_TIMEOUT_S)
+    job.stop()
     run_until_killed()
     document.write_text(as_a_log.replace("mode: append", "mode: history"))
     run_until_parked()
@@ -281,7 +315,7 @@ def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_chang
 
 @pytest.mark.parametrize("job", ["iceberg"], indirect=True)
 @pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
-def test_killed_in_the_tries_of_a_parked_table_each_change_is_there_once(job: SinkJob) -> None:
+def test_killed_in_the_tries_of_a_parked_table_each_change_is_there_once(job: SessionJob) -> None:
     """A log is parked for what the tenant's document had been, with what came since. It is tried: the job dies when that is
     noted, when it is written, and when the batch is done, while more is written.
     """
@@ -292,17 +326,17 @@ def test_killed_in_the_tries_of_a_parked_table_each_change_is_there_once(job: Si
     tenant.write(chance, transactions=5)
     job.start()
     job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
-    stop(job.running, STOP_TIMEOUT_S)
+    job.stop()
     document.write_text(as_a_log.replace("mode: append", "mode: mirror"))
     tenant.write(chance, transactions=10)
     job.start()
     job.wait_until(lambda: bool(job.progress(tenant).parked_topics))
-    stop(job.running, STOP_TIMEOUT_S)
+    job.stop()
 
     document.write_text(as_a_log)
     for failpoint in ("sink_after_try_before_merge", *BETWEEN_COMMITS[1:]):
         tenant.write(chance, transactions=2)
-        job.start(failpoints=f"{failpoint}=kill@1")
+        job.start(failpoints=f"{failpoint}=end@1")
         job.wait_until_killed()
         assert job.progress(tenant).tries or failpoint == BETWEEN_COMMITS[-1]
     job.start()
@@ -312,11 +346,11 @@ def test_killed_in_the_tries_of_a_parked_table_each_change_is_there_once(job: Si
     assert not job.progress(tenant).tries
 
 
-def kafka_of(job: SinkJob) -> KafkaSettings:
+def kafka_of(job: SessionJob) -> KafkaSettings:
     return KafkaSettings(bootstrap_servers=job.bootstrap_servers)
 
 
-def _ends(job: SinkJob, topic: str) -> dict[int, int]:
+def _ends(job: SessionJob, topic: str) -> dict[int, int]:
     consumer = open_consumer(kafka_of(job))
     try:
         return {partition: end for (_, partition), end in end_offsets(consumer, [topic]).items()}
@@ -326,7 +360,7 @@ def _ends(job: SinkJob, topic: str) -> dict[int, int]:
 
 @pytest.mark.parametrize("job", ["iceberg"], indirect=True)
 @pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
-def test_killed_while_one_table_is_far_behind_nothing_is_lost_or_twice(job: SinkJob) -> None:
+def test_killed_while_one_table_is_far_behind_nothing_is_lost_or_twice(job: SessionJob) -> None:
     """A log of two tables, of which one has a backlog of many batches; the job dies when it is known how far a batch reads the
     other, between the two tables of such a batch, and behind a later one, while more of both is written.
     """
@@ -343,13 +377,13 @@ def test_killed_while_one_table_is_far_behind_nothing_is_lost_or_twice(job: Sink
         write(model, 5)
     job.start()
     job.wait_until(lambda: job.progress(tenant).rows == 10)
-    stop(job.running, STOP_TIMEOUT_S)
+    job.stop()
     write(copied, 1_500)
     for failpoint in (
-        "sink_after_read_ahead_before_tables=kill@1",
-        "sink_after_merge_before_next_table=kill@1",
-        "sink_after_batch_before_spark_commit=kill@2",
-        "sink_after_read_ahead_before_tables=kill@2",
+        "sink_after_read_ahead_before_tables=end@1",
+        "sink_after_merge_before_next_table=end@1",
+        "sink_after_batch_before_spark_commit=end@2",
+        "sink_after_read_ahead_before_tables=end@2",
     ):
         write(live, 20)
         job.start(failpoints=failpoint)
