@@ -34,6 +34,7 @@ from libs.source.mysql.client import Connection
 from tests import clickhouse
 from tests import schema_registry as registry
 from tests.clickhouse import ClickhouseServer
+from tests.integration.service_process import Services, started_services
 from tests.marks import need
 from tests.vtgate.cluster import topology_of
 from tests.vtgate.service import Security, VtgateServer
@@ -231,6 +232,21 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
     """The shared Valkey."""
     with ExitStack() as servers:
         yield _start_valkey(tmp_path_factory.mktemp("valkey"), servers)
+
+
+@pytest.fixture(scope="session")
+def _services(
+    bootstrap_servers: str, valkey_server: ValkeyServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Services]:
+    with started_services(bootstrap_servers, valkey_server.url, tmp_path_factory.mktemp("services")) as started:
+        yield started
+
+
+@pytest.fixture
+def services(_services: Services) -> Services:
+    """The shared schema_history and checkpoint_committer, on the shared broker; tests keep apart by names of sources."""
+    _services.supervise()
+    return _services
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import spark_operator_chart
 from tests.conftest import KafkaBroker, MysqlServer, RegistryServer, ValkeyServer, start_kafka_in
 from tests.faults.test_kept_state_kills import ended, job_in, store_in
-from tests.integration.reader_pipeline import start_pipeline
+from tests.integration.reader_pipeline import pipeline_of
 from tests.integration.router_rig import (
     ChangesSource,
     RouterProcess,
@@ -72,8 +72,7 @@ from tests.integration.router_rig import (
     read_topic,
     record_schema,
 )
-from tests.integration.service_process import ServiceProcess, eventually
-from tests.integration.test_router import Services, started_services
+from tests.integration.service_process import ServiceProcess, Services, eventually, started_services
 from tests.integration.test_router_avro import creates as whole_creates
 from tests.sink_job import LIFE_TIMEOUT_S, write_tenant
 
@@ -1597,10 +1596,11 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
         )
     broker, source = mesh.kafka.broker, unique_name("shop").replace("_", "-")
     include = [f"{database}\\..*"]
-    pipeline = start_pipeline(mesh.folder, source, broker, valkey_server, mysql_server, include_tables=include)
-    history, committer = pipeline.others
+    servers = ExitStack()
+    services = servers.enter_context(started_services(broker.bootstrap_servers, valkey_server.url, mesh.folder))
+    pipeline = pipeline_of(mesh.folder, source, broker, services, mysql_server, include_tables=include)
     joining = {
-        "schema_history": {"address": history.client_settings.address},
+        "schema_history": services.addresses["schema_history"],
         "sources": [{"name": source, "kind": "mysql", "include_tables": include}],
     }
 
@@ -1622,8 +1622,7 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
             "sources": [source],
             "group": unique_name("router"),
             "kafka": {"bootstrap_servers": broker.bootstrap_servers},
-            "schema_history": {"address": history.client_settings.address},
-            "checkpoint_committer": {"address": committer.client_settings.address},
+            **services.addresses,
         },
     )
     rows = [("r", number) for number in (1, 2, 3)]
@@ -1655,6 +1654,7 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
     finally:
         router.stop()
         pipeline.stop()
+        servers.close()
 
     assert due["signal_id"] in message
     assert delivered(tenant, "orders") == [*rows, ("c", 4)]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -19,9 +20,9 @@ from services.dts_decoder.settings import DtsDecoderSettings, SubscriptionSettin
 from services.dts_decoder.source import DtsSource
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.source import VstreamSource
-from tests.conftest import KafkaBroker, MysqlServer, StartMysql, StartVtgate, ValkeyServer
+from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, start_mysql_in
 from tests.integration.dts_stand_in import delete_records, stand_in
-from tests.integration.service_process import ServiceProcess
+from tests.integration.service_process import Services
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import on_every_shard
 from tests.vtgate.service import VtgateServer
@@ -31,13 +32,13 @@ pytestmark = pytest.mark.servers
 
 
 class MysqlHarness:
-    """A MySQL server that is the test's alone."""
+    """A database of its own on a server whose log nobody else reads."""
 
     def __init__(self, server: MysqlServer, schema_history: SchemaHistoryClient, name: str) -> None:
         self._server = server
         self._schema_history = schema_history
         self._name = name
-        server.execute("CREATE DATABASE s", "CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(300))")
+        server.execute(f"CREATE DATABASE {name}", f"CREATE TABLE {name}.t (id INT PRIMARY KEY, v VARCHAR(300))")
 
     def source(self) -> Source:
         unused = GrpcClientSettings(address="127.0.0.1:1")
@@ -45,7 +46,7 @@ class MysqlHarness:
             source=self._name,
             database=DatabaseSettings(host=self._server.host, port=self._server.port, user="root"),
             replica_server_id=8_001,
-            include_tables=(r"s\.t",),
+            include_tables=(rf"{self._name}\.t",),
             schema_history=unused,
             checkpoint_committer=unused,
         )
@@ -53,13 +54,13 @@ class MysqlHarness:
 
     async def insert(self, first: int, last: int) -> None:
         rows = ",".join(f"({row_id}, REPEAT('v', 200))" for row_id in range(first, last + 1))
-        await self._execute(f"INSERT INTO s.t (id, v) VALUES {rows}")
+        await self._execute(f"INSERT INTO t (id, v) VALUES {rows}")
 
     async def change_and_delete(self, row_id: int) -> None:
-        await self._execute(f"UPDATE s.t SET v = 'changed' WHERE id = {row_id}", f"DELETE FROM s.t WHERE id = {row_id}")
+        await self._execute(f"UPDATE t SET v = 'changed' WHERE id = {row_id}", f"DELETE FROM t WHERE id = {row_id}")
 
     async def add_column_and_insert(self, column: str, row_id: int) -> None:
-        await self._execute(f"ALTER TABLE s.t ADD COLUMN {column} INT", f"INSERT INTO s.t VALUES ({row_id}, 'v', 1)")
+        await self._execute(f"ALTER TABLE t ADD COLUMN {column} INT", f"INSERT INTO t VALUES ({row_id}, 'v', 1)")
 
     async def purge_log(self) -> None:
         await self._execute("FLUSH BINARY LOGS")
@@ -71,7 +72,7 @@ class MysqlHarness:
         return int(rows[0][0])
 
     async def _execute(self, *statements: str) -> None:
-        await asyncio.to_thread(self._server.execute, *statements)
+        await asyncio.to_thread(self._server.execute, *statements, database=self._name)
 
 
 class DtsHarness(MysqlHarness):
@@ -94,7 +95,7 @@ class DtsHarness(MysqlHarness):
                 bootstrap_servers=self._bootstrap_servers, topic=self._topic, group_id=f"consumer-grp-{self._name}"
             ),
             database=DatabaseSettings(host=self._server.host, port=self._server.port, user="root"),
-            include_tables=(r"s\.t",),
+            include_tables=(rf"{self._name}\.t",),
             schema_history=unused,
             checkpoint_committer=unused,
         )
@@ -178,34 +179,29 @@ def _purge(tablet: Tablet) -> None:
 
 
 @pytest.fixture(scope="module")
-def schema_history(
-    tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBroker, valkey_server: ValkeyServer
-) -> Iterator[ServiceProcess]:
-    settings = {"kafka": {"bootstrap_servers": kafka_broker.bootstrap_servers}, "redis": {"url": valkey_server.url}}
-    service = ServiceProcess.of("schema_history", tmp_path_factory.mktemp("history"), settings)
-    service.start()
-    yield service
-    service.stop()
+def purged_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MysqlServer]:
+    """One whose log these tests purge and whose connections they count."""
+    with ExitStack() as servers:
+        yield start_mysql_in(tmp_path_factory.mktemp("purged"), servers)
 
 
 @pytest.fixture(params=sorted(READER_OF_KIND))
 async def harness(
     request: pytest.FixtureRequest,
-    schema_history: ServiceProcess,
-    start_mysql: StartMysql,
+    services: Services,
     kafka_broker: KafkaBroker,
     start_vtgate: StartVtgate,
     unique_name: Callable[[str], str],
 ) -> AsyncIterator[contract.SourceHarness]:
-    async with SchemaHistoryClient(schema_history.client_settings) as client:
+    async with SchemaHistoryClient(services.schema_history.client_settings) as client:
         name = unique_name("source")
         match request.param:
             case "mysql":
-                yield MysqlHarness(start_mysql(), client, name)
+                yield MysqlHarness(request.getfixturevalue("purged_server"), client, name)
             case "vitess":
                 yield VitessHarness(start_vtgate(shards=("0",)), client, name)
             case "dts":
-                dts = DtsHarness(start_mysql(), client, name, kafka_broker.bootstrap_servers)
+                dts = DtsHarness(request.getfixturevalue("purged_server"), client, name, kafka_broker.bootstrap_servers)
                 yield dts
                 dts.close()
 

@@ -7,22 +7,23 @@ from typing import Any
 import pytest
 
 from spark.sinks.registry import SINKS
-from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
-from tests.integration.reader_pipeline import ReaderPipeline, start_pipeline
+from tests.conftest import KafkaBroker, MysqlServer
+from tests.integration.reader_pipeline import ReaderPipeline, pipeline_of
+from tests.integration.service_process import Services
 from tests.integration.sink_tenant import StartTenant, start_tenants
 from tests.marks import rest
 
 
 @pytest.fixture
 def start_reader(
-    tmp_path: Path, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, mysql_server: MysqlServer, database: str
+    tmp_path: Path, kafka_broker: KafkaBroker, services: Services, mysql_server: MysqlServer, database: str
 ) -> Iterator[Callable[..., ReaderPipeline]]:
     """Starts pipelines that capture the test's own database, with these settings of the reader."""
     pipelines: list[ReaderPipeline] = []
 
     def start_one(**settings: Any) -> ReaderPipeline:
         captured = {"include_tables": [rf"{database}\..*"], **settings}
-        pipelines.append(start_pipeline(tmp_path, database, kafka_broker, valkey_server, mysql_server, **captured))
+        pipelines.append(pipeline_of(tmp_path, database, kafka_broker, services, mysql_server, **captured))
         return pipelines[-1]
 
     yield start_one

@@ -1,4 +1,4 @@
-"""A binlog reader with the two services that it needs, as processes, and what it published."""
+"""A binlog reader as a process, beside the two services that it needs, and what it published."""
 
 import json
 import time
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
-
 from libs.events.names import changes_topic
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run
-from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
-from tests.integration.service_process import ServiceProcess
+from tests.conftest import KafkaBroker, MysqlServer
+from tests.integration.service_process import ServiceProcess, Services
+from tests.kafka_reading import TopicRecords
 
 _REPLICA_SERVER_ID = iter(range(7_001, 8_000))
 
@@ -33,13 +32,15 @@ class PublishedRow:
 class ReaderPipeline:
     """``start`` and ``kill`` the reader; read what it published with ``rows``."""
 
-    def __init__(self, source: str, kafka: KafkaBroker, reader: ServiceProcess, others: list[ServiceProcess]) -> None:
+    def __init__(self, source: str, kafka: KafkaBroker, reader: ServiceProcess, services: Services) -> None:
         self.source = source
         self.reader = reader
         self.kafka = kafka
-        self.others = others
+        self.services = services
         self.partition = 0
         """Kafka partition of the changes topic that is read."""
+        self._committed: TopicRecords | None = None
+        self._batches: list[tuple[int, ChangeBatch]] = []
 
     def batches(self) -> list[ChangeBatch]:
         """Every committed batch, in order."""
@@ -47,25 +48,15 @@ class ReaderPipeline:
 
     def records(self) -> list[tuple[int, ChangeBatch]]:
         """Every committed batch with its offset, in order."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "group.id": "test-reads",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-            }
-        )
-        consumer.assign([TopicPartition(changes_topic(self.source), self.partition, 0)])
-        records: list[tuple[int, ChangeBatch]] = []
-        try:
-            while (message := consumer.poll(10.0)) is not None:
-                if message.error() is not None:  # the end of what is committed, or no topic yet
-                    return records
-                records.append((message.offset() or 0, ChangeBatch.FromString(message.value() or b"")))
-            return records
-        finally:
-            consumer.close()
+        if self._committed is None:
+            topic = changes_topic(self.source)
+            self._committed = TopicRecords(self.kafka.bootstrap_servers, topic, self.partition)
+        records = self._committed.read()
+        self._batches += [
+            (record.offset() or 0, ChangeBatch.FromString(record.value() or b""))
+            for record in records[len(self._batches) :]
+        ]
+        return [*self._batches]
 
     def entries(self) -> Iterator[Entry]:
         """Every entry of every committed batch."""
@@ -98,21 +89,16 @@ class ReaderPipeline:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop every process."""
+        """Stop the reader."""
         self.reader.stop()
-        for service in self.others:
-            service.stop()
+        if self._committed is not None:
+            self._committed.close()
 
 
-def start_pipeline(
-    folder: Path, source: str, kafka: KafkaBroker, valkey: ValkeyServer, mysql: MysqlServer, **settings: Any
+def pipeline_of(
+    folder: Path, source: str, kafka: KafkaBroker, services: Services, mysql: MysqlServer, **settings: Any
 ) -> ReaderPipeline:
-    """The two services running, the reader not started yet; ``settings`` win over the usual ones."""
-    shared = {"kafka": {"bootstrap_servers": kafka.bootstrap_servers}, "redis": {"url": valkey.url}}
-    history = ServiceProcess.of("schema_history", folder, shared)
-    committer = ServiceProcess.of("checkpoint_committer", folder, shared)
-    history.start()
-    committer.start()
+    """The reader is not started yet; ``settings`` win over the usual ones."""
     reader = ServiceProcess.of(
         "binlog_reader",
         folder,
@@ -121,13 +107,12 @@ def start_pipeline(
             "database": {"host": mysql.host, "port": mysql.port, "user": "root"},
             "replica_server_id": next(_REPLICA_SERVER_ID),
             "lease_s": 3,
-            "kafka": shared["kafka"],
-            "schema_history": {"address": history.client_settings.address},
-            "checkpoint_committer": {"address": committer.client_settings.address},
+            "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+            **services.addresses,
             **settings,
         },
     )
-    return ReaderPipeline(source, kafka, reader, [history, committer])
+    return ReaderPipeline(source, kafka, reader, services)
 
 
 def rows_of_run(run: Run) -> Iterator[PublishedRow]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Message, Producer
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
@@ -21,12 +20,14 @@ from libs.events.names import changes_topic
 from libs.events.schema_change import SchemaChangeKind
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.local.ports import LOOPBACK, free_port
-from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+from libs.local.process import ProcessSpec, Running, kill, stop, wait_ready
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind, LogicalType
+from tests.kafka_reading import TopicRecords
+from tests.service_forks import start_fork
 
 REPOSITORY = Path(__file__).parents[2]
 READY_TIMEOUT_S = 180.0
@@ -148,7 +149,7 @@ async def record_schema(client: GrpcClientSettings, source: str, schema: TableSc
 
 @dataclass(slots=True)
 class RouterProcess:
-    """``python -m services.router``; ready once its lanes are open (or, with ``waits=False``, never asked)."""
+    """``python -m services.router``, forked; ready once its lanes are open (or, with ``waits=False``, never asked)."""
 
     folder: Path
     settings: Mapping[str, object]
@@ -170,7 +171,7 @@ class RouterProcess:
             working_dir=REPOSITORY,
             ready=lambda: self.get("/readyz")[0] == 200,
         )
-        self.running = start(spec, self.folder / "logs", dies_with_parent=True)
+        self.running = start_fork(spec, self.folder / "logs")
         if waits:
             wait_ready(self.running, READY_TIMEOUT_S)
 
@@ -212,35 +213,11 @@ class RouterProcess:
 
 def read_topic(bootstrap_servers: str, topic: str) -> list[Message]:
     """Every committed record of a topic, Kafka partition by Kafka partition; none where the topic is missing."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    partitions = admin.list_topics(timeout=120).topics
-    if topic not in partitions:
-        return []
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "test-reader",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    messages: list[Message] = []
-    numbers = list(partitions[topic].partitions)
-    consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
-    ended: set[int | None] = set()
-    deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
-    while len(ended) < len(numbers) and time.monotonic() < deadline_s:
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            messages.append(message)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            ended.add(message.partition())
-    consumer.close()
-    return sorted(messages, key=lambda message: (message.partition(), message.offset()))
+    committed = TopicRecords(bootstrap_servers, topic)
+    try:
+        return committed.read()
+    finally:
+        committed.close()
 
 
 def eventually(condition: Callable[[], bool], *, timeout_s: float = SETTLE_TIMEOUT_S, interval_s: float = 0.3) -> bool:
@@ -255,14 +232,12 @@ def eventually(condition: Callable[[], bool], *, timeout_s: float = SETTLE_TIMEO
 
 def read_until(bootstrap_servers: str, topic: str, enough: Callable[[list[Message]], bool]) -> list[Message]:
     """The records of a topic, once there are ``enough``; as they are when that does not come."""
-    messages: list[Message] = []
-
-    def look() -> bool:
-        messages[:] = read_topic(bootstrap_servers, topic)
-        return enough(messages)
-
-    eventually(look)
-    return messages
+    committed = TopicRecords(bootstrap_servers, topic)
+    try:
+        eventually(lambda: enough(committed.read()))
+        return committed.read()
+    finally:
+        committed.close()
 
 
 def payloads(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:

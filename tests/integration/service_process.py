@@ -6,7 +6,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from libs.config.connections import GrpcClientSettings
 from libs.errors import ServiceUnavailable
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+from tests.service_forks import start_fork
 
 REPOSITORY = Path(__file__).parents[2]
 READY_TIMEOUT_S = 180.0
@@ -27,7 +29,10 @@ STOP_TIMEOUT_S = 120.0
 
 @dataclass(slots=True)
 class ServiceProcess:
-    """``python -m services.<name>`` on ports of its own, which stay the same over restarts."""
+    """``python -m services.<name>`` on ports of its own, which stay the same over restarts.
+
+    A fork of an interpreter that has the service's modules (``tests.service_forks``), unless it ``is_alone``.
+    """
 
     name: str
     folder: Path
@@ -35,6 +40,8 @@ class ServiceProcess:
     grpc_port: int
     http_port: int
     running: Running | None = field(default=None)
+    is_alone: bool = False
+    """In an interpreter of its own: its memory is its own."""
 
     @classmethod
     def of(cls, name: str, folder: Path, settings: Mapping[str, object]) -> "ServiceProcess":
@@ -65,7 +72,8 @@ class ServiceProcess:
             working_dir=REPOSITORY,
             ready=self._serves,
         )
-        self.running = start(spec, self.folder / "logs", dies_with_parent=True)
+        logs = self.folder / "logs"
+        self.running = start(spec, logs, dies_with_parent=True) if self.is_alone else start_fork(spec, logs)
         if waits:
             wait_ready(self.running, READY_TIMEOUT_S)
 
@@ -107,6 +115,58 @@ class ServiceProcess:
             except grpc.RpcError:
                 return False
             return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@dataclass(slots=True)
+class Services:
+    """schema_history and checkpoint_committer: readers and routers need them beside Kafka."""
+
+    bootstrap_servers: str
+    schema_history: ServiceProcess
+    checkpoint_committer: ServiceProcess
+
+    @property
+    def addresses(self) -> dict[str, object]:
+        """Settings of who calls them."""
+        return {
+            "schema_history": {"address": self.schema_history.client_settings.address},
+            "checkpoint_committer": {"address": self.checkpoint_committer.client_settings.address},
+        }
+
+    def supervise(self) -> None:
+        """Start what has ended: a service ends where Kafka does not answer it, and its supervisor starts it again."""
+        for service in (self.schema_history, self.checkpoint_committer):
+            if service.has_ended(within_s=0.0):
+                start_supervised(service)
+
+
+@contextmanager
+def started_services(
+    bootstrap_servers: str, redis_url: str, folder: Path, *, kafka: Mapping[str, object] | None = None
+) -> Iterator[Services]:
+    """Both of them, on the topics that every mesh has. A Kafka has one pair: a later one ends an earlier one's right to write.
+
+    ``kafka``: how they reach it, where that takes more than an address.
+    """
+    common = {"kafka": kafka or {"bootstrap_servers": bootstrap_servers}, "redis": {"url": redis_url}}
+    started = [ServiceProcess.of(name, folder / name, common) for name in ("schema_history", "checkpoint_committer")]
+    for service in started:
+        start_supervised(service)
+    yield Services(bootstrap_servers, *started)
+    for service in started:
+        service.stop()
+
+
+def start_supervised(service: ServiceProcess) -> None:
+    """Start a service as its supervisor would: again, when it ends because Kafka was not ready for it."""
+    for attempt in range(3):
+        try:
+            service.start()
+        except ServiceUnavailable:
+            if attempt == 2:
+                raise
+        else:
+            return
 
 
 async def refused_until_ended(

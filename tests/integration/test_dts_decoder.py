@@ -15,10 +15,10 @@ from libs.events.names import source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.dead_letters import decode_letter
-from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
+from tests.conftest import KafkaBroker, MysqlServer
 from tests.integration.dts_stand_in import RunningStandIn, delete_records, stand_in
-from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, start_pipeline
-from tests.integration.service_process import ServiceProcess
+from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, pipeline_of
+from tests.integration.service_process import ServiceProcess, Services
 from tests.integration.test_binlog_reader import ALL_TYPES, VALUES
 from tests.unit.dts_decoder.topic import begin, checkpoint, commit, dml, insert
 
@@ -28,10 +28,8 @@ EXIT_HALTED = 3
 class Subscription:
     """A topic with a stand-in that fills it from the shared server, and a decoder of one database of it."""
 
-    def __init__(
-        self, folder: Path, kafka: KafkaBroker, valkey: ValkeyServer, mysql: MysqlServer, database: str
-    ) -> None:
-        self.folder, self.kafka, self.valkey, self.mysql, self.database = folder, kafka, valkey, mysql, database
+    def __init__(self, folder: Path, kafka: KafkaBroker, services: Services, mysql: MysqlServer, database: str) -> None:
+        self.folder, self.kafka, self.services, self.mysql, self.database = folder, kafka, services, mysql, database
         self.topic = f"topic-subs-{database}"
         self.group = f"consumer-grp-{database}"
         ensure_topics(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), [TopicSpec(name=self.topic)])
@@ -80,13 +78,13 @@ class Subscription:
     def _pipeline(self, source: str) -> ReaderPipeline:
         """With the two services, which all of a test share."""
         if not self.pipelines:
-            pipeline = start_pipeline(self.folder, source, self.kafka, self.valkey, self.mysql)
+            pipeline = pipeline_of(self.folder, source, self.kafka, self.services, self.mysql)
         else:
             first = self.pipelines[0]
             reader = ServiceProcess.of(
                 "binlog_reader", self.folder / source, {**first.reader.settings, "source": source}
             )
-            pipeline = ReaderPipeline(source, self.kafka, reader, [])
+            pipeline = ReaderPipeline(source, self.kafka, reader, self.services)
         self.pipelines.append(pipeline)
         return pipeline
 
@@ -118,9 +116,9 @@ class Subscription:
 
 @pytest.fixture
 def subscription(
-    tmp_path: Path, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, mysql_server: MysqlServer, database: str
+    tmp_path: Path, kafka_broker: KafkaBroker, services: Services, mysql_server: MysqlServer, database: str
 ) -> Iterator[Subscription]:
-    one = Subscription(tmp_path, kafka_broker, valkey_server, mysql_server, database)
+    one = Subscription(tmp_path, kafka_broker, services, mysql_server, database)
     yield one
     one.stop()
 

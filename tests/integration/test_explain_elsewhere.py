@@ -20,9 +20,7 @@ from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
 from libs.types.value import LogicalKind
 from tests.integration.router_rig import ORDERS, column, orders_schema, record_schema
-from tests.integration.test_router import Services, services
-
-__all__ = ["services"]  # the fixture
+from tests.integration.service_process import Services
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pymysql.cursors import DictCursor
 
-from tests.conftest import MysqlServer, StartKafka, StartMysql
+from tests.conftest import MysqlServer, StartMysql
 from tests.integration.reader_pipeline import ReaderPipeline
 from tests.integration.service_process import ServiceProcess
 from tests.integration.test_incremental_snapshot import assert_final_rows, writing
@@ -187,8 +187,9 @@ def test_recovery_goes_on_where_the_schema_history_was_lost(
     start: Callable[..., ReaderPipeline],
     mysql_server: MysqlServer,
     database: str,
-    start_kafka: StartKafka,
+    unique_name: Callable[[str], str],
     tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Halted by name without it; then the schemas are learned anew, no row is copied again and none is missing."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
@@ -198,15 +199,17 @@ def test_recovery_goes_on_where_the_schema_history_was_lost(
     pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
     pipeline.reader.stop()
     mysql_server.execute("INSERT INTO t VALUES (2, 2)", database=database)
-    lost = pipeline.others[0]
     empty = ServiceProcess.of(
         "schema_history",
         tmp_path / "empty",
-        {**lost.settings, "kafka": {"bootstrap_servers": start_kafka().bootstrap_servers}},
+        {
+            **pipeline.services.schema_history.settings,
+            "topic": unique_name("empty"),
+            "transactional_id": unique_name("empty"),
+        },
     )
-    pipeline.others.append(empty)
-    lost.stop()
     empty.start()
+    request.addfinalizer(empty.stop)
     address = {"schema_history": {"address": empty.client_settings.address}}
     pipeline.reader.settings = {**pipeline.reader.settings, **address}
 

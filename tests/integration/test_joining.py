@@ -81,7 +81,6 @@ def joining(
             f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {table} VALUES {rows}", database=database
         )
     pipeline = start_reader(snapshot={"mode": "no_data", "incremental_chunk_rows": CHUNK_ROWS})
-    history, committer = pipeline.others
     folder = tmp_path / "tenants"
     folder.mkdir()
     suffix = unique_name("j").removeprefix("j_")
@@ -89,8 +88,7 @@ def joining(
         "sources": [pipeline.source],
         "group": f"router-{suffix}",
         "kafka": {"bootstrap_servers": pipeline.kafka.bootstrap_servers},
-        "schema_history": {"address": history.client_settings.address},
-        "checkpoint_committer": {"address": committer.client_settings.address},
+        **pipeline.services.addresses,
         "tenants_folder": str(folder),
     }
     router = RouterProcess(tmp_path / "router", settings)

@@ -57,8 +57,7 @@ from spark.transforms.read_topics import read_records
 from tests.certificates import write_certificates
 from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
 from tests.integration.router_rig import RouterProcess, created_ids, read_topic, read_until
-from tests.integration.service_process import ServiceProcess
-from tests.integration.test_router import started_services
+from tests.integration.service_process import ServiceProcess, started_services
 from tests.integration.test_router_writer import Rig, numbered
 from tests.spark_session import shared_spark
 from tests.unit.dts_decoder.topic import begin, commit, insert
@@ -300,10 +299,6 @@ def test_rows_come_all_the_way_with_every_kafka_behind_users(
     by_tls = kafka.document(TLS, SaslMechanism.SCRAM_SHA_512)
     source, tenant = unique_name("s"), "acme"
     with started_services(kafka.broker.bootstrap_servers, valkey_server.url, tmp_path, kafka=by_tls) as services:
-        reached = {
-            "schema_history": {"address": services.schema_history.client_settings.address},
-            "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
-        }
         subscription = {"topic": topic.name, "group_id": topic.group, "username": USER, "password": PASSWORD}
         decoder = ServiceProcess.of(
             "dts_decoder",
@@ -312,14 +307,21 @@ def test_rows_come_all_the_way_with_every_kafka_behind_users(
                 "source": source,
                 "subscription": {"bootstrap_servers": kafka.address(PLAINTEXT), **subscription},
                 "kafka": kafka.document(PLAINTEXT, SaslMechanism.PLAIN),
-                **reached,
+                **services.addresses,
             },
         )
         tenants = tmp_path / "tenants"
         tenants.mkdir()
         (tenants / f"{tenant}.yaml").write_text(yaml.safe_dump({"tenant": tenant, "sources": [{"name": source}]}))
         router = RouterProcess(
-            tmp_path, {"sources": [source], "group": source, "kafka": by_tls, "tenants_folder": str(tenants), **reached}
+            tmp_path,
+            {
+                "sources": [source],
+                "group": source,
+                "kafka": by_tls,
+                "tenants_folder": str(tenants),
+                **services.addresses,
+            },
         )
         try:
             decoder.start()

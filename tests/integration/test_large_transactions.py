@@ -23,6 +23,7 @@ def test_a_transaction_of_more_than_a_gigabyte_is_read_in_bounded_memory(
     """Every row once, in order, all of them visible at once; the reader's peak memory stays below a third of it."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)", database=database)
     pipeline = start_reader()
+    pipeline.reader.is_alone = True
     pipeline.reader.start()
     pipeline.wait_for_log()
 

@@ -5,8 +5,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 import yaml
 
 from libs.config.connections import KafkaSettings
-from libs.errors import ServiceUnavailable
 from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.events.masks import decryption, format_restoring
@@ -26,7 +24,6 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import PreservedFormat
 from libs.types.value import LogicalKind
-from tests.conftest import KafkaBroker, ValkeyServer
 from tests.integration.router_rig import (
     ORDERS,
     ChangesSource,
@@ -43,52 +40,7 @@ from tests.integration.router_rig import (
     record_schema,
     row_value,
 )
-from tests.integration.service_process import ServiceProcess
-
-
-@dataclass(slots=True)
-class Services:
-    """What a router needs beside Kafka."""
-
-    bootstrap_servers: str
-    schema_history: ServiceProcess
-    checkpoint_committer: ServiceProcess
-
-
-@contextmanager
-def started_services(
-    bootstrap_servers: str, redis_url: str, folder: Path, *, kafka: Mapping[str, object] | None = None
-) -> Iterator[Services]:
-    """schema_history and checkpoint_committer as processes; ``kafka``: how they reach it, where that takes more."""
-    common = {"kafka": kafka or {"bootstrap_servers": bootstrap_servers}, "redis": {"url": redis_url}}
-    started = [ServiceProcess.of(name, folder / name, common) for name in ("schema_history", "checkpoint_committer")]
-    for service in started:
-        start_supervised(service)
-    yield Services(bootstrap_servers, *started)
-    for service in started:
-        service.stop()
-
-
-@pytest.fixture(scope="module")
-def services(
-    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Services]:
-    """What a router needs, for all tests of a module."""
-    folder = tmp_path_factory.mktemp("services")
-    with started_services(kafka_broker.bootstrap_servers, valkey_server.url, folder) as started:
-        yield started
-
-
-def start_supervised(service: ServiceProcess) -> None:
-    """Start a service as its supervisor would: again, when it ends because Kafka was not ready for it."""
-    for attempt in range(3):
-        try:
-            service.start()
-        except ServiceUnavailable:
-            if attempt == 2:
-                raise
-        else:
-            return
+from tests.integration.service_process import Services
 
 
 @dataclass(slots=True)
@@ -134,8 +86,7 @@ def setting(services: Services, tmp_path: Path, unique_name: Callable[[str], str
         "sources": [source.name],
         "group": f"router-{suffix}",
         "kafka": {"bootstrap_servers": services.bootstrap_servers},
-        "schema_history": {"address": services.schema_history.client_settings.address},
-        "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
+        **services.addresses,
         "tenants_folder": str(folder),
         "progress_interval_s": 0.5,
     }

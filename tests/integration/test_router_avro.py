@@ -26,7 +26,7 @@ from tests.integration.router_rig import (
     read_topic,
     record_schema,
 )
-from tests.integration.test_router import Setting, services, setting  # noqa: F401 - fixtures
+from tests.integration.test_router import Setting, setting  # noqa: F401 - a fixture
 from tests.unit.events.golden import records, table_schemas
 
 AVRO = {"format": {"kind": "avro"}, "sink": None}

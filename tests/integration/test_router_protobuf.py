@@ -17,7 +17,7 @@ from libs.types.table import Column
 from libs.types.value import LogicalKind
 from tests.conftest import RegistryServer
 from tests.integration.router_rig import column, eventually, orders_schema, read_topic, record_schema
-from tests.integration.test_router import Setting, services, setting  # noqa: F401 - fixtures
+from tests.integration.test_router import Setting, setting  # noqa: F401 - a fixture
 from tests.integration.test_router_avro import creates, fits
 from tests.protobuf_messages import message_class
 from tests.unit.events.golden import records, table_schemas

@@ -12,9 +12,9 @@ from libs.events.names import changes_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from tests.integration.router_rig import created_ids, eventually, header, read_topic
-from tests.integration.test_router import Setting, services, setting
+from tests.integration.test_router import Setting, setting
 
-__all__ = ["services", "setting"]  # the fixtures
+__all__ = ["setting"]  # the fixture
 
 ROWS_A_BATCH = 50
 HARDLY_ANY = {"events_per_s": 1}

@@ -6,7 +6,7 @@ A refusal names the setting that mends it and ends the reader; ``Follower`` woul
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,8 @@ from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 from services.vstream_reader.client import Vtgate
 from tests.certificates import write_certificates
-from tests.conftest import KafkaBroker, StartVtgate, ValkeyServer
-from tests.integration.service_process import ServiceProcess
-from tests.integration.test_router import Services, started_services
+from tests.conftest import StartVtgate
+from tests.integration.service_process import ServiceProcess, Services
 from tests.integration.test_vstream_reader import Follower, has_all
 from tests.vtgate.service import Security, VtgateServer
 
@@ -244,16 +243,6 @@ async def _ask(port: int, *, has_answered: bool = False, **settings: Any) -> Non
 # --- the process -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def services(
-    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Services]:
-    """What a reader needs beside its source."""
-    folder = tmp_path_factory.mktemp("services")
-    with started_services(kafka_broker.bootstrap_servers, valkey_server.url, folder) as started:
-        yield started
-
-
 def process(services: Services, server: VtgateServer, folder: Path, **settings: Any) -> ServiceProcess:
     """The reader of a keyspace, not started yet."""
     keyspace = server.topology.keyspaces[0].name
@@ -265,8 +254,7 @@ def process(services: Services, server: VtgateServer, folder: Path, **settings: 
             "vtgate": {"host": LOOPBACK, "port": server.port, **settings},
             "keyspace": keyspace,
             "kafka": {"bootstrap_servers": services.bootstrap_servers},
-            "schema_history": {"address": services.schema_history.client_settings.address},
-            "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
+            **services.addresses,
         },
     )
 

@@ -20,9 +20,9 @@ from libs.local.spark_toolchain import SparkToolchain
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
 from libs.types.position import SourcePartition
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
-from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, ValkeyServer
+from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, rows_of_run
-from tests.integration.service_process import ServiceProcess
+from tests.integration.service_process import ServiceProcess, Services
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
 from tests.vtgate.log_stream import TabletOptions
@@ -41,19 +41,16 @@ nobody reads the checkpoints to their end (``libs.source.publisher``)."""
 
 
 class Mesh:
-    """schema_history, checkpoint_committer, and readers of one keyspace."""
+    """Readers of one keyspace."""
 
-    def __init__(self, folder: Path, server: VtgateServer, kafka: KafkaBroker, valkey: ValkeyServer) -> None:
+    def __init__(self, folder: Path, server: VtgateServer, kafka: KafkaBroker, services: Services) -> None:
         self.server = server
         self.keyspace = server.topology.keyspaces[0].name
         self.source = f"src-{self.keyspace}"
         self.kafka = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
         self._broker = kafka
         self._folder = folder
-        shared = {"kafka": {"bootstrap_servers": kafka.bootstrap_servers}, "redis": {"url": valkey.url}}
-        self.services = [ServiceProcess.of(name, folder, shared) for name in ("schema_history", "checkpoint_committer")]
-        for service in self.services:
-            service.start()
+        self.services = services
         self._readers: list[ReaderPipeline] = []
         self.planned: list[ServiceProcess] = []
         """By a document."""
@@ -63,7 +60,6 @@ class Mesh:
 
     def reader(self, tasks: dict[str, int] | None = None, **settings: Any) -> ReaderPipeline:
         """Not started yet."""
-        history, committer = self.services
         folder = self._folder / "-".join(str(number) for number in (tasks or {"all": 0}).values())
         process = ServiceProcess.of(
             "vstream_reader",
@@ -75,13 +71,12 @@ class Mesh:
                 "include_tables": [rf"{self.keyspace}\.t"],
                 "lease_s": 3,
                 "kafka": {"bootstrap_servers": self._broker.bootstrap_servers},
-                "schema_history": {"address": history.client_settings.address},
-                "checkpoint_committer": {"address": committer.client_settings.address},
+                **self.services.addresses,
                 **({"tasks": tasks} if tasks else {}),
                 **settings,
             },
         )
-        pipeline = ReaderPipeline(self.source, self._broker, process, [])
+        pipeline = ReaderPipeline(self.source, self._broker, process, self.services)
         pipeline.partition = tasks["number"] if tasks else 0
         self._readers.append(pipeline)
         return pipeline
@@ -117,8 +112,6 @@ class Mesh:
         for process in [*self.planned, *(reader.reader for reader in self._readers)]:
             if process.running is not None:
                 process.kill()
-        for service in self.services:
-            service.stop()
 
 
 def fill(server: VtgateServer) -> None:
@@ -199,13 +192,11 @@ def _what_is_routed_before(
 
 
 @pytest.fixture
-def mesh(
-    start_vtgate: StartVtgate, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, tmp_path: Path
-) -> Iterator[Mesh]:
+def mesh(start_vtgate: StartVtgate, kafka_broker: KafkaBroker, services: Services, tmp_path: Path) -> Iterator[Mesh]:
     """Two shards with rows, whose copy comes a few at a time."""
     server = start_vtgate(options=SMALL_VIEWS)
     fill(server)
-    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+    mesh = Mesh(tmp_path, server, kafka_broker, services)
     yield mesh
     mesh.stop()
 
@@ -297,12 +288,12 @@ def test_signals_of_a_task_that_had_not_looked_at_them_begin_where_it_began(
 
 
 def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
-    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
+    kafka_broker: KafkaBroker, services: Services, shard_servers: Any, unique_name: Any, tmp_path: Path
 ) -> None:
     """One reader, two tasks, four, one, while rows change: a new task waits for those before it, be they stopped or killed,
     does what they were asked for and had not begun, and one of those that is started again refuses to read on."""
     server = four_shards(shard_servers(2), unique_name("ks"))
-    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+    mesh = Mesh(tmp_path, server, kafka_broker, services)
 
     def all_rows() -> list[PublishedRow]:
         return _rows_of_all(mesh, 4)
@@ -358,14 +349,14 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
 
 
 def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
-    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
+    kafka_broker: KafkaBroker, services: Services, shard_servers: Any, unique_name: Any, tmp_path: Path
 ) -> None:
     """Two tasks with two shards each: of each other's quarters halves are made, then of both one whole, while rows change. The
     task that takes the first up is killed as it does; the other is away when the second come together, and has no shard left
     then. What both were asked for before is done for the joined shards, and so is what the idle one hears."""
     servers = shard_servers(2)
     server = four_shards(servers, unique_name("ks"))
-    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+    mesh = Mesh(tmp_path, server, kafka_broker, services)
 
     def all_rows() -> list[PublishedRow]:
         return _rows_of_all(mesh, 2)
@@ -444,12 +435,12 @@ def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
 
 
 def test_shards_that_were_joined_while_nothing_ran_are_followed_by_the_next_generation(
-    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
+    kafka_broker: KafkaBroker, services: Services, shard_servers: Any, unique_name: Any, tmp_path: Path
 ) -> None:
     """The new tasks are dealt the shards as they were, each waits for the other, and one goes on with what they became."""
     servers = shard_servers(2)
     server = four_shards(servers, unique_name("ks"))
-    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+    mesh = Mesh(tmp_path, server, kafka_broker, services)
 
     def all_rows() -> list[PublishedRow]:
         return _rows_of_all(mesh, 2)
@@ -481,12 +472,12 @@ def _copied(rows: Sequence[PublishedRow]) -> int:
 
 
 def test_a_documents_number_of_readers_is_changed_without_loss(
-    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
+    kafka_broker: KafkaBroker, services: Services, shard_servers: Any, unique_name: Any, tmp_path: Path
 ) -> None:
     """Two readers, then three, by nothing but the number in the document, as `headwater up` plans them; between the two a start
     with four that was killed before any reader began, and a copy that a signal asked for, which the next readers make."""
     server = four_shards(shard_servers(2), unique_name("ks"))
-    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+    mesh = Mesh(tmp_path, server, kafka_broker, services)
     mesh.source = mesh.source.replace("_", "-")
     home = home_at(tmp_path / "home")
     write_examples(home)
@@ -559,11 +550,10 @@ def _planned_readers(mesh: Mesh, home: Home, *, tasks: int) -> list[ServiceProce
     )
     documents = read_documents(home)
     assert not documents.source_mistakes
-    history, committer = mesh.services
     ports = dict.fromkeys(port_names(documents), 1) | {  # readers of a test get ports of their own
         "kafka": int(mesh.kafka.bootstrap_servers.rpartition(":")[2]),
-        "schema_history-grpc": history.grpc_port,
-        "checkpoint_committer-grpc": committer.grpc_port,
+        "schema_history-grpc": mesh.services.schema_history.grpc_port,
+        "checkpoint_committer-grpc": mesh.services.checkpoint_committer.grpc_port,
     }
     generations = planned_generations(home, documents)
     toolchain = SparkToolchain(java_home=home.root, jars_dir=home.root, class_archive=home.root)
@@ -588,13 +578,13 @@ def _rows_of(mesh: Mesh, partition: int) -> list[PublishedRow]:
 
 
 def _reading(mesh: Mesh, partition: int) -> ReaderPipeline:
-    reading = ReaderPipeline(mesh.source, mesh._broker, mesh.services[0], [])
+    reading = ReaderPipeline(mesh.source, mesh._broker, mesh.services.schema_history, mesh.services)
     reading.partition = partition
     return reading
 
 
 def _wait_until_all_is_there(mesh: Mesh, all_rows: Any) -> None:
     stored = mesh.stored()
-    reading = ReaderPipeline(mesh.source, mesh._broker, mesh.services[0], [])
+    reading = ReaderPipeline(mesh.source, mesh._broker, mesh.services.schema_history, mesh.services)
     reading.rows = all_rows  # type: ignore[method-assign]
     reading.wait_for_rows(lambda rows: last_images(rows) == stored, TIMEOUT_S)
