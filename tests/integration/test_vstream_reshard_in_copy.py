@@ -110,15 +110,17 @@ class Group:
     async def finish(self) -> None:
         """Until everything is there, though nobody writes; then every row is as the source has it, later changes too, and no
         change came twice."""
-        await self.until(lambda: self.has_settled() and self.table == shards_hold(self.server))
+        stored = await asyncio.to_thread(shards_hold, self.server)
+        await self.until(lambda: self.has_settled() and self.table == stored)
         await asyncio.to_thread(write, self.server, "UPDATE t SET v = 'last'")
+        last = await asyncio.to_thread(shards_hold, self.server)
         with contextlib.suppress(AssertionError):
-            await self.until(lambda: self.table == shards_hold(self.server))
+            await self.until(lambda: self.table == last)
         for number in range(len(self.readers)):
             await self.kill(number)
         changes = Counter(change for reader in self.readers for change in reader.changes)
         assert [change for change, times in changes.items() if times > 1] == []
-        assert self.table == shards_hold(self.server)
+        assert self.table == last
 
 
 class _Fellows:
