@@ -64,7 +64,7 @@ test: setup ## run the gate: every promise once, on real servers (25 min; docs/t
 test-all: setup ## run every test there is: further warehouses, points of a kill, stacks, clusters, and Debezium's connectors (3 h)
 	@$(call BESIDE,,)
 
-test-costs: ## what each test of the last run cost: CPU seconds, servers included, and JVMs, by tier, file and test
+test-costs: ## what each test of the last run cost: CPU seconds of all that it started, and JVMs, by tier, file and test
 	@$(PYTHON) -m tests.costs
 
 planted: setup ## plant ten bugs, one for each of ten promises, and see the gate's tests catch them (BUGS='mask replay' for two)

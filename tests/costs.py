@@ -2,9 +2,8 @@
 
     make test-costs
 
-The processor time is that of the test's own process, of every process below it, and its share of the servers that all
-workers of a run share. A server that a test is the first to ask for is charged to that test. ``docs/testing.md`` has
-the budgets.
+The processor time is that of the test's own process and of every process below it, servers included. A server's start is
+charged to the first test that asks for it. ``docs/testing.md`` has the budgets.
 """
 
 import json
@@ -14,7 +13,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -38,13 +37,8 @@ class Cost:
     test: str
     tier: str
     cpu_s: float
-    servers_cpu_s: float
     wall_s: float
     jvms: int
-
-    @property
-    def total_s(self) -> float:
-        return self.cpu_s + self.servers_cpu_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,44 +120,39 @@ def descendants(table: dict[int, Process], ancestor: int) -> set[int]:
 
 
 _meter = Meter()
-servers_pids: Callable[[], Iterable[int]] = tuple
-"""Of the servers that the workers of a run share, where they are not below this process: ``tests.shared_servers``."""
-
-
-def _servers_cpu_s() -> float:
-    return sum(process.cpu_s for pid in servers_pids() if (process := _process(pid)) is not None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The controller of a run empties the file."""
+    """The file is emptied by the controller of a run, which runs no test itself where there are workers."""
     if config.option.collectonly:
         return
-    if not hasattr(config, "workerinput"):
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker:
         COSTS_FILE.parent.mkdir(exist_ok=True)
         COSTS_FILE.write_text("")
+    if not is_worker and getattr(config.option, "dist", "no") != "no":
+        return
     threading.Thread(target=_meter.watch, name="costs", daemon=True).start()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Each worker collects for itself."""
     if session.items and not session.config.option.collectonly:
-        _write(Cost("collection", "collection", round(_meter.cpu_s(), 3), 0.0, 0.0, 0))
+        _write(Cost("collection", "collection", round(_meter.cpu_s(), 3), 0.0, 0))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """From a test's set-up to the end of its tear-down."""
-    began_s, cpu_s, servers_cpu_s = time.perf_counter(), _meter.cpu_s(), _servers_cpu_s()
+    began_s, cpu_s = time.perf_counter(), _meter.cpu_s()
     jvms = len(_meter.jvms)
     result = yield
     spent_s = _meter.cpu_s() - cpu_s
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     _write(
         Cost(
             test=item.nodeid.rpartition("@")[0] if "@" in item.nodeid.rpartition("]")[2] else item.nodeid,
             tier=next((tier for tier in ("fast", "gate") if item.get_closest_marker(tier)), "rest"),
             cpu_s=round(spent_s, 3),
-            servers_cpu_s=round((_servers_cpu_s() - servers_cpu_s) / workers, 3),
             wall_s=round(time.perf_counter() - began_s, 3),
             jvms=len(_meter.jvms) - jvms,
         )
@@ -186,10 +175,10 @@ def table(costs: Sequence[Cost]) -> str:
     parts = (
         ("tier", _sums(costs, lambda cost: cost.tier)),
         ("file", _sums(costs, lambda cost: cost.test.partition("::")[0])),
-        ("test", sorted(costs, key=lambda cost: -cost.total_s)[:DEAREST_TESTS]),
+        ("test", sorted(costs, key=lambda cost: -cost.cpu_s)[:DEAREST_TESTS]),
     )
     return "\n\n".join(
-        "\n".join([f"{'CPU s':>9} {'servers':>8} {'wall s':>8} {'JVMs':>5}  {name}", *(_line(each) for each in lines)])
+        "\n".join([f"{'CPU s':>9} {'wall s':>8} {'JVMs':>5}  {name}", *(_line(each) for each in lines)])
         for name, lines in parts
     )
 
@@ -203,17 +192,16 @@ def _sums(costs: Sequence[Cost], of: Callable[[Cost], str]) -> list[Cost]:
             f"{name} ({len(each)})",
             "",
             sum(cost.cpu_s for cost in each),
-            sum(cost.servers_cpu_s for cost in each),
             sum(cost.wall_s for cost in each),
             sum(cost.jvms for cost in each),
         )
         for name, each in groups.items()
     ]
-    return sorted(summed, key=lambda cost: -cost.total_s)
+    return sorted(summed, key=lambda cost: -cost.cpu_s)
 
 
 def _line(cost: Cost) -> str:
-    return f"{cost.total_s:9.1f} {cost.servers_cpu_s:8.1f} {cost.wall_s:8.1f} {cost.jvms:5}  {cost.test}"
+    return f"{cost.cpu_s:9.1f} {cost.wall_s:8.1f} {cost.jvms:5}  {cost.test}"
 
 
 def without_a_line(costs: Sequence[Cost], page: str) -> list[str]:
@@ -222,7 +210,7 @@ def without_a_line(costs: Sequence[Cost], page: str) -> list[str]:
     return [
         cost.test
         for cost in costs
-        if cost.total_s > DEAR_S and cost.tier != "rest" and not any(cost.test.startswith(each) for each in named)
+        if cost.cpu_s > DEAR_S and cost.tier != "rest" and not any(cost.test.startswith(each) for each in named)
     ]
 
 

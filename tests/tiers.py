@@ -45,6 +45,7 @@ SPARK_FIXTURES: Final = frozenset({"shared", "start_tenant"})
 TIMEOUTS_S: Final = {
     "faults": 1_800,  # Kafka and leases miss a killed process for half a minute, on a busy machine for several
     "differential": 1_800,  # the first one fetches Debezium's jars
+    "cluster": 1_800,  # the first one may wait for the control plane's build
 }
 ORDER: Final = ("e2e", "faults", "differential", "integration", "cluster", "contract", "unit")
 """Long ones first: a core that begins a long file last leaves the other cores idle."""

@@ -2,21 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from tests.cluster import programs
 from tests.cluster.control_plane import ControlPlane, start_control_plane_in
-
-BUILD_TIMEOUT_S = 1_800.0
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first of these tests may wait for the build."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

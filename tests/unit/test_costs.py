@@ -31,18 +31,18 @@ def test_all_that_were_started_by_others_below_are_found() -> None:
 
 
 def test_the_dearest_file_comes_first() -> None:
-    costs = [Cost("a.py::x", "gate", 1.0, 0.0, 2.0, 0), Cost("b.py::y", "rest", 1.0, 3.0, 2.0, 1)]
+    costs = [Cost("a.py::x", "gate", 1.0, 2.0, 0), Cost("b.py::y", "rest", 4.0, 2.0, 1)]
 
     by_tier, by_file, by_test = table(costs).split("\n\n")
 
     assert [line.split()[-2] for line in by_tier.splitlines()[1:]] == ["rest", "gate"]
-    assert by_file.splitlines()[1].split() == ["4.0", "3.0", "2.0", "1", "b.py", "(1)"]
+    assert by_file.splitlines()[1].split() == ["4.0", "2.0", "1", "b.py", "(1)"]
     assert by_test.splitlines()[1].endswith("b.py::y")
 
 
 def test_a_dear_test_needs_a_line() -> None:
     page = "| `tests/faults/a.py` | it kills |\n| `tests/b.py::y` | it is a demo |\n"
     dear = ("tests/faults/a.py::x[1]", "tests/b.py::y", "tests/b.py::z")
-    costs = [Cost(name, "gate", 21.0, 0.0, 0.0, 0) for name in dear]
+    costs = [Cost(name, "gate", 21.0, 0.0, 0) for name in dear]
 
-    assert without_a_line([*costs, Cost("tests/c.py::z", "rest", 99.0, 0.0, 0.0, 0)], page) == ["tests/b.py::z"]
+    assert without_a_line([*costs, Cost("tests/c.py::z", "rest", 99.0, 0.0, 0)], page) == ["tests/b.py::z"]
