@@ -1,0 +1,215 @@
+"""Bugs that the simulations must find: one for each that tests/faults was written for, and those of the issues' lists.
+
+Each is a line of the product changed. A simulation that does not find it within ``seeds`` seeds has become blind; that the code
+as it is passes the same seeds, the tests say beside it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.router import lane, lanes, stragglers, writer
+from tests.simulation import router
+from tests.simulation.mutate import Edit
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A bug."""
+
+    name: str
+    simulation: str
+    """Which is to find it."""
+    edits: Sequence[Edit]
+    kin: str
+    """The test of processes that kills for the same reason, or the issue."""
+    seeds: Sequence[int] = range(120)
+    """One of these finds it."""
+    in_gate: bool = True
+    """Else it takes so many that ``python -m tests.simulation --planted`` alone looks for it."""
+
+
+_TAKE_OVER, _SLOW = (range(router.PROFILES.index(name), 600, len(router.PROFILES)) for name in ("take-over", "slow"))
+"""Seeds whose runs have more of one thing."""
+
+_KILLS = "tests/faults/test_router_kills.py"
+_STRAGGLERS = "tests/faults/test_router_straggler_kills.py"
+_AWAITED = "tests/faults/test_router_awaited.py"
+
+ROUTER = (
+    Planted(
+        "an offset above the batches that are written",
+        "router",
+        (
+            Edit(
+                lane._LaneWorker,
+                "route",
+                "(done == first or time.monotonic() - began_s < _MAX_WRITING_S)",
+                "time.monotonic() - began_s < _MAX_WRITING_S",
+            ),
+            Edit(
+                lane._LaneWorker,
+                "route",
+                "next_offset = self._offset_after(fresh[first:done], step)",
+                "next_offset = fresh[done - 1].offset + 1",
+            ),
+        ),
+        "tests/unit/router/test_lane_offsets.py: a backlog that took longer than a transaction may write",
+        seeds=_SLOW,
+    ),
+    Planted(
+        "records and offset in two transactions",
+        "router",
+        (
+            Edit(
+                lane._LaneWorker,
+                "_commit",
+                'await self._writer.send_gathered()\n    failpoint("router_after_produce_before_offsets")',
+                'await self._writer.commit()\n    failpoint("router_after_produce_before_offsets")\n'
+                "    await self._writer.begin()",
+            ),
+        ),
+        f"{_KILLS}, after produce and before offsets",
+    ),
+    Planted(
+        "the committed offset is read before the old owner is fenced",
+        "router",
+        (
+            Edit(
+                lane.Lane,
+                "_follow",
+                "writer = await TransactionWriter.open(shared.kafka, shared.group, place, shared.settings)\n    try:\n"
+                "        next_offset = _committed_offset(place, shared)",
+                "next_offset = _committed_offset(place, shared)\n"
+                "    writer = await TransactionWriter.open(shared.kafka, shared.group, place, shared.settings)\n    try:",
+            ),
+        ),
+        f"{_KILLS}, a frozen router that wakes",
+        seeds=_TAKE_OVER,
+    ),
+    Planted(
+        "an offset is read whose transaction is not decided",
+        "router",
+        (Edit(lane, "_committed_offset", '"read_committed"', '"read_uncommitted"'),),
+        f"{_KILLS}, after offsets and before commit",
+    ),
+    Planted(
+        "batches of an older assignment are taken",
+        "router",
+        (
+            Edit(
+                lanes.Lanes,
+                "offer",
+                "lane is not None and lane.generation == generation",
+                "lane is not None",
+            ),
+        ),
+        f"{_KILLS}, the partition of a killed router",
+        seeds=_TAKE_OVER,
+    ),
+    Planted(
+        "each process has a transactional id of its own",
+        "router",
+        (
+            Edit(
+                writer.TransactionWriter,
+                "open",
+                'f"{group}-{place.topic}-{place.partition}{part}"',
+                'f"{group}-{place.topic}-{place.partition}{part}-{time.monotonic()}"',
+            ),
+        ),
+        f"{_KILLS}, a frozen router that wakes",
+    ),
+    Planted(
+        "a commit does not look at acknowledgements",
+        "router",
+        (Edit(writer.TransactionWriter, "_acknowledged", "if self._in_flight:", "if False:"),),
+        "aiokafka commits although a batch was refused",
+    ),
+    Planted(
+        "a tenant falls behind without its cursor",
+        "router",
+        (Edit(lane._LaneWorker, "_commit", "in step.left.items():", "in ():"),),
+        f"{_STRAGGLERS}, after leaving",
+    ),
+    Planted(
+        "a tenant that comes back keeps its cursor",
+        "router",
+        (
+            Edit(
+                lane._LaneWorker, "_commit", "step.joining.keys() - step.left.keys() | self._released", "self._released"
+            ),
+        ),
+        f"{_STRAGGLERS}, when a tenant comes back",
+    ),
+    Planted(
+        "a tenant that comes back lacks what it missed",
+        "router",
+        (Edit(lane._LaneWorker, "_write_backlogs", "in step.backlogs.items():", "in ():"),),
+        f"{_STRAGGLERS}, when a tenant comes back",
+    ),
+    Planted(
+        "a straggler's records and cursor in two transactions",
+        "router",
+        (
+            Edit(
+                stragglers.Stragglers,
+                "_take_turn",
+                'await writer.send_gathered()\n        failpoint("router_straggler_after_produce_before_offset")',
+                'await writer.commit()\n        failpoint("router_straggler_after_produce_before_offset")\n'
+                "        await writer.begin()",
+            ),
+        ),
+        f"{_STRAGGLERS}, after produce and before the cursor",
+    ),
+    Planted(
+        "cursors are read before their old owner is fenced",
+        "router",
+        (
+            Edit(
+                lane.Lane,
+                "_follow",
+                "            found = find_stragglers(shared.kafka, shared.group, place)\n        worker",
+                "        worker",
+            ),
+        ),
+        f"{_STRAGGLERS}, at random",
+        seeds=range(1_500),
+        in_gate=False,
+    ),
+    Planted(
+        "a straggler goes on above the lane's offset",
+        "router",
+        (
+            Edit(
+                stragglers.Stragglers,
+                "_fetch",
+                "[batch for batch in batches if batch.offset < end]",
+                "batches",
+            ),
+            Edit(stragglers.Stragglers, "_fetch", "if offset + 1 >= end:", "if offset > end:"),
+        ),
+        f"{_STRAGGLERS}, at random",
+        seeds=range(1_500),
+        in_gate=False,
+    ),
+    Planted(
+        "a batch awaits no other partition",
+        "router",
+        (Edit(lane.Lane, "_await_others", "if not ends:", "if True:"),),
+        f"{_AWAITED}, what another partition holds comes first",
+    ),
+    Planted(
+        "a tenant that is behind elsewhere passes",
+        "router",
+        (Edit(lane.Lane, "_await_others", "lacking = passed.behind(ends)", "lacking = ()"),),
+        f"{_AWAITED}, a tenant that is behind in one partition",
+    ),
+    Planted(
+        "a straggler awaits no other partition",
+        "router",
+        (Edit(stragglers.Stragglers, "_passed", "if ends and not", "if False and not"),),
+        f"{_AWAITED}, a tenant that is behind in one partition",
+    ),
+)
+
+PLANTED: Sequence[Planted] = ROUTER
