@@ -41,14 +41,11 @@ class _CommandLine(click.Command):
         run_command_line(args)
 
 
-def run_here(*arguments: str, home: Path | None = None) -> Result:
-    """``headwater ARGUMENTS`` in this process, in an environment without Headwater's names.
+def run_here(*arguments: str, environ: Mapping[str, str | None] | None = None) -> Result:
+    """``headwater ARGUMENTS`` in this process; ``environ`` is laid over the environment, None: without that name.
 
     An error that the command does not foresee is raised: it would be a traceback there.
     """
-    environ: dict[str, str | None] = {name: None for name in os.environ if name.startswith("HEADWATER_")}
-    if home is not None:
-        environ["HEADWATER_HOME"] = str(home)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         return CliRunner(env=environ, catch_exceptions=False).invoke(_CommandLine("headwater"), arguments)

@@ -21,15 +21,15 @@ from tests.conftest import MysqlServer, PostgresqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.router_rig import eventually
 from tests.integration.test_iceberg_catalogs import Known, postgresql_catalog, rest_catalog
-from tests.integration.test_live_check_elsewhere import COMMAND_TIMEOUT_S, ROWS, UP_TIMEOUT_S, database
+from tests.live_rows import make_orders_and_notes
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob
 
 pytestmark = pytest.mark.rest(
     because="a stack on a REST catalog; the gate shows the catalog by a job and `check` on Iceberg"
 )
 
-__all__ = ["database"]  # the fixture
-
+UP_TIMEOUT_S = 600.0
+ROWS = 300
 IS_LISTING = "SELECT to_regclass('iceberg_tables') IS NOT NULL"
 
 
@@ -58,6 +58,14 @@ def reader_of(server: PostgresqlServer, name: str) -> None:
         f"GRANT USAGE ON SCHEMA {schema} TO {name}",
         f"GRANT SELECT ON iceberg_tables TO {name}",
     )
+
+
+@pytest.fixture
+def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> str:
+    """Orders, and a table beside them."""
+    name = unique_name("catalogs")
+    make_orders_and_notes(mysql_server, name, orders=ROWS)
+    return name
 
 
 @pytest.fixture
@@ -132,7 +140,7 @@ def test_a_row_that_broke_is_found_and_repaired_by_another_catalog(
         changed = {"iceberg": {**iceberg, "catalog": {**iceberg["catalog"], **catalog}}}
         file.write_text(yaml.safe_dump({**mesh.told, "warehouses": changed}))
         options = ("--mesh", str(file), "--timeout", "400", *more)
-        return elsewhere.run("check", "acme", *options, timeout_s=COMMAND_TIMEOUT_S)
+        return elsewhere.run_here("check", "acme", *options)
 
     mysql_server.execute(f"UPDATE {database}.orders SET note = 'changed' WHERE id % 7 = 0")
     exit_code, said = check()

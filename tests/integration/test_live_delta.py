@@ -59,7 +59,7 @@ def test_check_and_query_read_a_tenants_delta(
         f"UPDATE {database}.orders SET note = 'changed' WHERE code = 'b'",
         f"DELETE FROM {database}.orders WHERE code = 'gone'",
     )
-    exit_code, said = headwater.run("check", "--timeout", "400", timeout_s=500.0)
+    exit_code, said = headwater.run_here("check", "--timeout", "400")
     assert exit_code == 0, said
     for tenant in ("acme", "log", "past"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 18 columns  equal$", said, re.M), said
@@ -67,10 +67,10 @@ def test_check_and_query_read_a_tenants_delta(
     mysql_server.execute(
         f"ALTER TABLE {database}.orders MODIFY n BIGINT", f"UPDATE {database}.orders SET n = {2**40} WHERE code = 'b'"
     )
-    exit_code, said = headwater.run("check", "--timeout", "400", timeout_s=500.0)
+    exit_code, said = headwater.run_here("check", "--timeout", "400")
     assert exit_code == 0, said
     sql = "SELECT code, n, big, points FROM orders ORDER BY code"
-    exit_code, said = headwater.run("query", "acme", sql, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "acme", sql, "--format", "csv")
     assert exit_code == 0, said
     big = "-12345678901234567890123456789012345.000000000000000000000000000001"
     assert said.splitlines()[1:] == ["Z,,,", f"b,{2**40},,", f"é,1,{big},18446744073709551615"]
@@ -78,6 +78,6 @@ def test_check_and_query_read_a_tenants_delta(
     exit_code, said = headwater.run("down", timeout_s=COMMAND_TIMEOUT_S)
     assert exit_code == 0, said
     versions = "SELECT count(*), count(*) FILTER (is_current) FROM orders"
-    exit_code, said = headwater.run("query", "past", versions, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "past", versions, "--format", "csv")
     assert exit_code == 0, said
     assert said.splitlines()[1] == "6,3"

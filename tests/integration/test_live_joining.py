@@ -19,7 +19,6 @@ from tests.integration.router_rig import eventually, read_topic
 pytestmark = pytest.mark.rest(because="a whole stack; the gate shows joining in test_joining.py")
 
 UP_TIMEOUT_S = 600.0
-COMMAND_TIMEOUT_S = 400.0
 SEEN_TIMEOUT_S = 400.0
 ROWS = 3_000  # more than a chunk
 
@@ -89,7 +88,7 @@ def test_who_joins_gets_the_rows_once_and_nobody_else_does(headwater: HeadwaterC
     up(headwater)
     assert eventually(lambda: has("late", "items", ROWS), timeout_s=SEEN_TIMEOUT_S)
 
-    exit_code, said = headwater.run("tenant", "snapshot", "late", "orders", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("tenant", "snapshot", "late", "orders")
     assert exit_code == 0, said
     assert f"asked the reader of shop for {database}.orders, for late alone" in said
     assert eventually(lambda: has("late", "orders", 2 * ROWS), timeout_s=SEEN_TIMEOUT_S)

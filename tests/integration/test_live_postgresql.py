@@ -57,7 +57,7 @@ def test_check_and_query_read_a_tenants_postgresql(
         f"DELETE FROM {database}.orders WHERE code = 'gone'",
     )
 
-    exit_code, said = headwater.run("check", "--timeout", "400", timeout_s=500.0)
+    exit_code, said = headwater.run_here("check", "--timeout", "400")
     assert exit_code == 0, said
     for tenant in ("acme", "log", "past"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 16 columns  equal$", said, re.M), said
@@ -66,24 +66,24 @@ def test_check_and_query_read_a_tenants_postgresql(
     assert "by checksums; read one by one: 9 row(s)" in said, said
 
     logged = "SELECT _headwater_image, note FROM orders WHERE _headwater_op = 'u' ORDER BY 1"
-    exit_code, said = headwater.run("query", "log", logged, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "log", logged, "--format", "csv")
     assert (exit_code, said) == (0, "_headwater_image,note\nafter,changed\nbefore,plain\n")
 
     rebuild_the_copy(headwater, database)
 
     versions = "SELECT note, is_current FROM orders WHERE code = 'b' ORDER BY valid_from"
-    exit_code, said = headwater.run("query", "past", versions, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "past", versions, "--format", "csv")
     assert (exit_code, said) == (0, "note,is_current\nplain,false\nchanged,true\n")
 
     sql = "SELECT code, big, points FROM orders ORDER BY code"
-    exit_code, said = headwater.run("query", "acme", sql, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "acme", sql, "--format", "csv")
     assert exit_code == 0, said
     big = "-12345678901234567890123456789012345.000000000000000000000000000001"
     assert said.splitlines()[-1] == f"é,{big},18446744073709551615"
-    exit_code, said = headwater.run("query", "log", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "log")
     assert exit_code == 0, said
     assert re.search(rf"{database}\.orders", re.sub(r"\s", "", said)), said
-    exit_code, said = headwater.run("query", "acme", "DELETE FROM orders", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "acme", "DELETE FROM orders")
     assert exit_code != 0
     assert "read only" in said
 
@@ -95,15 +95,13 @@ def test_check_and_query_read_a_tenants_postgresql(
         connection.execute(f"DELETE FROM \"acme_shop_{database}\".orders WHERE code = 'é'")
     report = headwater.home.root / "report.jsonl"
     with written_to(mysql_server, database):
-        exit_code, said = headwater.run("check", "acme", "--timeout", "400", "--report", str(report), timeout_s=500.0)
+        exit_code, said = headwater.run_here("check", "acme", "--timeout", "400", "--report", str(report))
         assert exit_code == 1, said
         assert "points: source 1, warehouse 2" in said
         assert "code='é': is in the source, not in the warehouse" in said
         assert said.endswith(": 2 difference(s)\n"), said
 
-        exit_code, said = headwater.run(
-            "check", "acme", "--repair", "--timeout", "400", "--report", str(report), timeout_s=500.0
-        )
+        exit_code, said = headwater.run_here("check", "acme", "--repair", "--timeout", "400", "--report", str(report))
         assert exit_code == 0, said
         assert "read again: 2 row(s)" in said
         assert said.endswith(": 0 difference(s)\n"), said
@@ -114,7 +112,7 @@ def test_check_and_query_read_a_tenants_postgresql(
     exit_code, said = headwater.run("down", timeout_s=COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, "stopping …\nstopped\n")
     assert headwater.left_over() == []
-    exit_code, said = headwater.run("query", "acme", "SELECT 1", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "acme", "SELECT 1")
     assert exit_code != 0
     assert "does not answer" in said
 
@@ -124,38 +122,38 @@ def refuse_and_replay(headwater: HeadwaterCommand, mysql_server: MysqlServer, da
     mysql_server.execute(
         f"INSERT INTO {database}.orders (code, note) VALUES ('nul', CONCAT('se', CHAR(0), 'cret')), ('next', 'fine')"
     )
-    exit_code, said = headwater.run("check", "acme", "--timeout", "400", timeout_s=500.0)
+    exit_code, said = headwater.run_here("check", "acme", "--timeout", "400")
     assert exit_code == 1, said
     assert re.search(r"nul", said), said
     assert "next" not in said
-    exit_code, said = headwater.run("dead-letter", "list", "acme", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("dead-letter", "list", "acme")
     assert exit_code == 0, said
     found = re.search(rf"^shop: {database}\.orders +sink +parked +1 +1 +\S+ \S+ +(\d+) +a text holds", said, re.M)
     assert found, said
-    exit_code, said = headwater.run("dead-letter", "show", "acme", found[1], timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("dead-letter", "show", "acme", found[1])
     assert exit_code == 0, said
     assert re.search(r"^event +\S+ +INSERT +code='nul'  note=", said, re.M), said
-    exit_code, said = headwater.run("status", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("status")
     assert "1 key(s) parked with 1 dead letter(s): `headwater dead-letter list acme`" in " ".join(said.split()), said
 
     mysql_server.execute(f"UPDATE {database}.orders SET note = 'mended' WHERE code = 'nul'")
-    exit_code, said = headwater.run("check", "acme", "--timeout", "400", timeout_s=500.0)
+    exit_code, said = headwater.run_here("check", "acme", "--timeout", "400")
     assert exit_code == 1, said
-    exit_code, said = headwater.run("dead-letter", "replay", "acme", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("dead-letter", "replay", "acme")
     assert (exit_code, said) == (0, f"acme.shop.{database}.orders: 1 of 1 key(s) taken up\n")
-    exit_code, said = headwater.run("check", "acme", "--timeout", "400", timeout_s=500.0)
+    exit_code, said = headwater.run_here("check", "acme", "--timeout", "400")
     assert exit_code == 0, said
-    exit_code, said = headwater.run("dead-letter", "replay", "acme", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("dead-letter", "replay", "acme")
     assert (exit_code, said) == (0, "no key is parked\n")
 
 
 def rebuild_the_copy(headwater: HeadwaterCommand, database: str) -> None:
     """The log's table as the copy of the source had it, before the update."""
     copied = "SELECT max(_headwater_order) AS o FROM orders WHERE _headwater_op = 'r'"
-    exit_code, said = headwater.run("query", "log", copied, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("query", "log", copied, "--format", "csv")
     assert exit_code == 0, said
     command = ("rebuild", "log", "orders", "--as-of", said.split()[-1], "--into", "copied")
-    exit_code, said = headwater.run(*command, timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here(*command)
     assert exit_code == 0, said
     assert f"log.shop.{database}.copied: 3 row(s) as of order " in said
     assert ": 2 as they were, 1 changed since, 0 gone since, 0 come since\n" in said
@@ -165,10 +163,10 @@ def rebuild_the_copy(headwater: HeadwaterCommand, database: str) -> None:
         f"SELECT {columns} FROM copied ORDER BY code",
         f"SELECT {columns} FROM orders WHERE _headwater_op = 'r' ORDER BY code",
     ):
-        exit_code, said = headwater.run("query", "log", sql, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+        exit_code, said = headwater.run_here("query", "log", sql, "--format", "csv")
         assert exit_code == 0, said
         answers.append(said)
     assert answers[0] == answers[1]
-    exit_code, said = headwater.run(*command, timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here(*command)
     assert exit_code == 2, said
     assert "there is such a table already; choose another name" in said

@@ -88,7 +88,7 @@ def test_a_damaged_table_is_the_sources_again(
     for tenant in ("acme", "log", "past"):
         damage_iceberg(headwater, database, tenant)
     damage_postgresql(headwater, database)
-    exit_code, said = headwater.run("check", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("check")
     assert exit_code == 1, said
 
     with headwater.start("resync", "acme", "orders") as running:
@@ -101,16 +101,16 @@ def test_a_damaged_table_is_the_sources_again(
         f"DELETE FROM {database}.orders WHERE id % 11 = 0",
         f"INSERT INTO {database}.orders VALUES (5000, 'new')",
     )
-    _, said = headwater.run("status", timeout_s=COMMAND_TIMEOUT_S)
+    _, said = headwater.run_here("status")
     assert re.search(r"^acme +sink .*resync since \d\d:\d\d:\d\d: copying the source's rows", said, re.M), said
     for tenant in ("acme", "globex", "log", "past"):
-        exit_code, said = headwater.run("resync", tenant, "orders", timeout_s=COMMAND_TIMEOUT_S)
+        exit_code, said = headwater.run_here("resync", tenant, "orders")
         assert exit_code == 0, said + headwater.logs()
         assert f"{database}.orders: built anew from " in said
         assert ("taking it up" in said) is (tenant == "acme")
 
     assert running_resyncs(headwater.home, "acme") == {}
-    exit_code, said = headwater.run("check", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run_here("check")
     assert exit_code == 0, said
     assert "0 difference(s)" in said
     exit_code, said = headwater.run("down", timeout_s=COMMAND_TIMEOUT_S)

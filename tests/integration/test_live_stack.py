@@ -1,121 +1,185 @@
-"""``up``, ``status``, ``tail``, ``query``, ``check`` and ``down``, each as a user types it, on a stack that runs."""
+"""The commands, each as a user types it, on one stack that runs: from ``up`` to ``down``.
 
+A stack of all services and Spark takes a minute of a processor to start, so the tests of the file share it, in their order.
+Each has a tenant or tables of its own. Commands that end by themselves run in the test's process.
+"""
+
+import csv
+import json
 import re
+import secrets
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from libs.local.home import home_at
+from libs.local.plan import kafka_address
+from libs.local.ports import LOOPBACK
+from libs.local.state import read_ports
+from libs.local.warehouse import load_table, open_catalog
+from libs.types.table import TableId
+from libs.types.warehouse import warehouse_table
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
+from tests.integration.router_rig import eventually, read_topic
+from tests.live_rows import make_orders_and_notes
 
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 TAIL_TIMEOUT_S = 180.0
 PROCESSES = ("kafka", "valkey", "schema_history", "checkpoint_committer", "reader-shop", "router", "sink")
+ROWS = 300
+COPIED = 5
+
+pytestmark = pytest.mark.timeout(1_800)
+
+ACME = """tenant: acme
+sources: [{{name: shop, include_tables: ['{database}\\.(orders|notes)']}}]
+sink: {{trigger_s: 1, schema_changes: {{rules: [{{tables: '.*\\.notes', changes: [column_added], policy: exception}}]}}}}
+"""
+SIGNALLED = """tenant: signalled
+sources: [{{name: shop, include_tables: ['{database}\\.copied']}}]
+sink: null
+"""
+MASKED = """tenant: masked
+sources:
+- name: shop
+  include_tables: ['{database}\\.people']
+  exclude_columns: ['.*\\.secret']
+  rename_columns:
+  - {{columns: '.*\\.cust', to: customer_id}}
+  masks:
+  - {{columns: '.*\\.email', format_preserving: {{kind: email, key_from: {{file: pii}}}}}}
+  - {{columns: '.*\\.phone', format_preserving: {{kind: phone, key_from: {{file: pii}}}}}}
+  - {{columns: '.*\\.diagnosis', encrypt: {{key_from: {{file: pii}}}}}}
+  - {{columns: '.*\\.amount', hmac: {{key_from: {{file: pii}}}}}}
+  - {{columns: '.*\\.card', keep_last: 4}}
+  - {{columns: '.*\\.born', set_null: true}}
+topics: {{name: '{{tenant}}.v2.{{source}}.{{database}}.{{table}}'}}
+sink: {{trigger_s: 1}}
+"""
+SHARED = """tenant: shared
+sources: [{{name: shop, include_tables: ['{database}\\..*']}}]
+topics: {{layout: per_tenant}}
+format: {{tombstones: false}}
+sink: null
+"""
+CAPPED = """tenant: capped
+sources: [{{name: shop, include_tables: ['{database}\\.(people|visits|late)'], exclude_tables: [{excluded}]}}]
+sink: null
+"""
 
 
-@pytest.fixture
-def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> str:
-    """Two orders, of which one has no note."""
-    name = unique_name("live")
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A stack that runs, and the database that it follows."""
+
+    command: HeadwaterCommand
+    server: MysqlServer
+    database: str
+    said_by_up: str
+
+    def run(self, *arguments: str) -> str:
+        """What a command that succeeds prints."""
+        code, said = self.command.run_here(*arguments)
+        assert code == 0, said + self.command.logs()
+        return said
+
+    def status(self, *options: str) -> str:
+        """Exits with 1 while a fault lasts."""
+        code, said = self.command.run_here("status", *options)
+        assert code in (0, 1), said + self.command.logs()
+        return said
+
+    def execute(self, *statements: str) -> None:
+        """In the database."""
+        self.server.execute(*statements, database=self.database)
+
+    def apply(self, folder: Path, document: str, **more: str) -> str:
+        """Put a tenant's document into force; what is said to it."""
+        file = folder / "document.yaml"
+        file.write_text(document.format(database=self.database, **more))
+        return self.run("tenant", "apply", str(file))
+
+    def lose(self, condition: str) -> None:
+        """Rows of acme's ``orders`` are gone from the warehouse."""
+        place = warehouse_table("acme", "shop", TableId(database=self.database, table="orders"))
+        table = load_table(open_catalog(self.command.home), place)
+        assert table is not None
+        table.delete(condition)
+
+
+@pytest.fixture(scope="module")
+def stack(mysql_server: MysqlServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One source and three tenants; what the other tests need is made by them."""
+    database = f"live_{secrets.token_hex(4)}"
+    make_orders_and_notes(mysql_server, database, orders=ROWS)
     mysql_server.execute(
-        f"CREATE DATABASE {name}",
-        f"CREATE TABLE {name}.orders (id INT PRIMARY KEY, note VARCHAR(40))",
-        f"INSERT INTO {name}.orders VALUES (1, 'first'), (2, NULL)",
+        "CREATE TABLE copied (id INT PRIMARY KEY, note VARCHAR(40))",
+        f"INSERT INTO copied VALUES {', '.join(f'({number}, NULL)' for number in range(COPIED))}",
+        "CREATE TABLE people (email VARCHAR(80) PRIMARY KEY, cust INT, phone VARCHAR(30), diagnosis TEXT, "
+        "amount DECIMAL(10,2), card VARCHAR(20), born DATE NOT NULL, secret VARCHAR(9))",
+        "INSERT INTO people VALUES ('ann@example.org', 1, '+49 170 1234567', 'gout', 12.50, '4111111111111234', "
+        "'1970-01-02', 'x'), ('bob@example.org', 2, NULL, NULL, NULL, '12', '1980-01-01', NULL)",
+        "CREATE TABLE visits (id INT PRIMARY KEY, at DATETIME)",
+        database=database,
     )
-    return name
-
-
-@pytest.fixture
-def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Iterator[HeadwaterCommand]:
-    """A home with one source and one tenant; nothing runs."""
-    with headwater_in(tmp_path / "home") as command:
-        write_shop(command.home, mysql_server, database, {"acme": "{trigger_s: 1}"})
-        yield command
+    with headwater_in(tmp_path_factory.mktemp("live") / "home") as command:
+        home = command.home
+        write_shop(home, mysql_server, database, {})
+        (home.keys_dir / "masked").mkdir()
+        (home.keys_dir / "masked" / "pii").write_text("0123456789abcdef0123456789abcdef\n")
+        home.topic_quotas_file.write_text("tenants: {capped: 5}\n")
+        for name, document in {"acme": ACME, "signalled": SIGNALLED, "masked": MASKED}.items():
+            (home.tenants_dir / f"{name}.yaml").write_text(document.format(database=database))
+        code, said = command.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
+        assert code == 0, said + command.logs()
+        yield Stack(command, mysql_server, database, said)
 
 
 @pytest.mark.promise("commands")
-@pytest.mark.promise("erase")
-@pytest.mark.timeout(1_800)
-def test_the_commands_show_a_live_stack(headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str) -> None:
-    """From up to down: each command says what is so, and down leaves nothing running."""
-    exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
-    assert exit_code == 0, said
+def test_the_commands_show_a_live_stack(stack: Stack) -> None:
+    """Each says what is so."""
     for process in PROCESSES:
-        assert re.search(rf"^\d\d:\d\d:\d\d  {process} +up *$", said, re.M), said
-    assert f"`headwater status --home {headwater.home.root}` shows how it gets on" in said
+        assert re.search(rf"^\d\d:\d\d:\d\d  {process} +up *$", stack.said_by_up, re.M), stack.said_by_up
+    assert f"`headwater status --home {stack.command.home.root}` shows how it gets on" in stack.said_by_up
 
-    said = shown_in_the_end(headwater, "status", r"^acme +router +shop: \(all\) +2 ")
-    assert f"home {headwater.home.root}   stack up" in said
-    assert re.search(r"^shop/\S+ +streaming +2 ", said, re.M), said
+    assert eventually(
+        lambda: re.search(rf"^acme +router +shop: \(all\) +{ROWS + 1} ", stack.status(), re.M) is not None
+    )
+    said = stack.run("status")
+    assert f"home {stack.command.home.root}   stack up" in said
+    assert re.search(rf"^shop/\S+ +streaming +{ROWS + 1 + COPIED + 2} ", said, re.M), said
     for process in PROCESSES:
         assert re.search(rf"^{process} +up +\d+ .* 0 +\d+ MB ", said, re.M), said
 
-    line = tailed_line(headwater, mysql_server, database)
+    line = _tailed_line(stack)
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}  INSERT +id=\d+  note='hello'", line), line
 
-    exit_code, said = headwater.run("validate", "shop", timeout_s=COMMAND_TIMEOUT_S)
-    assert exit_code == 0, said
-    assert "shop: the server can be followed, from the checkpoint on" in said
-
-    exit_code, said = headwater.run("check", "acme", timeout_s=2 * COMMAND_TIMEOUT_S)
-    assert exit_code == 0, said
-    assert re.search(rf"^acme +{database}\.orders +\d+ rows x +2 columns  equal$", said, re.M), said
-
-    exit_code, said = headwater.run(
-        "query", "acme", "SELECT id, note FROM orders WHERE id < 4 ORDER BY id", timeout_s=COMMAND_TIMEOUT_S
-    )
-    assert exit_code == 0, said
-    assert re.search(r"\b1 \S first .*\b2 \S NULL .*\b3 \S hello .*^3 row\(s\)$", said, re.M | re.S), said
-
-    exit_code, said = headwater.run(
-        "schema", "plan", "shop", f"ALTER TABLE {database}.orders ADD COLUMN size INT", timeout_s=COMMAND_TIMEOUT_S
-    )
-    assert exit_code == 0, said
+    assert "shop: the server can be followed, from the checkpoint on" in stack.run("validate", "shop")
+    said = stack.run("check", "acme")
+    assert re.search(rf"^acme +{stack.database}\.orders +\d+ rows x +2 columns  equal$", said, re.M), said
+    said = stack.run("query", "acme", f"SELECT id, note FROM orders WHERE id IN (1, {ROWS + 1}) ORDER BY id")
+    assert re.search(rf"\b1 \S note 1 .*\b{ROWS + 1} \S hello .*^2 row\(s\)$", said, re.M | re.S), said
+    said = stack.run("schema", "plan", "shop", f"ALTER TABLE {stack.database}.orders ADD COLUMN size INT")
     assert "add column size int" in said
     assert said.endswith("tables as schema_history has them\n")
 
-    exit_code, said = headwater.run("erase", "acme", "--dry-run", timeout_s=COMMAND_TIMEOUT_S)
-    assert exit_code == 0, said
-    assert said.startswith("tenant acme: this would go\n"), said
-    assert "orders" in said, said
-    exit_code, said = headwater.run("erase", "acme", "--yes", "acme", timeout_s=4 * COMMAND_TIMEOUT_S)
-    assert exit_code == 0, said
-    assert "looked for again: 0 left" in said, said
-    exit_code, said = headwater.run("query", "acme", "SELECT id FROM orders", timeout_s=COMMAND_TIMEOUT_S)
-    assert exit_code != 0, said
 
-    exit_code, said = headwater.run("down", timeout_s=2 * COMMAND_TIMEOUT_S)
-    assert (exit_code, said) == (0, "stopping …\nstopped\n")
-    assert headwater.left_over() == []
-
-    exit_code, said = headwater.run("status", timeout_s=COMMAND_TIMEOUT_S)
-    assert exit_code == 1
-    assert f"no stack runs in {headwater.home.root}" in said
-
-
-def shown_in_the_end(headwater: HeadwaterCommand, command: str, pattern: str) -> str:
-    """What ``command`` prints once a line matches."""
-    deadline_s = time.monotonic() + 2 * COMMAND_TIMEOUT_S
-    while True:
-        exit_code, said = headwater.run(command, timeout_s=COMMAND_TIMEOUT_S)
-        if exit_code == 0 and re.search(pattern, said, re.M):
-            return said
-        assert time.monotonic() < deadline_s, said
-        time.sleep(1.0)
-
-
-def tailed_line(headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str) -> str:
+def _tailed_line(stack: Stack) -> str:
     """The line that ``tail`` shows of a row that is inserted meanwhile.
 
     It starts at the end of the topic, some time after it was started: a row is inserted every second.
     """
-    with headwater.start("tail", "acme", "orders", "-n", "1") as tail:
-        for number in range(3, 3 + int(TAIL_TIMEOUT_S)):
-            mysql_server.execute(f"INSERT INTO {database}.orders VALUES ({number}, 'hello')")
+    with stack.command.start("tail", "acme", "orders", "-n", "1") as tail:
+        for number in range(ROWS + 1, ROWS + 1 + int(TAIL_TIMEOUT_S)):
+            stack.execute(f"INSERT INTO orders VALUES ({number}, 'hello')")
             try:
                 said, _ = tail.communicate(timeout=1.0)
             except subprocess.TimeoutExpired:
@@ -124,3 +188,254 @@ def tailed_line(headwater: HeadwaterCommand, mysql_server: MysqlServer, database
             return said.rstrip("\n")
         tail.kill()
         raise AssertionError(f"tail showed nothing in {TAIL_TIMEOUT_S:.0f} s: {tail.communicate()[0]}")
+
+
+def test_masked_renamed_and_named_rows_equal_the_source(stack: Stack, tmp_path: Path) -> None:
+    """``check`` undoes the masks and finds every row; what the tenant reads shows nothing; a tenant that joins is served."""
+    stack.execute(
+        "UPDATE people SET diagnosis = 'a cold', cust = 3 WHERE email = 'bob@example.org'",
+        "INSERT INTO people (email, born) VALUES ('carl@example.org', '2000-01-01'), ('gone@x.org', '2000-01-01')",
+        "DELETE FROM people WHERE email = 'gone@x.org'",
+    )
+
+    said = stack.run("check", "masked")
+    masked = "masked: email, phone, diagnosis, amount, card, born"
+    assert re.search(rf"^masked +{stack.database}\.people +3 rows x +7 columns  equal, {masked}$", said, re.M), said
+
+    answer = stack.run("query", "masked", "SELECT * FROM people ORDER BY customer_id", "--format", "csv")
+    rows = list(csv.DictReader(answer.splitlines()))
+    ann = next(row for row in rows if row["customer_id"] == "1")
+    assert (ann["card"], ann["born"], "secret" in ann, "cust" in ann) == ("************1234", "", False, False)
+    assert ann["email"].endswith(".org")
+    assert "ann" not in ann["email"]
+    assert ann["phone"].startswith("+")
+    assert ann["phone"] != "+49 170 1234567"
+    assert stack.run("tenant", "decrypt", "masked", "--file", "pii", ann["diagnosis"]) == "gout\n"
+
+    tailed = stack.run("tail", "masked", "people", "--from-beginning", "-n", "1", "--json")
+    assert "customer_id" in json.loads(tailed)["value"]["after"]
+    explained = json.loads(stack.run("tenant", "explain", "masked", "people", "--json"))["tables"][0]
+    assert explained["topic"] == f"masked.v2.shop.{stack.database}.people"
+    assert {column["name"]: column["fate"] for column in explained["columns"]}[
+        "diagnosis"
+    ] == "masked: encrypted, key pii"
+
+    assert "version 1 is in force" in stack.apply(tmp_path, SHARED)
+    assert eventually(lambda: _serves(stack, "shared"))
+    stack.execute("INSERT INTO visits VALUES (101, NOW())")
+    tail = ("tail", "shared", "visits", "--from-beginning", "-n", "1", "--json")
+    assert eventually(lambda: stack.command.run_here(*tail)[0] == 0)  # until then the topic is not there
+    tailed = stack.run(*tail)
+    assert json.loads(tailed)["value"]["source"]["table"] == "visits"
+
+
+def test_a_table_that_is_one_topic_too_many_is_refused_until_the_document_leaves_it_out(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """It came while the stack ran. ``status`` has the reason, the tenant's other table goes on, and no row ends it."""
+    stack.apply(tmp_path, CAPPED, excluded="")
+    assert eventually(lambda: _serves(stack, "capped"))
+    stack.execute(
+        "INSERT INTO people (email, born) VALUES ('dora@example.org', '2000-01-01')",
+        "INSERT INTO visits VALUES (1, NOW())",
+    )
+    assert eventually(lambda: [_received(stack, f"capped.shop.{name}") for name in ("people", "visits")] == [1, 1])
+
+    stack.execute(
+        "CREATE TABLE late (id INT PRIMARY KEY)",
+        "INSERT INTO late VALUES (1)",
+        "INSERT INTO visits VALUES (2, NOW())",
+    )
+
+    reason = f"topic capped.shop.{stack.database}.late: tenant capped has 5 topics and may have 5"
+    assert eventually(lambda: reason in stack.status())
+    assert "topic_quotas.yaml of a home): exclude tables" in stack.status()
+    assert eventually(lambda: _received(stack, "capped.shop.visits") == 2)
+    assert f"{stack.database}.late" in stack.run("dead-letter", "list", "capped")
+    stack.apply(tmp_path, CAPPED, excluded="'.*late'")
+    assert eventually(lambda: reason not in stack.status())
+
+
+def test_each_kind_of_signal_acts_on_a_live_reader(stack: Stack) -> None:
+    """A copy is held back, let go, and taken back; what is asked for twice comes twice, what is stopped does not come."""
+    table = f"{stack.database}.copied"
+
+    def signal(*words: str) -> None:
+        assert f"sent {words[0]} " in stack.run("signal", "shop", *words)
+
+    def source() -> dict[str, Any]:
+        """Nothing of a reader that does not answer."""
+        sources = json.loads(stack.status("--json"))["sources"]
+        return dict(sources[0]) if sources else {}
+
+    def published() -> int:
+        """To the tenant: events of ``copied``."""
+        found = re.search(r"^signalled +router +shop: \(all\) +(\d+) ", stack.status(), re.M)
+        return 0 if found is None else int(found[1])
+
+    def ids() -> list[str]:
+        return [each["signal_id"] for each in source().get("incremental", ())]
+
+    assert eventually(lambda: published() == COPIED)
+    signal("execute-snapshot", table)
+    assert eventually(lambda: published() == 2 * COPIED)
+
+    signal("pause-snapshot")
+    signal("execute-snapshot", table, "--where", "id > 2", "--id", "some")
+    assert eventually(lambda: bool(source()["incremental_is_paused"]) and ids() == ["some"])
+    assert published() == 2 * COPIED
+    signal("resume-snapshot")
+    assert eventually(lambda: published() == 2 * COPIED + 2)
+
+    signal("pause-snapshot")
+    signal("execute-snapshot", table, "--id", "never")
+    assert eventually(lambda: ids() == ["never"])
+    signal("stop-snapshot", table)
+    assert eventually(lambda: not ids())
+    signal("resume-snapshot")
+
+    signal("execute-snapshot", f"{stack.database}.nowhere", "--id", "lost")
+    signal("log", "--message", "here I was")
+    reader_log = stack.command.home.log_file("reader-shop")
+    assert eventually(lambda: "here I was" in reader_log.read_text(encoding="utf-8"))
+    said = reader_log.read_text(encoding="utf-8")
+    assert "no captured table has this name" in said or f"{stack.database}.nowhere" in said
+    stack.execute(f"INSERT INTO copied VALUES ({COPIED}, 'last')")
+    assert eventually(lambda: published() >= 2 * COPIED + 3)
+    assert published() == 2 * COPIED + 3
+
+
+def test_a_row_that_broke_is_found_from_elsewhere_told_of_and_repaired(stack: Stack, tmp_path: Path) -> None:
+    """``check --mesh`` reaches Kafka, the source and the warehouse, and no home, while the source is written to: a command that
+    goes on, and one that ends."""
+    elsewhere, file = HeadwaterCommand(home_at(tmp_path / "nowhere")), _mesh_file(stack, tmp_path)
+    mesh_option = ("--mesh", str(file), "--timeout", "400")
+    stack.execute("UPDATE orders SET note = 'changed' WHERE id % 7 = 0")
+    code, said = elsewhere.run_here("check", "acme", *mesh_option)
+    assert code == 0, said + stack.command.logs()
+    assert re.search(rf"^acme +{stack.database}\.orders +\d+ rows x +2 columns  equal$", said, re.M), said
+    assert f"{stack.database}.notes" in said
+
+    stack.lose("id >= 10 and id < 13")
+    stack.execute("UPDATE orders SET note = 'later' WHERE id > 290")
+    only = ("--table", rf"{stack.database}\.orders")
+    code, said = elsewhere.run_here("check", "acme", *mesh_option, *only)
+    assert code == 1, said + stack.command.logs()
+    assert said.count("is in the source, not in the warehouse") == 3, said
+    assert f"{stack.database}.notes" not in said
+
+    labels = f'{{source="shop",table="{stack.database}.orders",tenant="acme"}}'
+    going_on = ("--every", "1", "--share", "0.9", "--metrics-host", LOOPBACK, "--metrics-port", "0")
+    with elsewhere.start("check", "acme", *mesh_option, *only, *going_on) as watching:
+        try:
+            assert watching.stdout is not None
+            [address] = [line.split()[1] for line in [watching.stdout.readline()] if line.startswith("metrics: ")]
+            assert eventually(lambda: f"headwater_check_different_rows{labels} 3.0" in _page(address))
+            code, said = elsewhere.run_here("check", "acme", *mesh_option, "--repair")
+            assert code == 0, said + stack.command.logs()
+            assert "read again: 3 row(s)" in said
+            assert eventually(lambda: f"headwater_check_different_rows{labels} 0.0" in _page(address))
+            watching.terminate()
+            said, _ = watching.communicate(timeout=COMMAND_TIMEOUT_S)
+        finally:
+            elsewhere.kill_all()
+    assert watching.returncode == 0, said
+
+
+def _mesh_file(stack: Stack, folder: Path) -> Path:
+    """What is told of the mesh to who has no home."""
+    home = stack.command.home
+    told = {
+        "kafka": {"bootstrap_servers": kafka_address(read_ports(home))},
+        "sources": {"shop": {"database": {"host": stack.server.host, "port": stack.server.port, "user": "root"}}},
+        "warehouses": {
+            "iceberg": {
+                "warehouse_dir": home.warehouse_dir.as_uri(),
+                "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
+            }
+        },
+        "tenants_dir": str(home.tenants_dir),
+    }
+    path = folder / "mesh.yaml"
+    path.write_text(yaml.safe_dump(told))
+    return path
+
+
+def test_a_large_table_is_mended_chunk_by_chunk_beside_one_that_is_parked(stack: Stack, tmp_path: Path) -> None:
+    """Each chunk is waited for, repaired and told of by itself, while rows come; the parked table is told of at once."""
+    stack.execute(f"DELETE FROM orders WHERE id > {ROWS}")
+    stack.run("check", "acme", "--timeout", "300")
+    stack.execute("ALTER TABLE notes ADD COLUMN text TEXT", "INSERT INTO notes VALUES (2, 'x')")
+    assert eventually(lambda: re.search(rf"sink +shop: {stack.database}\.notes .*parked: ", stack.status()) is not None)
+    stack.lose("id >= 150 and id < 153")
+
+    code, said = stack.command.run_here("check", "acme", "--timeout", "380")
+    assert code == 1, said + stack.command.logs()
+    assert re.search(rf"^acme +{stack.database}\.notes .* NOT COMPARED$", said, re.M), said
+    assert "    parked, last written at " in said
+    assert said.count("is in the source, not in the warehouse") == 3, said
+    assert "3 difference(s), 1 table(s) not compared" in said
+
+    report = tmp_path / "report.jsonl"
+    options = ("--every", "1", "--share", "0.9", "--chunk-rows", "100", "--repair", "--report", str(report))
+    with stack.command.start("check", "acme", *options, "--timeout", "380") as command:
+        assert command.stdout is not None
+        told = []
+        for number, line in enumerate(iter(command.stdout.readline, ""), start=1):
+            told.append(line)
+            stack.execute(f"INSERT INTO orders VALUES ({ROWS + number}, 'meanwhile')")
+            if line.startswith("not compared: 1 of 2 tables"):
+                break
+        command.terminate()
+        command.communicate(timeout=COMMAND_TIMEOUT_S)
+
+    said = "".join(told)
+    assert "read again: 3 row(s)" in said, said + stack.command.logs()
+    assert re.search(r"DIFFERENT, id behind 100 up to 200$", said, re.M), said
+    assert re.search(rf"^acme +{stack.database}\.orders +3\d\d rows x +2 columns  equal, [45] chunks$", said, re.M), (
+        said
+    )
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    chunks = [line["chunk"]["up_to"] for line in lines if line["chunk"] is not None]
+    assert chunks[:5] == [[100], [200], [200], [300], *chunks[4:5]]
+    assert [line["rows_different"] for line in lines if line["chunk"] is not None][:4] == [0, 3, 0, 0]
+    assert any(line["not_compared"] for line in lines)
+
+
+@pytest.mark.promise("erase")
+def test_a_tenant_is_erased_whole(stack: Stack) -> None:
+    """What would go is told first; then nothing of it is found."""
+    said = stack.run("erase", "acme", "--dry-run")
+    assert said.startswith("tenant acme: this would go\n"), said
+    assert "orders" in said, said
+
+    assert "looked for again: 0 left" in stack.run("erase", "acme", "--yes", "acme")
+    code, said = stack.command.run_here("query", "acme", "SELECT id FROM orders")
+    assert code != 0, said
+
+
+def test_down_leaves_nothing_running(stack: Stack) -> None:
+    """And the other commands say so."""
+    code, said = stack.command.run("down", timeout_s=2 * COMMAND_TIMEOUT_S)
+
+    assert (code, said) == (0, "stopping …\nstopped\n")
+    assert stack.command.left_over() == []
+    code, said = stack.command.run_here("status")
+    assert code == 1
+    assert f"no stack runs in {stack.command.home.root}" in said
+
+
+def _serves(stack: Stack, tenant: str) -> bool:
+    """A router has the tenant's document in force: no row of before is delivered to it."""
+    return f'"{tenant}"' in stack.command.home.log_file("router").read_text()
+
+
+def _received(stack: Stack, tenant_and_table: str) -> int:
+    """How many events a tenant's topic holds; ``TENANT.SOURCE.TABLE``."""
+    place, _, table = tenant_and_table.rpartition(".")
+    return len(read_topic(kafka_address(read_ports(stack.command.home)), f"{place}.{stack.database}.{table}"))
+
+
+def _page(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        return str(answer.read().decode())

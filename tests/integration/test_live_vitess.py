@@ -213,7 +213,10 @@ def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_a_reshard_and_othe
 
 def done(headwater: HeadwaterCommand, *arguments: str) -> str:
     """What the command said, which must have succeeded."""
-    exit_code, said = headwater.run(*arguments, timeout_s=COMMAND_TIMEOUT_S)
+    if arguments[0] in ("up", "down"):
+        exit_code, said = headwater.run(*arguments, timeout_s=COMMAND_TIMEOUT_S)
+    else:
+        exit_code, said = headwater.run_here(*arguments)
     assert exit_code == 0, said + headwater.logs()
     return said
 

@@ -1,5 +1,6 @@
 """The command line: what it teaches, and what it says to mistakes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import click
 import msgspec
 import pyarrow as pa
 import pytest
+from click.testing import Result
 from rich.console import Console
 
 from libs.cli.main import SUBCOMMANDS, headwater
@@ -20,10 +22,16 @@ from libs.local.status import SourceStatus, Status
 from libs.local.tenant_topics import RowTopic
 from libs.telemetry.faults import TABLE_QUARANTINED, fault_of
 from libs.types.fault import FaultScope
-from tests.headwater_command import run_here
+from tests.headwater_command import run_here as run
 from tests.unit.local.warehouse_files import write_table
 
 COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "retry", "demo", "tenant", "version")
+
+
+def run_here(*arguments: str, home: Path | None = None) -> Result:
+    """The command in this process, in an environment without Headwater's names but that of its home."""
+    nothing: dict[str, str | None] = {name: None for name in os.environ if name.startswith("HEADWATER_")}
+    return run(*arguments, environ=nothing if home is None else {**nothing, "HEADWATER_HOME": str(home)})
 
 
 def run_process(*arguments: str, stdout: IO[str] | int = subprocess.PIPE) -> "subprocess.CompletedProcess[str]":
