@@ -204,7 +204,7 @@ def connect_default(column: Column) -> Any:
     may be NULL), a BIGINT UNSIGNED beyond 64 signed bits is the largest signed number.
     """
     text = column.default_expression
-    if text is None or column.is_generated:
+    if text is None or column.is_generated or column.is_default_computed:
         return None
     try:
         return _default(column, text)

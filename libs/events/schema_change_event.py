@@ -107,7 +107,7 @@ def _column(column: Column, position: int, *, with_comments: bool) -> dict[str, 
 
 def _default(column: Column, mysql_type: MysqlType) -> str | None:
     text = column.default_expression
-    if text is None:
+    if text is None or column.is_default_computed:
         return None
     if mysql_type.name == "bit":
         return text.removeprefix("b'").removesuffix("'")

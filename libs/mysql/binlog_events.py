@@ -146,51 +146,86 @@ class QueryEvent:
     statement: str
     sql_mode: int
     """The session's ``sql_mode`` as a bit set (MySQL source sql/system_variables.h, MODE_…)."""
+    client_charset: str = "utf8mb4"
+    """The session's ``character_set_client``, in which the statement was sent."""
+    connection_charset: str = "utf8mb4"
+    server_charset: str | None = None
+    """The session's ``character_set_server``: that of a database that is made without one. None: the event lacks it."""
+    explicit_defaults_for_timestamp: bool | None = None
+    """None: the event lacks it, since nothing in the statement depends on it."""
+    has_ddl_number: bool = False
+    """The storage engine carried out DDL. An engine without atomic DDL, and a statement that did nothing, have none."""
 
 
-def parse_query(body: bytes) -> QueryEvent:
-    """QUERY_EVENT's body."""
-    return _parse_query(body, 13)
+def parse_query(body: bytes, flags: int = 0) -> QueryEvent:
+    """QUERY_EVENT's body; ``flags``: the header's."""
+    return _parse_query(body, 13, flags)
 
 
 def parse_load_query(body: bytes) -> QueryEvent:
     """EXECUTE_LOAD_QUERY_EVENT's body: a LOAD DATA that is logged as a statement, with the places of its file's name."""
-    return _parse_query(body, 26)
+    return _parse_query(body, 26, 0)
 
 
-def _parse_query(body: bytes, fixed_bytes: int) -> QueryEvent:
+def _parse_query(body: bytes, fixed_bytes: int, flags: int) -> QueryEvent:
     thread_id, _, database_length, error_code, status_length = struct.unpack_from("<IIBHH", body, 0)
     place = fixed_bytes + status_length
     status = _status(body[fixed_bytes:place])
     database = body[place : place + database_length].decode("utf-8")
+    charsets = status.get(_CHARSET_CODE, b"")
+    explicit = status.get(_EXPLICIT_TIMESTAMP_CODE)
+    client_charset = charset_of_collation_id(int.from_bytes(charsets[:2], "little"))
     return QueryEvent(
         thread_id=thread_id,
         error_code=error_code,
         database=database,
-        statement=_statement_text(body[place + database_length + 1 :], status.get(_CHARSET_CODE, b"")),
+        statement=_statement_text(body[place + database_length + 1 :], client_charset, flags),
         sql_mode=int.from_bytes(status.get(_SQL_MODE_CODE, b""), "little"),
+        client_charset=client_charset,
+        connection_charset=charset_of_collation_id(int.from_bytes(charsets[2:4], "little")),
+        server_charset=charset_of_collation_id(int.from_bytes(charsets[4:6], "little")) if charsets else None,
+        explicit_defaults_for_timestamp=None if explicit is None else explicit != b"\0",
+        has_ddl_number=_DDL_NUMBER_CODE in status,
     )
 
 
-def _statement_text(statement: bytes, charset: bytes) -> str:
-    """A statement is logged as the client sent it, in its character set; what the server writes itself (DROP, CREATE TABLE …
-    SELECT) is UTF-8 whatever the client has. A text of another character set is next to never UTF-8 by chance."""
+def _statement_text(statement: bytes, client_charset: str, flags: int) -> str:
+    """A statement is logged as the client sent it, in its character set; only some that the server writes itself are UTF-8.
+
+    Bytes that are none of either are replaced: a name of them is no captured table's.
+    """
+    codec = "utf-8" if client_charset == "binary" or _is_of_server(statement, flags) else python_codec(client_charset)
     try:
-        return statement.decode("utf-8")
+        return statement.decode(codec)
     except UnicodeDecodeError:
-        collation = int.from_bytes(charset[:2], "little")
-        return statement.decode(python_codec(charset_of_collation_id(collation)), errors="replace")
+        return statement.decode(
+            python_codec(client_charset) if client_charset != "binary" else "latin-1", errors="replace"
+        )
+
+
+def _is_of_server(statement: bytes, flags: int) -> bool:
+    """The server wrote a table's definition: of CREATE TABLE … SELECT, LIKE a temporary table, or with a key that it made (as
+    MySQL 9.7 has them)."""
+    return statement.startswith(b"CREATE TABLE ") and (
+        bool(flags & THREAD_SPECIFIC)
+        or statement.endswith(b" START TRANSACTION")
+        or b"\n  `my_row_id` bigint unsigned NOT NULL AUTO_INCREMENT /*!80023 INVISIBLE */," in statement
+    )
 
 
 _SQL_MODE_CODE, _CATALOG_CODE, _CHARSET_CODE, _TIME_ZONE_CODE, _CATALOG_NZ_CODE = 1, 2, 4, 5, 6
-_STATUS_BYTES: Final = {0: 4, _SQL_MODE_CODE: 8, 3: 4, _CHARSET_CODE: 6}
+_INVOKER_CODE, _DATABASES_CODE, _EXPLICIT_TIMESTAMP_CODE, _DDL_NUMBER_CODE = 11, 12, 16, 17
+_STATUS_BYTES: Final = {
+    0: 4, _SQL_MODE_CODE: 8, 3: 4, _CHARSET_CODE: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, _EXPLICIT_TIMESTAMP_CODE: 1,
+    _DDL_NUMBER_CODE: 8, 18: 2, 19: 1, 20: 1, 21: 1,
+}  # fmt: skip
 _STATUS_TEXTS: Final = {_CATALOG_CODE: 2, _TIME_ZONE_CODE: 1, _CATALOG_NZ_CODE: 1}
 """Bytes around each text: its length, and of the oldest form a zero behind it."""
+_TOO_MANY_DATABASES: Final = 254
 
 
 def _status(status: bytes) -> dict[int, bytes]:
-    """The status variables by their code, up to the character set; MySQL writes them in this order: flags, SQL mode, catalog,
-    auto-increment, character set, and others (MySQL source Query_log_event::write)."""
+    """The status variables by their code, up to one that is not known here (MySQL source statement_events.h)."""
     found: dict[int, bytes] = {}
     place = 0
     while place < len(status):
@@ -198,6 +233,13 @@ def _status(status: bytes) -> dict[int, bytes]:
         place += 1
         if code in _STATUS_TEXTS:
             size = status[place] + _STATUS_TEXTS[code]
+        elif code == _INVOKER_CODE:  # user and host
+            size = status[place] + 1
+            size += status[place + size] + 1
+        elif code == _DATABASES_CODE:
+            size = 1
+            for _ in range(status[place] if status[place] != _TOO_MANY_DATABASES else 0):
+                size = status.index(0, place + size) + 1 - place
         elif code in _STATUS_BYTES:
             size = _STATUS_BYTES[code]
         else:

@@ -66,15 +66,14 @@ _COLLATION_IDS: Final = {
     "koi8u": (22, 75), "latin1": (5, 8, 15, 31, 47, 48, 49, 94), "latin2": (2, 9, 21, 27, 77), "latin5": (30, 78),
     "latin7": (20, 41, 42, 79), "macce": (38, 43), "macroman": (39, 53), "sjis": (13, 88), "swe7": (10, 82),
     "tis620": (18, 89), "ucs2": (35, 90, *range(128, 152), 159), "ujis": (12, 91), "utf16": (54, 55, *range(101, 125)),
-    "utf16le": (56, 62), "utf32": (60, 61, *range(160, 184)),
+    "utf16le": (56, 62), "utf32": (60, 61, *range(160, 184)), "utf8mb3": (33, 76, 83, *range(192, 216), 223), "binary": (63,),
 }  # fmt: skip
-"""``information_schema.COLLATIONS`` of MySQL 9.7, without UTF-8 and binary; a test compares."""
+"""``information_schema.COLLATIONS`` of MySQL 9.7, without utf8mb4; a test compares."""
 _CHARSET_OF_ID: Final = {number: charset for charset, numbers in _COLLATION_IDS.items() for number in numbers}
 
 
 def charset_of_collation_id(collation: int) -> str:
-    """The character set of a collation, by MySQL's number of it; utf8mb4 also for utf8mb3, for binary, and for numbers that are
-    not MySQL 9's."""
+    """The character set of a collation, by MySQL's number of it; utf8mb4 also for numbers that are not MySQL 9's."""
     return _CHARSET_OF_ID.get(collation, "utf8mb4")
 
 
@@ -86,6 +85,18 @@ def python_codec(charset: str) -> str:
             f"character set {charset!r} has no codec: convert the column to utf8mb4 or exclude its table"
         )
     return codec
+
+
+_CHARACTER_BYTES: Final = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
+"""The fewest bytes of a character, of sets of which that is more than one."""
+
+
+def text_of_bytes(value: bytes, charset: str) -> str:
+    """Bytes of a hex literal as text, padded on the left as the server pads them; bytes without a character are replaced."""
+    if charset == "binary":
+        charset = "utf8mb4"
+    missing = -len(value) % _CHARACTER_BYTES.get(charset, 1)
+    return (b"\0" * missing + value).decode(python_codec(charset), errors="replace")
 
 
 _OWN: Final = "headwater_mysql_"

@@ -7,10 +7,11 @@ that MySQL 8.0.19 and later show for it; so a column is equal however it was lea
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from libs.errors import PipelineHalted
+from libs.mysql.charsets import text_of_bytes
 from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, TokenKind, TokenReader, UnreadableSql, bytes_of_literal
 
 
@@ -122,7 +123,7 @@ is_zerofill=False, members=())
         raise UnknownColumnType(f"{source_type!r} is no column type that is known here: {error}") from error
     if written.text_length is not None:
         return sized_text(written.text_length, bytes_each=1)
-    return written.mysql_type
+    return with_members_of_bytes(written.mysql_type, written.charset or "utf8mb4")
 
 
 def is_character_type(mysql_type: MysqlType) -> bool:
@@ -174,6 +175,24 @@ def fitted_varchar(mysql_type: MysqlType, charset: str) -> MysqlType:
     if mysql_type.name != "varchar" or length * bytes_each < _VARCHAR_LIMIT:
         return mysql_type
     return sized_text(length, bytes_each=bytes_each)
+
+
+def fitted_varbinary(mysql_type: MysqlType) -> MysqlType:
+    """The type itself, or the blob that MySQL makes of a varbinary of more than 65,535 bytes."""
+    if mysql_type.name != "varbinary" or (mysql_type.length or 0) < _VARCHAR_LIMIT:
+        return mysql_type
+    return MysqlType(sized_text(mysql_type.length or 0, bytes_each=1).name.replace("text", "blob"))
+
+
+def with_members_of_bytes(mysql_type: MysqlType, charset: str) -> MysqlType:
+    """The type with those members read that were written as hex or bits: their bytes are of the column's character set."""
+    if not any(member.startswith(_OF_BYTES) for member in mysql_type.members):
+        return mysql_type
+    members = [
+        text_of_bytes(bytes.fromhex(member[1:]), charset).rstrip(" ") if member.startswith(_OF_BYTES) else member
+        for member in mysql_type.members
+    ]
+    return replace(mysql_type, members=tuple(members))
 
 
 def fitted_prefix(mysql_type: MysqlType, characters: int) -> int:
@@ -363,8 +382,12 @@ def _members(tokens: TokenReader) -> tuple[str, ...]:
     return tuple(members)
 
 
+_OF_BYTES: Final = "\ud800"
+"""Begins a member of which the bytes alone are known, in hex: no text that was decoded has it."""
+
+
 def _member(tokens: TokenReader) -> str:
     """A member; MySQL deletes its trailing spaces (manual, "The ENUM Type")."""
     if tokens.current.kind is TokenKind.BYTES:
-        return (bytes_of_literal(tokens.advance().value) or b"").decode(errors="replace")
+        return _OF_BYTES + (bytes_of_literal(tokens.advance().value) or b"").hex()
     return tokens.string().rstrip(" ")

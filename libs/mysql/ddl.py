@@ -22,11 +22,13 @@ from libs.mysql.column_type import (
     bytes_per_character,
     converted_text,
     fitted_prefix,
+    fitted_varbinary,
     fitted_varchar,
     is_character_type,
     parse_column_type,
     sized_text,
     with_binary_charset,
+    with_members_of_bytes,
 )
 from libs.mysql.ddl_syntax import (
     AddColumn,
@@ -53,12 +55,13 @@ from libs.mysql.ddl_syntax import (
     RenameTables,
     RenameTo,
     SetDefault,
+    SetVisible,
     StatementContext,
     TableOptions,
     TruncateTable,
     parse_statement,
-    text_of_bytes,
 )
+from libs.mysql.default_text import default_text
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
 from libs.mysql.row_key import row_key
 from libs.types.table import Column, FormerName, Index, TableId, TableSchema
@@ -77,6 +80,7 @@ __all__ = [
 ]
 
 PRIMARY: Final = "PRIMARY"
+_GENERATED_KEY: Final = "my_row_id"
 _DEFAULT_CONTEXT: Final = StatementContext()
 
 
@@ -132,6 +136,11 @@ def apply_ddl(
             | CreateTableLike(table_id=table_id, keeps_existing=keeps)
         ) if keeps and table_id in tables:
             return ()
+        case (
+            CreateTable(table_id=table_id, keeps_existing=True)
+            | CreateTableLike(table_id=table_id, keeps_existing=True)
+        ) if context.may_have_made_nothing:
+            raise DdlNotUnderstood("IF NOT EXISTS does not say whether it made the table", (table_id,))
         case CreateTable():
             schema = _created(parsed, charsets.get(parsed.table_id.database, context.server_charset), context)
             return (TableChange(TableChangeKind.CREATE, parsed.table_id, schema),)
@@ -233,7 +242,9 @@ def show_create_to_schema(
     parsed = parse_statement(create_statement, table_id.database, context)
     if not isinstance(parsed, CreateTable):
         raise DdlNotUnderstood("SHOW CREATE TABLE gave no CREATE TABLE", (table_id,))
-    return _created(replace(parsed, table_id=table_id), database_charset, context)
+    # NOT NULL is always written there; AUTO_INCREMENT or SERIAL alone mean none.
+    columns = tuple(replace(each, is_nullable=not each.says_not_null) for each in parsed.columns)
+    return _created(replace(parsed, table_id=table_id, columns=columns), database_charset, context)
 
 
 # CREATE TABLE
@@ -242,7 +253,7 @@ def show_create_to_schema(
 def _created(statement: CreateTable, database_charset: str, context: StatementContext) -> TableSchema:
     charset = _named_charset(statement.options.charset, database_charset)
     timestamps = _Timestamps(context, has_automatic=False)
-    columns = [_resolve_column(timestamps.completed(definition), charset) for definition in statement.columns]
+    columns = [_resolve_column(timestamps.completed(each), charset, context) for each in statement.columns]
     table = _Table(statement.table_id, columns, charset, statement.options.comment or None)
     for key in statement.keys:
         table.add_key(key)
@@ -279,7 +290,9 @@ class _Timestamps:
         return completed
 
 
-def _resolve_column(definition: ColumnDefinition, table_charset: str, *, converts: bool = False) -> Column:
+def _resolve_column(
+    definition: ColumnDefinition, table_charset: str, context: StatementContext, *, converts: bool = False
+) -> Column:
     """The column that a definition makes; ``converts``: beside CONVERT TO, whose charset wins over the column's own."""
     written = definition.written
     charset = table_charset
@@ -289,7 +302,8 @@ def _resolve_column(definition: ColumnDefinition, table_charset: str, *, convert
         charset = charset_of_collation(collation)
     if converts and charset != "binary":
         charset = table_charset
-    mysql_type = _fitted_type(definition, charset)
+    mysql_type = with_members_of_bytes(_fitted_type(definition, charset), charset)
+    collation = definition.collation or written.collation or ""
     return column(
         definition.name,
         mysql_type,
@@ -297,9 +311,13 @@ def _resolve_column(definition: ColumnDefinition, table_charset: str, *, convert
         is_optional=definition.is_nullable is not False and not definition.is_primary,
         is_generated=definition.is_generated,
         is_virtual=definition.is_virtual,
+        is_invisible=definition.is_invisible,
         is_auto_increment=definition.is_auto_increment,
         has_on_update=definition.has_on_update,
-        default_expression=_default_text(mysql_type, definition.default),
+        default_expression=default_text(
+            mysql_type, definition.default, charset=charset, collation=collation, sent_in=context.sent_in
+        ),
+        is_default_computed=definition.default is not None and definition.default.is_computed,
         comment=definition.comment,
     )
 
@@ -309,25 +327,11 @@ def _fitted_type(definition: ColumnDefinition, charset: str) -> MysqlType:
     written = definition.written
     mysql_type = written.mysql_type
     if not is_character_type(mysql_type):
-        return mysql_type
+        return fitted_varbinary(mysql_type)
     if written.text_length is not None:
         mysql_type = sized_text(written.text_length, bytes_each=bytes_per_character(charset))
     mysql_type = fitted_varchar(mysql_type, charset)
     return with_binary_charset(mysql_type) if charset == "binary" else mysql_type
-
-
-def _default_text(mysql_type: MysqlType, default: DefaultValue | None) -> str | None:
-    match default:
-        case None | DefaultValue(kind=DefaultKind.NULL | DefaultKind.COMPUTED):
-            return None
-        case DefaultValue(kind=DefaultKind.BYTES, text=text) if is_character_type(mysql_type):
-            return text_of_bytes(text)
-        case DefaultValue(kind=DefaultKind.TEXT, text=text) if mysql_type.name in ("binary", "varbinary"):
-            return "0x" + text.encode().hex()
-        case DefaultValue(kind=DefaultKind.TEXT, text="TRUE" | "FALSE" as word) if is_character_type(mysql_type):
-            return word
-        case DefaultValue(text=text):
-            return text
 
 
 def _named_charset(name: str | None, inherited: str) -> str:
@@ -344,7 +348,8 @@ def _altered(
     context: StatementContext,
 ) -> tuple[TableChange, ...]:
     """The change of one table; one that moves a table that is not known says where to, without a schema."""
-    new_id = next((a.table_id for a in statement.actions if isinstance(a, RenameTo)), statement.table_id)
+    named = [action.table_id for action in statement.actions if isinstance(action, RenameTo)]
+    new_id = named[-1] if named else statement.table_id  # the last one counts
     before = tables.get(statement.table_id)
     if before is None:
         if new_id == statement.table_id:
@@ -377,7 +382,9 @@ def _alter(
     comment = before.comment if options.comment is None else options.comment or None
 
     timestamps = _Timestamps(context, has_automatic=any("timestamp" in c.source_type for c in before.columns))
-    columns, successors = _altered_columns(before, statement, charset, timestamps, converts=options.converts_columns)
+    columns, successors = _altered_columns(
+        before, statement, charset, timestamps, context, converts=options.converts_columns
+    )
     table = _Table(new_id, columns, charset, comment)
     dropped = {action.name.lower() for action in statement.actions if isinstance(action, DropKey)}
     renamed_indexes = {a.old_name.lower(): a.new_name for a in statement.actions if isinstance(a, RenameKey)}
@@ -410,7 +417,13 @@ class _NewColumn:
 
 
 def _altered_columns(
-    before: TableSchema, statement: AlterTable, charset: str, timestamps: _Timestamps, *, converts: bool
+    before: TableSchema,
+    statement: AlterTable,
+    charset: str,
+    timestamps: _Timestamps,
+    context: StatementContext,
+    *,
+    converts: bool,
 ) -> tuple[list[Column], dict[str, str]]:
     """The columns after the statement, and what became of each old name (in lower case) that is still there.
 
@@ -428,7 +441,7 @@ def _altered_columns(
             case ChangeColumn(old_name=name, definition=definition, place=place):
                 old = _old_column(before, name)
                 old_name = old.name.lower()
-                changed = _resolve_column(timestamps.completed(definition), charset, converts=converts)
+                changed = _resolve_column(timestamps.completed(definition), charset, context, converts=converts)
                 in_place[old_name] = _called_before(changed, old, before.version)
                 if place is not None:
                     moved.append((_NewColumn(in_place[old_name], old_name), place))
@@ -439,13 +452,17 @@ def _altered_columns(
                 in_place[old_name] = _called_before(renamed, old, before.version)
             case SetDefault(column=name, default=default):
                 old_name = _old_column(before, name).name.lower()
-                in_place[old_name] = _with_default(in_place[old_name], default)
+                in_place[old_name] = _with_default(in_place[old_name], default, context)
+            case SetVisible(column=name, is_visible=is_visible):
+                old_name = _old_column(before, name).name.lower()
+                in_place[old_name] = msgspec.structs.replace(in_place[old_name], is_invisible=not is_visible)
             case AddColumn(definition=definition, place=place):
-                added = _resolve_column(timestamps.completed(definition), charset, converts=converts)
+                added = _resolve_column(timestamps.completed(definition), charset, context, converts=converts)
                 moved.append((_NewColumn(added, added.name.lower()), place))
     columns = [_NewColumn(kept, name) for name, kept in in_place.items() if name not in dropped]
     for new, place in moved:
         _put(columns, new, place)
+    columns.sort(key=lambda new: not _is_generated_key(new.column, before))
     names = [new.column.name.lower() for new in columns]
     if len(set(names)) < len(names):
         raise _Contradiction("it adds a column that the table already has")
@@ -453,6 +470,19 @@ def _altered_columns(
     for new in columns:
         successors.setdefault(new.old_name, new.column.name)
     return [new.column for new in columns], successors
+
+
+def _is_generated_key(column: Column, before: TableSchema) -> bool:
+    """The primary key that the server made where none was named: it stays first, whatever FIRST says (manual, "Generated
+    Invisible Primary Keys")."""
+    return (
+        column.name == _GENERATED_KEY
+        and column.is_invisible
+        and column.is_auto_increment
+        and column.source_type == "bigint unsigned"
+        and before.columns[0].name == _GENERATED_KEY
+        and any(index.name == PRIMARY and index.columns == (_GENERATED_KEY,) for index in before.indexes)
+    )
 
 
 def _old_column(schema: TableSchema, name: str) -> Column:
@@ -486,11 +516,14 @@ def _put(columns: list[_NewColumn], new: _NewColumn, place: Place | None) -> Non
         columns.insert(at + 1, new)
 
 
-def _with_default(current: Column, default: DefaultValue | None) -> Column:
+def _with_default(current: Column, default: DefaultValue | None, context: StatementContext) -> Column:
     mysql_type = parse_column_type(current.source_type)
-    text = _default_text(mysql_type, default)
+    charset = current.charset or "utf8mb4"
+    text = default_text(mysql_type, default, charset=charset, collation="", sent_in=context.sent_in)
     return msgspec.structs.replace(
-        current, default_expression=None if text is None else canonical_default(mysql_type, text)
+        current,
+        default_expression=None if text is None else canonical_default(mysql_type, text),
+        is_default_computed=default is not None and default.is_computed,
     )
 
 
@@ -510,7 +543,9 @@ def _converted(current: Column, charset: str) -> Column:
         is_optional=current.is_optional,
         is_generated=current.is_generated,
         is_virtual=current.is_virtual,
+        is_invisible=current.is_invisible,
         default_expression=current.default_expression,
+        is_default_computed=current.is_default_computed,
         comment=current.comment,
     )
     return msgspec.structs.replace(converted, former_names=current.former_names)

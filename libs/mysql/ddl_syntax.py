@@ -7,12 +7,13 @@ what does not fit raises ``DdlNotUnderstood``.
 
 import enum
 from dataclasses import dataclass, field, replace
+from decimal import Decimal, localcontext
 from typing import Final
 
 from libs.errors import PipelineHalted
 from libs.mysql.column_type import WrittenType, read_column_type
 from libs.mysql.logical import charset_of_collation
-from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, TokenKind, TokenReader, UnreadableSql, bytes_of_literal
+from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, Token, TokenKind, TokenReader, UnreadableSql
 from libs.types.table import TableId
 
 
@@ -30,6 +31,16 @@ class DdlNotUnderstood(PipelineHalted):
 
 
 @dataclass(frozen=True, slots=True)
+class SentIn:
+    """Character sets of a session."""
+
+    client: str = "utf8mb4"
+    """``character_set_client``: that of the statement's bytes, also of a string with an introducer."""
+    connection: str = "utf8mb4"
+    """``character_set_connection``: to which the server converts other strings."""
+
+
+@dataclass(frozen=True, slots=True)
 class StatementContext:
     """What the server knew when it ran a statement, beside its text.
 
@@ -38,7 +49,10 @@ class StatementContext:
 
     sql_mode: SqlMode = DEFAULT_SQL_MODE
     server_charset: str = "utf8mb4"
-    """``character_set_server``: of databases made without a charset."""
+    """``character_set_server`` of the session: of databases made without a charset."""
+    sent_in: SentIn = SentIn()
+    may_have_made_nothing: bool = False
+    """The log does not say that CREATE … IF NOT EXISTS made anything."""
     explicit_defaults_for_timestamp: bool = True
     lower_case_table_names: int = 0
     """1 or 2: the server compares names of tables and databases in lower case."""
@@ -60,18 +74,30 @@ class DefaultKind(enum.Enum):
 
     NULL = "null"
     TEXT = "text"
-    """A literal that is neither hex nor bits."""
+    """A string."""
+    NUMBER = "number"
     BYTES = "bytes"
+    """Hex or bits."""
     CURRENT_TIMESTAMP = "current_timestamp"
     COMPUTED = "computed"
+    """An expression that is not constant, or of which this is not known here."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultValue:
-    """A DEFAULT; ``text`` is a literal without quotes, or a call of CURRENT_TIMESTAMP."""
+    """A DEFAULT; ``text`` is a literal without quotes, or a call of CURRENT_TIMESTAMP. Constant expressions are their value."""
 
     kind: DefaultKind
     text: str = ""
+    charset: str | None = None
+    """That of an introducer: ``_latin1``."""
+    is_expression: bool = False
+    """It stood in parentheses."""
+
+    @property
+    def is_computed(self) -> bool:
+        """The server keeps an expression, be it that its value is known here."""
+        return self.is_expression or self.kind is DefaultKind.COMPUTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +107,15 @@ class ColumnDefinition:
     name: str
     written: WrittenType
     is_nullable: bool | None = None
-    """None: neither NULL nor NOT NULL was said."""
+    """None: nothing says whether it may be NULL."""
+    says_not_null: bool = False
+    """NOT NULL stands there, as it does wherever ``SHOW CREATE TABLE`` means it."""
     default: DefaultValue | None = None
     has_on_update: bool = False
     is_auto_increment: bool = False
     is_generated: bool = False
     is_virtual: bool = False
+    is_invisible: bool = False
     is_primary: bool = False
     is_unique: bool = False
     collation: str | None = None
@@ -154,6 +183,12 @@ class SetDefault:
 
 
 @dataclass(frozen=True, slots=True)
+class SetVisible:
+    column: str
+    is_visible: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DropColumn:
     name: str
 
@@ -191,7 +226,7 @@ class ChangeRows:
 
 
 Action = (
-    AddColumn | ChangeColumn | RenameColumn | SetDefault | DropColumn | AddKey | DropKey | RenameKey | RenameTo
+    AddColumn | ChangeColumn | RenameColumn | SetDefault | SetVisible | DropColumn | AddKey | DropKey | RenameKey | RenameTo
     | TableOptions | ChangeRows
 )  # fmt: skip
 
@@ -650,16 +685,13 @@ class _Parser:
         if tokens.accept("DROP", "DEFAULT"):
             return (SetDefault(name, None),)
         tokens.expect("SET")
-        if tokens.accept_any("VISIBLE", "INVISIBLE"):
-            return ()
+        if word := tokens.accept_any("VISIBLE", "INVISIBLE"):
+            return (SetVisible(name, is_visible=word == "VISIBLE"),)
         tokens.expect("DEFAULT")
         is_literal = tokens.ahead(1).kind in _LITERALS and tokens.ahead(2).keyword == ")"
-        if is_literal and tokens.accept("("):
-            # Only here does the server take a literal in parentheses for a literal, not for an expression.
-            default = self._default()
-            tokens.expect(")")
-            return (SetDefault(name, default),)
-        return (SetDefault(name, self._default()),)
+        # Only here does the server take a literal in parentheses for a literal, not for an expression.
+        default = self._default()
+        return (SetDefault(name, replace(default, is_expression=False) if is_literal else default),)
 
     def _convert(self) -> Action:
         self._tokens.expect("CONVERT", "TO")
@@ -707,7 +739,7 @@ class _Parser:
         word = tokens.current.keyword
         match word:
             case "NOT" if tokens.accept("NOT", "NULL"):
-                return replace(column, is_nullable=False)
+                return replace(column, is_nullable=False, says_not_null=True)
             case "NOT" if tokens.accept("NOT", "SECONDARY") or tokens.accept("NOT", "ENFORCED"):
                 return column
             case "NULL":
@@ -749,7 +781,10 @@ class _Parser:
             case "STORED":
                 tokens.advance()
                 return replace(column, is_virtual=False)
-            case "VIRTUAL" | "VISIBLE" | "INVISIBLE" | "ENFORCED":
+            case "VISIBLE" | "INVISIBLE":
+                tokens.advance()
+                return replace(column, is_invisible=word == "INVISIBLE")
+            case "VIRTUAL" | "ENFORCED":
                 tokens.advance()
                 return column
             case "COLUMN_FORMAT" | "STORAGE" | "SRID":
@@ -775,29 +810,16 @@ class _Parser:
 
     def _default(self) -> DefaultValue:
         tokens = self._tokens
-        if tokens.accept("NULL"):
-            return DefaultValue(DefaultKind.NULL)
         if tokens.at("("):
-            tokens.skip_parentheses()
-            return DefaultValue(DefaultKind.COMPUTED)
+            return constant_of(tokens)
         if tokens.at_any(*_NOW):
             return DefaultValue(DefaultKind.CURRENT_TIMESTAMP, self._current_timestamp())
-        if word := tokens.accept_any("TRUE", "FALSE"):
-            return DefaultValue(DefaultKind.TEXT, word)
-        if tokens.at_any("DATE", "TIME", "TIMESTAMP"):
-            tokens.advance()
-            return DefaultValue(DefaultKind.TEXT, tokens.string())
-        if tokens.current.value.startswith("_") and tokens.ahead(1).kind in (TokenKind.STRING, TokenKind.BYTES):
-            tokens.advance()  # a charset introducer: _utf8'abc'
-        if tokens.current.kind is TokenKind.STRING:
-            return DefaultValue(DefaultKind.TEXT, tokens.string())
-        if tokens.current.kind is TokenKind.BYTES:
-            return DefaultValue(DefaultKind.BYTES, tokens.advance().value)
         sign = "-" if tokens.accept("-") else ""
         tokens.accept("+")
-        if tokens.current.kind is not TokenKind.NUMBER:
+        value = literal(tokens)
+        if value is None or (sign and value.kind is not DefaultKind.NUMBER):
             raise tokens.unreadable("a default value")
-        return DefaultValue(DefaultKind.TEXT, sign + tokens.advance().value)
+        return replace(value, text=sign + value.text) if sign else value
 
     def _current_timestamp(self) -> str:
         tokens = self._tokens
@@ -994,6 +1016,78 @@ def _keys_of(definition: ColumnDefinition) -> tuple[KeyDefinition, ...]:
     return tuple(keys)
 
 
-def text_of_bytes(literal: str) -> str:
-    """A hex or bit literal as the text that it is in a character column."""
-    return (bytes_of_literal(literal) or b"").decode(errors="replace")
+# Constants
+
+
+def literal(tokens: TokenReader) -> DefaultValue | None:
+    """The literal that stands next, without a sign; None if none does (manual, "Literal Values")."""
+    if tokens.accept("NULL"):
+        return DefaultValue(DefaultKind.NULL)
+    if word := tokens.accept_any("TRUE", "FALSE"):
+        return DefaultValue(DefaultKind.NUMBER, str(int(word == "TRUE")))
+    if tokens.at_any("DATE", "TIME", "TIMESTAMP") and tokens.ahead(1).kind is TokenKind.STRING:
+        tokens.advance()
+        return DefaultValue(DefaultKind.TEXT, tokens.string())
+    charset = None
+    if tokens.current.value.startswith("_") and tokens.ahead(1).kind in (TokenKind.STRING, TokenKind.BYTES):
+        charset = tokens.advance().value[1:].lower()
+    match tokens.current.kind:
+        case TokenKind.STRING:
+            return DefaultValue(DefaultKind.TEXT, tokens.string(), charset)
+        case TokenKind.BYTES:
+            return DefaultValue(DefaultKind.BYTES, tokens.advance().value, charset)
+        case TokenKind.NUMBER if charset is None:
+            return DefaultValue(DefaultKind.NUMBER, tokens.advance().value)
+    return None
+
+
+def constant_of(tokens: TokenReader) -> DefaultValue:
+    """The value of the expression in parentheses that stands next: of literals, and of sums and products of plain numbers.
+
+    Everything else is COMPUTED. The tokens of the expression are stepped over.
+    """
+    inside = (*tokens.skip_parentheses(), Token(TokenKind.END, "", 0, 0))
+    reader = TokenReader.over(inside, tokens)
+    value = _sum(reader)
+    if value is None or reader.current.kind is not TokenKind.END:
+        return DefaultValue(DefaultKind.COMPUTED)
+    return replace(value, is_expression=True)
+
+
+def _sum(tokens: TokenReader) -> DefaultValue | None:
+    value = _product(tokens)
+    while value is not None and (sign := tokens.accept_any("+", "-")):
+        value = _calculated(sign, value, _product(tokens))
+    return value
+
+
+def _product(tokens: TokenReader) -> DefaultValue | None:
+    value = _factor(tokens)
+    while value is not None and tokens.accept("*"):
+        value = _calculated("*", value, _factor(tokens))
+    return value
+
+
+def _factor(tokens: TokenReader) -> DefaultValue | None:
+    if tokens.at("("):
+        within = constant_of(tokens)
+        return None if within.kind is DefaultKind.COMPUTED else within
+    if sign := tokens.accept_any("-", "+"):
+        value = _factor(tokens)
+        if sign == "+" or value is None:
+            return value
+        return _calculated("-", DefaultValue(DefaultKind.NUMBER, "0"), value)
+    for function, document in (("JSON_ARRAY", "[]"), ("JSON_OBJECT", "{}")):
+        if tokens.accept(function, "(", ")"):
+            return DefaultValue(DefaultKind.TEXT, document)
+    return literal(tokens)
+
+
+def _calculated(operator: str, left: DefaultValue, right: DefaultValue | None) -> DefaultValue | None:
+    """Exact numbers alone: the server calculates with them exactly (manual, "Precision Math")."""
+    if right is None or any(each.kind is not DefaultKind.NUMBER or "e" in each.text.lower() for each in (left, right)):
+        return None
+    a, b = Decimal(left.text), Decimal(right.text)
+    with localcontext(prec=130):
+        value = a * b if operator == "*" else a + b if operator == "+" else a - b
+    return DefaultValue(DefaultKind.NUMBER, f"{value:f}")

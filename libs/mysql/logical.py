@@ -9,6 +9,7 @@ server, is the int16 that it is in Debezium's own snapshot. ``column`` maps with
 """
 
 import datetime
+import math
 import re
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Final
@@ -139,9 +140,11 @@ def column(
     is_optional: bool = True,
     is_generated: bool = False,
     is_virtual: bool = False,
+    is_invisible: bool = False,
     is_auto_increment: bool = False,
     has_on_update: bool = False,
     default_expression: str | None = None,
+    is_default_computed: bool = False,
     comment: str | None = None,
 ) -> Column:
     """A column with its type and DEFAULT in canonical form.
@@ -162,9 +165,11 @@ def column(
         charset=column_charset,
         is_generated=is_generated,
         is_virtual=is_virtual,
+        is_invisible=is_invisible,
         is_auto_increment=is_auto_increment,
         has_on_update=has_on_update,
         default_expression=None if default_expression is None else canonical_default(mysql_type, default_expression),
+        is_default_computed=is_default_computed,
         comment=comment or None,
     )
 
@@ -208,14 +213,19 @@ def _canonical_literal(mysql_type: MysqlType, text: str) -> str:
         case "decimal" | "float" | "double":
             return _canonical_fraction(mysql_type, text)
         case "bit":
-            return f"b'{int(_number(text)):b}'"
+            return f"b'{int(_number(text).to_integral_value(ROUND_HALF_UP)):b}'"
         case "year":
-            return _canonical_year(int(_number(text)))
+            return _canonical_year(int(_number(text).to_integral_value(ROUND_HALF_UP)))
         case "datetime" | "timestamp":
             if match := _CURRENT_TIMESTAMP.fullmatch(text):
                 digits = match[1] or "0"
                 return "CURRENT_TIMESTAMP" + ("" if digits == "0" else f"({digits})")
-            return _canonical_datetime(text, mysql_type.fractional_digits)
+            moment = _canonical_datetime(text, mysql_type.fractional_digits)
+            is_none = mysql_type.name == "timestamp" and "00" in (
+                moment[5:7],
+                moment[8:10],
+            )  # it takes no month or day 0
+            return re.sub(r"\d", "0", moment) if is_none else moment
         case "date":
             return _canonical_datetime(text, 0)[:10]
         case "time":
@@ -223,7 +233,7 @@ def _canonical_literal(mysql_type: MysqlType, text: str) -> str:
         case "set":
             chosen = set(text.split(","))
             return ",".join(member for member in mysql_type.members if member in chosen)
-        case "binary" | "varbinary":
+        case name if name in _BINARY:
             return _canonical_bytes(mysql_type, text)
         case _:
             return text
@@ -240,12 +250,17 @@ def _number(text: str) -> Decimal:
 def _canonical_fraction(mysql_type: MysqlType, text: str) -> str:
     number = _number(text)
     if mysql_type.scale is not None:
+        if mysql_type.name != "decimal":  # rounded as the double that it is
+            whole = math.floor(float(number))
+            part = round((float(number) - whole) * 10**mysql_type.scale)
+            number = whole + Decimal(part).scaleb(-mysql_type.scale)
         digits = str(number.quantize(Decimal(1).scaleb(-mysql_type.scale), ROUND_HALF_UP))
-        width = (mysql_type.precision or 0) + (1 if mysql_type.scale else 0)
+        is_exact = mysql_type.name == "decimal"  # whose point is beside its digits
+        width = (mysql_type.precision or 0) + (1 if mysql_type.scale and is_exact else 0)
         return digits.zfill(width) if mysql_type.is_zerofill else digits
     # The server prints a float in at most 6 digits, a double in as few as give it back (seen on 9.7).
     shown = f"{float(number):.6g}" if mysql_type.name == "float" else repr(float(number))
-    as_number = Decimal(shown)
+    as_number = Decimal(shown) if number else Decimal(0)
     plain = f"{as_number:f}"
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
@@ -260,13 +275,21 @@ def _canonical_year(year: int) -> str:
 
 
 _DATETIME: Final = re.compile(
-    r"(\d{2,4})[^\d](\d{1,2})[^\d](\d{1,2})(?:[T ]+(\d{1,2})(?:[^\d](\d{1,2}))?(?:[^\d](\d{1,2}))?)?(?:\.(\d{0,6}))?"
+    r"(\d{2,4})[^\d](\d{1,2})[^\d](\d{1,2})(?:[T ]+(\d{1,2})(?:[^\d](\d{1,2}))?(?:[^\d](\d{1,2}))?)?(?:\.(\d*))?"
 )
-_PACKED_DATETIME: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?(?:\.(\d{0,6}))?")
+_PACKED_DATETIME: Final = re.compile(r"(\d{4}|\d{2})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?(?:\.(\d*))?")
+_PACKED_WIDTHS: Final = (6, 8, 12, 14)
+"""Digits of YYMMDD, YYYYMMDD, and both with a time (manual, "Date and Time Literals")."""
 
 
 def _canonical_datetime(text: str, fractional_digits: int) -> str:
-    match = _DATETIME.fullmatch(text.strip()) or _PACKED_DATETIME.fullmatch(text.strip())
+    text = text.strip()
+    whole, point, fraction = text.partition(".")
+    is_packed = f"{whole}{fraction}".isdigit()
+    if is_packed:
+        width = next((width for width in _PACKED_WIDTHS if len(whole) <= width), len(whole))
+        text = whole.zfill(width if int(whole) else 8) + point + fraction
+    match = (_PACKED_DATETIME if is_packed else _DATETIME).fullmatch(text)
     if match is None:
         raise ValueError("no date")
     year = int(_canonical_year(int(match[1]))) if len(match[1]) < 4 else int(match[1])
@@ -279,13 +302,20 @@ def _canonical_datetime(text: str, fractional_digits: int) -> str:
     return f"{date} {hour:02d}:{minute:02d}:{second:02d}{_fraction(micros, fractional_digits)}"
 
 
-_TIME: Final = re.compile(r"(-?)(?:(\d+) )?(\d+):(\d{1,2})(?::(\d{1,2}))?(?:\.(\d{0,6}))?")
-_PACKED_TIME: Final = re.compile(r"(-?)()(\d*?)(\d{0,2}?)(\d{1,2})(?:\.(\d{0,6}))?")
+_TIME: Final = re.compile(r"(-?)(?:(\d+) )?(\d+):(\d{1,2})(?::(\d{1,2}))?(?:\.(\d*))?")
+_PACKED_TIME: Final = re.compile(r"(-?)()(\d*?)(\d{0,2}?)(\d{1,2})(?:\.(\d*))?(?: \d+)?")
+_EXPONENT: Final = re.compile(r"[+-]?[\d.]+[eE][+-]?\d+")
 
 
 def _canonical_time(text: str, fractional_digits: int) -> str:
     """``8:00`` and ``80000`` are 08:00:00 (manual, "The TIME Type")."""
-    match = _TIME.fullmatch(text.strip()) or _PACKED_TIME.fullmatch(text.strip())
+    text = text.strip()
+    if _EXPONENT.fullmatch(text):
+        text = f"{Decimal(text):f}"
+    whole = text.partition(".")[0]
+    if ((moment := _DATETIME.fullmatch(text)) and moment[4]) or (whole.isdigit() and len(whole) in (12, 14)):
+        return _canonical_datetime(text, fractional_digits)[11:]
+    match = _TIME.fullmatch(text) or _PACKED_TIME.fullmatch(text)
     if match is None:
         raise ValueError("no time")
     sign, days, hours, minutes, seconds, fraction = match.groups()
@@ -299,7 +329,9 @@ def _canonical_time(text: str, fractional_digits: int) -> str:
 def _rounded_micros(fraction: str, fractional_digits: int) -> int:
     """Microseconds of the digits after the point, rounded to the column's precision."""
     unit = int(10 ** (6 - fractional_digits))
-    return (int(fraction.ljust(6, "0")) + unit // 2) // unit * unit
+    digits = fraction.ljust(7, "0")
+    micros = int(digits[:6]) + (digits[6] >= "5")
+    return (micros + unit // 2) // unit * unit
 
 
 def _fraction(micros: int, fractional_digits: int) -> str:

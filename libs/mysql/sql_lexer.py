@@ -7,7 +7,7 @@ comment), names that begin with a digit, backslash escapes, and quotes that ``sq
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -233,6 +233,14 @@ class TokenReader:
         self._tokens: list[Token] = []
         self._end = Token(TokenKind.END, "", len(statement), len(statement))
         self._at = 0
+
+    @classmethod
+    def over(cls, tokens: Sequence[Token], of: "TokenReader") -> "TokenReader":
+        """A reader of some tokens of another's statement."""
+        reader = cls("", of.sql_mode)
+        reader.statement = of.statement
+        reader._unread = iter(tokens)
+        return reader
 
     @property
     def current(self) -> Token:

@@ -45,12 +45,16 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     is_auto_increment: bool = False
     default_expression: str | None = None
     """The DEFAULT as the source writes it, without quotes; None: no default, DEFAULT NULL, or one that the source
-    computes for each row (``DEFAULT (uuid())``)."""
+    computes for each row (``DEFAULT (uuid())``). Of an expression of constants it is the value."""
     comment: str | None = None
     has_on_update: bool = False
     """ON UPDATE CURRENT_TIMESTAMP: the server sets it when a row changes."""
     is_virtual: bool = False
     """Generated, and computed whenever it is read."""
+    is_invisible: bool = False
+    """``SELECT *`` leaves it out."""
+    is_default_computed: bool = False
+    """The DEFAULT is an expression, of which ``default_expression`` is the value where it is constant."""
     former_names: tuple[FormerName, ...] = ()
     """The oldest first, as far as statements that renamed it were followed. A definition that is read anew tells of none."""
 

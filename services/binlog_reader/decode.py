@@ -74,7 +74,8 @@ class DdlStatement:
     transaction_id: str
     gtid: str | None
     """None: the server has none."""
-    sql_mode: int
+    query: events.QueryEvent
+    """What the log has of the session beside the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +350,9 @@ class LogDecoder:
             self._end_prepare(*events.parse_xa_prepare(data[body:end]))
         elif kind == events.QUERY:
             is_of_thread = bool(flags & events.THREAD_SPECIFIC)
-            return self._statement(events.parse_query(data[body:end]), server_id, end_position, size, is_of_thread)
+            return self._statement(
+                events.parse_query(data[body:end], flags), server_id, end_position, size, is_of_thread
+            )
         elif kind == events.EXECUTE_LOAD_QUERY:
             self._report_statement(events.parse_load_query(data[body:end]), end_position - size)
         elif kind == events.ROTATE:
@@ -477,7 +480,7 @@ class LogDecoder:
             thread_id=query.thread_id,
             transaction_id=transaction.gtid,
             gtid=transaction.gtid if transaction.event.number else None,
-            sql_mode=query.sql_mode,
+            query=query,
         )
         if verb in _DDL:
             if noun == "TEMPORARY":

@@ -28,6 +28,7 @@ from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
 from libs.events.envelope import MysqlSourceBlock, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
 from libs.failpoints import failpoint
+from libs.mysql.binlog_events import QueryEvent
 from libs.mysql.ddl import (
     TableChange,
     TableChangeKind,
@@ -37,7 +38,7 @@ from libs.mysql.ddl import (
     show_create_to_schema,
     unseen_rows,
 )
-from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
+from libs.mysql.ddl_syntax import DdlNotUnderstood, SentIn, StatementContext
 from libs.mysql.gtid import ExecutedGtids, GtidSet, server_filter
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
@@ -233,6 +234,19 @@ def capture_filter(settings: BinlogReaderSettings) -> Callable[[TableId], bool]:
         return known[table_id]
 
     return is_captured
+
+
+def context_of(query: QueryEvent, server: StatementContext) -> StatementContext:
+    """What a statement of the log means by: the session's settings that the log has, else the server's of now."""
+    explicit = query.explicit_defaults_for_timestamp
+    return replace(
+        server,
+        sql_mode=sql_mode_of(query.sql_mode),
+        server_charset=query.server_charset or server.server_charset,
+        sent_in=SentIn(query.client_charset, query.connection_charset),
+        explicit_defaults_for_timestamp=server.explicit_defaults_for_timestamp if explicit is None else explicit,
+        may_have_made_nothing=not query.has_ddl_number,
+    )
 
 
 class BinlogChangeLog:
@@ -500,7 +514,7 @@ class BinlogChangeLog:
             gtid=ddl.gtid,
         )
         if database is not None:
-            if first_words(ddl.statement, sql_mode_of(ddl.sql_mode), count=1) == (
+            if first_words(ddl.statement, sql_mode_of(ddl.query.sql_mode), count=1) == (
                 "CREATE",
             ):  # the log has all of it from here on
                 self._followed_databases.add(database)
@@ -583,7 +597,7 @@ class BinlogChangeLog:
         The source may be further than the log. Then the next table map does not fit, and the table is quarantined: no row is
         read by a wrong schema.
         """
-        context = replace(self._statement_context, sql_mode=sql_mode_of(ddl.sql_mode))
+        context = context_of(ddl.query, self._statement_context)
         try:
             charsets = self._database_charsets
             self._database_charsets = apply_database_ddl(charsets, ddl.database, ddl.statement, context=context)
@@ -623,7 +637,7 @@ class BinlogChangeLog:
         """What the source says of ``tables`` now; a captured one that cannot be known by that is quarantined."""
         definitions = await asyncio.to_thread(table_definitions, self._settings.database, tables) if tables else {}
         # With row-based logging the rows of CREATE TABLE … SELECT stand behind a CREATE TABLE without the SELECT.
-        lacks_rows = {"create", "select"} <= names_in(ddl.statement, sql_mode_of(ddl.sql_mode))
+        lacks_rows = {"create", "select"} <= names_in(ddl.statement, sql_mode_of(ddl.query.sql_mode))
         changes = []
         for table_id in tables:
             definition = definitions.get(table_id)

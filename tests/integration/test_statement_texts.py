@@ -292,3 +292,82 @@ async def test_texts_that_were_passed_over_once_are_seen(
             rows.insert(len(rows) - len(tables_of(connection, database)), (statement, {"a": 1, "b": 2}))
 
     await followed(reading, connection, database, rows)
+
+
+SESSIONS: dict[str, tuple[str, ...]] = {
+    "sql_generate_invisible_primary_key = ON": (
+        "CREATE TABLE {d}.g (a INT)",
+        "ALTER TABLE {d}.g ADD b INT FIRST",
+        "ALTER TABLE {d}.g MODIFY a INT FIRST, ADD c INT FIRST",
+        "CREATE TABLE {d}.g2 AS SELECT 1 AS a",
+        "ALTER TABLE {d}.g2 ALTER my_row_id SET VISIBLE, ADD b INT",
+        "ALTER TABLE {d}.g2 ADD c INT FIRST",
+    ),
+    "sql_generate_invisible_primary_key = OFF": ("ALTER TABLE {d}.g ADD d INT FIRST",),
+    "explicit_defaults_for_timestamp = OFF, sql_mode = ''": (
+        "CREATE TABLE {d}.ts (a TIMESTAMP, b TIMESTAMP, c TIMESTAMP NULL)",
+        "CREATE TABLE {d}.ts2 (a INT, b TIMESTAMP NULL)",
+        "ALTER TABLE {d}.ts2 ADD c TIMESTAMP, ADD e TIMESTAMP(3)",
+    ),
+    "sql_mode = ''": (
+        "CREATE TABLE {d}.wide (a VARBINARY(70000))",
+        "CREATE TABLE {d}.wider (a VARBINARY(16777216) NOT NULL)",
+        "CREATE TABLE {d}.seen (a INT)",
+        "CREATE VIEW {d}.v AS SELECT a FROM {d}.seen",
+        "CREATE TABLE IF NOT EXISTS {d}.v (b INT)",
+        "CREATE TABLE IF NOT EXISTS {d}.v LIKE {d}.seen",
+        "CREATE TABLE IF NOT EXISTS {d}.flat (a INT) ENGINE = MyISAM",
+        "ALTER TABLE {d}.seen RENAME AS {d}.once, RENAME AS {d}.twice",
+        "CREATE TABLE {d}.counted (a SERIAL NULL)",
+        "CREATE TABLE {d}.hex (a ENUM(x'E9', 0x42), c SET('z', b'1000001')) CHARACTER SET latin1",
+        "ALTER TABLE {d}.hex ADD b CHAR(3) CHARACTER SET latin1 DEFAULT x'E9'",
+        "CREATE TABLE {d}.hex2 (a ENUM(x'0041', 'é') CHARACTER SET ucs2, b CHAR(3) DEFAULT _latin1 x'E9')",
+        "CREATE TABLE {d}.hex3 (a CHAR(4) DEFAULT _latin1'é', b CHAR(9) CHARACTER SET ucs2 DEFAULT x'42')",
+    ),
+    "collation_server = 'latin1_swedish_ci'": (
+        "CREATE DATABASE {d}_2",
+        "CREATE TABLE {d}_2.t (a CHAR(2), b ENUM('é'))",
+    ),
+    "collation_server = 'ucs2_bin'": ("CREATE SCHEMA {d}_3", "CREATE TABLE {d}_3.t (a TEXT(9))"),
+    "character_set_client = latin1": (
+        "CREATE TABLE {d}.`né` (`é` INT, e ENUM('é') DEFAULT 'é')",
+        "ALTER TABLE {d}.`né` ADD `éé` VARBINARY(9) DEFAULT 'é'",
+        "CREATE TABLE {d}.`dropped_é` (a INT)",
+        "DROP TABLE {d}.`dropped_é`",
+    ),
+    "character_set_client = cp1251": ("CREATE TABLE {d}.`ключ` (`é` INT COMMENT 'é')",),
+}  # the bytes are UTF-8 in every session: a client may say something else of them
+
+
+async def test_settings_of_the_session_are_those_of_the_log(mysql_server: MysqlServer, database: str) -> None:
+    """What a session sets changes what a statement means; the log has it beside the text."""
+    reading = LogReading(mysql_server, settings={"include_tables": (rf"{database}.*\..*",)})
+    with mysql_server.connect("mysql", charset="utf8mb4") as look:
+        run(look, f"CREATE TABLE {database}.t (a INT)")
+        await reading.begin()
+        for setting, statements in SESSIONS.items():
+            with mysql_server.connect(database, charset="utf8mb4") as connection:
+                run(connection, f"SET SESSION {setting}")
+                for statement in statements:
+                    run(connection, statement.format(d=database))
+        run(look, f"INSERT INTO {database}.t VALUES (1)")
+        for each in ("", "_2"):
+            run(look, f"CREATE TABLE IF NOT EXISTS {database}{each}.ended (a CHAR(1))")
+            run(look, f"INSERT INTO {database}{each}.ended VALUES ('é')")
+
+        events = await reading.read(lambda events: events[-1:] != [] and events[-1].table == f"{database}_2.ended")
+
+        assert events[-1].after == {"a": "é"}
+        known = {schema.table_id: schema for schema in await reading.history.list_tables("src")}
+        shown = run(
+            look,
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "
+            f"WHERE TABLE_SCHEMA LIKE '{database}%' AND TABLE_TYPE = 'BASE TABLE'",
+        )
+        assert set(known) == {TableId(database=schema, table=table) for schema, table in shown}
+        for table_id, schema in known.items():
+            ((_, definition),) = run(look, f"SHOW CREATE TABLE {quoted(table_id.database)}.{quoted(table_id.table)}")
+            expected = show_create_to_schema(table_id, definition)
+            assert as_read_anew(schema).columns == expected.columns, table_id
+        for each in ("_2", "_3"):
+            run(look, f"DROP DATABASE {database}{each}")

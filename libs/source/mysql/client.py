@@ -100,7 +100,9 @@ _SESSION: Final = (
     # A stored 2024-02-31 or 0000-00-00 is a literal of the next chunk: any other mode refuses to compare with it.
     "sql_mode = 'ALLOW_INVALID_DATES', "
     # A SELECT without LIMIT would end at the server's own, as if the table did.
-    "sql_select_limit = 18446744073709551615"
+    "sql_select_limit = 18446744073709551615 "
+    # A generated invisible primary key is a column of the log's rows, whatever the server hides.
+    "/*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
 )
 
 

@@ -210,7 +210,7 @@ def test_truncate_keeps_the_schema() -> None:
         "ALTER TABLE orders DISABLE KEYS",
         "ALTER TABLE orders ADD CONSTRAINT c CHECK (a > 0) NOT ENFORCED, ALTER CHECK c ENFORCED, DROP CHECK d",
         "ALTER TABLE orders DROP FOREIGN KEY f",
-        "ALTER TABLE orders ALTER COLUMN a SET INVISIBLE, ALTER INDEX k VISIBLE",
+        "ALTER TABLE orders ALTER COLUMN a SET VISIBLE, ALTER INDEX k INVISIBLE",
         "ALTER TABLE orders AUTO_INCREMENT 7, COMMENT ''",
     ],
 )

@@ -1,0 +1,115 @@
+"""A DEFAULT that a statement writes, as the text that ``logical.canonical_default`` brings to its form.
+
+What a literal means depends on the column: in a column of text a number is its digits, bytes are of the column's character set
+unless an introducer says another, and an ENUM's member is found as its collation compares (seen on MySQL 9.7,
+``tests/integration/test_defaults.py`` asks the server).
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+from libs.mysql.charsets import python_codec, text_of_bytes
+from libs.mysql.column_type import MysqlType, is_character_type
+from libs.mysql.ddl_syntax import DefaultKind, DefaultValue, SentIn
+from libs.mysql.sql_lexer import bytes_of_literal
+
+_BYTE_TYPES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+
+
+def default_text(
+    mysql_type: MysqlType, default: DefaultValue | None, *, charset: str, collation: str, sent_in: SentIn
+) -> str | None:
+    """None where there is no default, NULL, or an expression that is not constant."""
+    if default is None or default.kind in (DefaultKind.NULL, DefaultKind.COMPUTED):
+        return None
+    if default.kind is DefaultKind.CURRENT_TIMESTAMP:
+        return default.text
+    if mysql_type.name in _BYTE_TYPES:
+        return f"x'{_bytes(default, sent_in).hex()}'"
+    if is_character_type(mysql_type):
+        return _fitted(mysql_type, _text(default, charset, sent_in.client), collation)
+    if default.kind is DefaultKind.TEXT and mysql_type.name == "bit":
+        return f"x'{_bytes(default, sent_in).hex()}'"
+    if default.kind is DefaultKind.TEXT and mysql_type.name == "year":
+        # A string of one or two zeros is 2000, the number 0 is 0000 (manual, "2-Digit Years in Dates").
+        return "2000" if default.text.strip() in ("0", "00") else default.text
+    return default.text
+
+
+def _bytes(default: DefaultValue, sent_in: SentIn) -> bytes:
+    match default.kind:
+        case DefaultKind.BYTES:
+            return bytes_of_literal(default.text) or b""
+        case DefaultKind.NUMBER:
+            return _digits(default.text).encode()
+        case _:
+            return _encoded(default.text, sent_in.connection if default.charset is None else sent_in.client)
+
+
+def _text(default: DefaultValue, charset: str, client_charset: str) -> str:
+    introduced = default.charset if default.charset != "binary" else None
+    match default.kind:
+        case DefaultKind.BYTES:
+            return text_of_bytes(bytes_of_literal(default.text) or b"", introduced or charset)
+        case DefaultKind.NUMBER if (
+            "e" in default.text.lower() and charset == "ucs2"
+        ):  # its digits are taken for its bytes
+            return text_of_bytes(_digits(default.text).encode(), charset)
+        case DefaultKind.NUMBER:
+            return _digits(default.text)
+        case _ if introduced is not None and introduced != client_charset:
+            return text_of_bytes(_encoded(default.text, client_charset), introduced)
+        case _:
+            return default.text
+
+
+def _encoded(text: str, charset: str) -> bytes:
+    """As the client sent it."""
+    return text.encode(python_codec(charset) if charset != "binary" else "utf-8", errors="replace")
+
+
+def _digits(number: str) -> str:
+    """A number as text: an exact one as it is written, a double in MySQL's form."""
+    if "e" not in number.lower():
+        sign, digits = ("-", number[1:]) if number.startswith("-") else ("", number)
+        whole, point, fraction = digits.partition(".")
+        whole = whole.lstrip("0") or "0"
+        is_zero = not whole.strip("0") and not fraction.strip("0")
+        return ("" if is_zero else sign) + whole + (point + fraction if fraction else "")
+    value = float(number)
+    if value == 0:
+        return "0"
+    exponent = Decimal(repr(value)).adjusted()
+    if -16 < exponent < 15:
+        return f"{Decimal(repr(value)):f}".removesuffix(".0")
+    mantissa = f"{Decimal(repr(value)).scaleb(-exponent).normalize():f}"
+    return f"{mantissa}e{exponent}"
+
+
+def _fitted(mysql_type: MysqlType, text: str, collation: str) -> str:
+    match mysql_type.name:
+        case "char":
+            return text.rstrip(" ")
+        case "enum":
+            return _member(mysql_type.members, text, collation)
+        case "set":
+            return ",".join(_member(mysql_type.members, each, collation) for each in text.split(","))
+        case _:
+            return text
+
+
+def _member(members: Sequence[str], text: str, collation: str) -> str:
+    """The member that a text is to the column's collation; nearly all are blind to case, many to accents too."""
+    for read in (str, str.casefold, _without_accents):
+        if collation.endswith(("_bin", "_cs")) and read is not str:
+            break
+        for member in members:
+            if read(member.rstrip(" ")) == read(text.rstrip(" ")):
+                return member
+    return text
+
+
+def _without_accents(text: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)).casefold()
