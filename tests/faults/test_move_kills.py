@@ -1,9 +1,11 @@
-"""A tenant that moves between two sink jobs, which are killed at each point of it; and one whose tables go."""
+"""A tenant that moves between two sink jobs, which are killed at each point of it; and one whose tables go.
+
+The jobs' lives are the shared session's (``tests.session_job``); ``test_sink_kills`` kills a process on each warehouse.
+"""
 
 import random
 import secrets
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,45 +15,40 @@ from libs.config.connections import KafkaSettings
 from libs.durable_file import replace_durably
 from libs.kafka.clients import ensure_topics
 from libs.kafka.sink_handovers import read_handovers, sink_handovers_topic
-from libs.local.process import stop
 from libs.types.sink_place import PLACES_FILE, Outcome, Place, Places, encode_places, handover_key
 from libs.types.stream_offsets import offsets_path
 from libs.types.tenant import SinkMode
-from spark.sinks.iceberg.settings import Settings
-from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, Tenant, write_tenant
+from tests.session_job import SessionJob, session_job
+from tests.sink_job import LIFE_TIMEOUT_S, Tenant, write_tenant
 from tests.sink_topics import without_own_columns
-from tests.spark_session import read_rows
 
-pytestmark = pytest.mark.rest(because="the gate shows moves in tests/unit/spark/test_moves.py")
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.rest(because="the gate shows moves in tests/unit/spark/test_moves.py"),
+]
 
 
 @pytest.fixture
-def jobs(bootstrap_servers: str, tmp_path: Path) -> Iterator[tuple[SinkJob, SinkJob]]:
+def jobs(
+    bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[SessionJob, SessionJob]]:
     """Over one warehouse, each with a state of its own; one of them runs at a time."""
     ensure_topics(KafkaSettings(bootstrap_servers=bootstrap_servers), [sink_handovers_topic(1)])
-    catalog = {"kind": "sqlite", "file": str(tmp_path / "catalog.db")}
-    where = {"warehouse_dir": str(tmp_path / "warehouse"), "catalog": catalog}
-    read = partial(read_rows, msgspec.convert(where, Settings))
-    both = (
-        SinkJob(tmp_path / "a", bootstrap_servers, "iceberg", where, read),
-        SinkJob(tmp_path / "b", bootstrap_servers, "iceberg", where, read),
-    )
-    for job in both:
-        (job.folder / "tenants").mkdir(parents=True)
-    yield both
-    for job in both:
-        if job.running is not None:
-            stop(job.running, STOP_TIMEOUT_S)
+    with (
+        session_job("iceberg", tmp_path / "a", bootstrap_servers, request) as old,
+        session_job("iceberg", tmp_path / "b", bootstrap_servers, request) as new,
+    ):
+        yield old, new
 
 
-def tell(job: SinkJob, place: Place, *tenants: Tenant) -> None:
+def tell(job: SessionJob, place: Place, *tenants: Tenant) -> None:
     """As tenant_operator tells a job of its tenants' places."""
     places = Places(job=job.folder.name, tenants={tenant.name: place for tenant in tenants})
     replace_durably(job.folder / "tenants" / PLACES_FILE, encode_places(places))
 
 
 @pytest.mark.timeout(7 * LIFE_TIMEOUT_S)
-def test_killed_at_every_point_of_a_move_the_tables_are_exact(jobs: tuple[SinkJob, SinkJob]) -> None:
+def test_killed_at_every_point_of_a_move_the_tables_are_exact(jobs: tuple[SessionJob, SessionJob]) -> None:
     """A mirror of two tables and a log move together, with a batch that was cut off between two tables, while more is written.
     The old job dies before and behind the hand-over, the new one before and behind the taking. Every row is there once, by the
     same queries. Then the tenants go with their tables, and the job dies between these and its state.
@@ -68,7 +65,7 @@ def test_killed_at_every_point_of_a_move_the_tables_are_exact(jobs: tuple[SinkJo
 
     tell(old, Place(job="a", tenancy="t"), *both)
     write(10)
-    old.start(failpoints="sink_after_merge_before_next_table=kill@4")
+    old.start(failpoints="sink_after_merge_before_next_table=end@4")
     old.wait_until_killed()
     queries = [_query_id(old, tenant) for tenant in both]
     for job in jobs:
@@ -76,18 +73,18 @@ def test_killed_at_every_point_of_a_move_the_tables_are_exact(jobs: tuple[SinkJo
     for tenant in both:
         document = f"{tenant.name}.yaml"
         (new.folder / "tenants" / document).write_bytes((old.folder / "tenants" / document).read_bytes())
-    old.start(failpoints="sink_move_before_handover=kill@1")
+    old.start(failpoints="sink_move_before_handover=end@1")
     old.wait_until_killed()
     assert outcomes(old, *both) == [None, None]
     write(5)
-    old.start(failpoints="sink_move_after_handover=kill@2")
+    old.start(failpoints="sink_move_after_handover=end@2")
     old.wait_until_killed()
     assert outcomes(old, *both) == [Outcome.HANDED_OVER] * 2
     for failpoint in ("sink_move_after_taking_files", "sink_move_after_taking"):
         write(2)
-        new.start(failpoints=f"{failpoint}=kill@2")
+        new.start(failpoints=f"{failpoint}=end@2")
         new.wait_until_killed()
-    new.start(failpoints="sink_drop_between_tables_and_state=kill@2")
+    new.start(failpoints="sink_drop_between_tables_and_state=end@2")
     new.wait_until(lambda: all(new.progress(tenant).rows >= tenant.changes for tenant in both))
     new.wait_until(lambda: outcomes(new, *both) == [Outcome.TAKEN] * 2)
 
@@ -111,13 +108,13 @@ def test_killed_at_every_point_of_a_move_the_tables_are_exact(jobs: tuple[SinkJo
     assert not [tenant.name for tenant in both if (new.folder / "state" / "checkpoints" / tenant.name).exists()]
 
 
-def outcomes(job: SinkJob, *tenants: Tenant) -> list[Outcome | None]:
+def outcomes(job: SessionJob, *tenants: Tenant) -> list[Outcome | None]:
     """What was said last of each, as the operator reads it."""
     found = read_handovers(KafkaSettings(bootstrap_servers=job.bootstrap_servers))
     keys = [handover_key(tenant.name, "t") for tenant in tenants]
     return [found[key].outcome if key in found else None for key in keys]
 
 
-def _query_id(job: SinkJob, tenant: Tenant) -> str:
+def _query_id(job: SessionJob, tenant: Tenant) -> str:
     metadata = offsets_path(job.folder / "state", tenant.name, 0).parents[1] / "metadata"
     return str(msgspec.json.decode(metadata.read_bytes())["id"])
