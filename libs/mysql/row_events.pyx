@@ -44,6 +44,10 @@ _LACKING = (
     "the row image in the log lacks this column: set binlog_row_image = FULL globally and in every session, then snapshot the "
     "table anew; or name a values.unavailable_placeholder"
 )
+_CHANGED_UNSEEN = (
+    "the row image in the log tells that a part of this document changed, and lacks the document: set binlog_row_image = FULL, or "
+    "binlog_row_value_options = '', globally and in every session, then snapshot the table anew"
+)
 cdef int _WRITE_ROWS = binlog_events.WRITE_ROWS
 cdef int _UPDATE_ROWS = binlog_events.UPDATE_ROWS
 cdef int _DELETE_ROWS = binlog_events.DELETE_ROWS
@@ -105,7 +109,7 @@ cdef class RowsDecoder(RowImages):
     """Decodes the rows events of one table version, for one layout of the binlog."""
 
     cdef Column* _columns
-    cdef tuple _nulls, _zeros, _members, _converters, _mergers
+    cdef tuple _nulls, _zeros, _members, _converters, _mergers, _defaults
     cdef bytes _unavailable
     cdef int _json_count
     cdef list _ranges
@@ -139,6 +143,7 @@ cdef class RowsDecoder(RowImages):
         self._zeros = tuple(reading.zero for reading in readings)
         self._members = tuple(reading.members for reading in readings)
         self._mergers = tuple(reading.merge for reading in readings)
+        self._defaults = tuple(reading.default for reading in readings)
         self._json_count = sum(reading.merge is not None for reading in readings)
         self._unavailable = unavailable
         self._ranges = [None] * self.column_count
@@ -349,10 +354,12 @@ cdef class RowsDecoder(RowImages):
             self._row_begin = place
             self.begin_row()
             self._write_place()
-            place = self._write_scarce_image(data, place, end, present, False, False)
+            place = self._write_scarce_image(data, place, end, present, kind == _WRITE_ROWS, False, False)
             if is_update:
                 before_size = self.images.size
-                place = self._write_scarce_image(data, place, end, present_after, True, kind == _PARTIAL_UPDATE_ROWS)
+                place = self._write_scarce_image(
+                    data, place, end, present_after, False, True, kind == _PARTIAL_UPDATE_ROWS
+                )
                 self.added += self.add(run, frame, _OP_UPDATE, before_size, True, True)
             elif kind == _WRITE_ROWS:
                 self.added += self.add(run, frame, _OP_CREATE, 0, False, True)
@@ -362,11 +369,12 @@ cdef class RowsDecoder(RowImages):
         return 0
 
     cdef Py_ssize_t _write_scarce_image(
-        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, const uint8_t* present, bint is_after,
+        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, const uint8_t* present, bint is_new, bint is_after,
         bint has_options
     ) except -1:
-        """``_write_image`` of the columns that ``present`` has. A column that an image after the change lacks did not change:
-        it is copied from the image before. What neither holds is unavailable."""
+        """``_write_image`` of the columns that ``present`` has. A column that the image of a new row lacks has its default. One
+        that an image after a change lacks did not change: it is copied from the image before. What neither holds is
+        unavailable."""
         cdef Bytes* out = &self.images
         cdef Column* column
         cdef const uint8_t* partial = NULL
@@ -398,8 +406,9 @@ cdef class RowsDecoder(RowImages):
             self.begin_cell(index, 0)
             begin = out.size
             if not present[index >> 3] >> (index & 7) & 1:
-                before = self._ranges[index] if is_after else None
-                if before is None and (self.cells[index].is_key or self._unavailable is None):
+                before = self._ranges[index] if is_after else self._defaults[index] if is_new else None
+                # Of a new row nothing is kept that a placeholder could leave as it is.
+                if before is None and (is_new or self.cells[index].is_key or self._unavailable is None):
                     raise UnwritableValue(_LACKING)
                 _append(out, self._unavailable if before is None else before)
                 if not is_after:
@@ -435,13 +444,10 @@ cdef class RowsDecoder(RowImages):
         if end - place < size:
             raise _too_short()
         before = self._stored[self.column]
-        if before is None:
-            if self._unavailable is None:
-                raise UnwritableValue(_LACKING)
-            _append(&self.images, self._unavailable)
-        else:
-            merge = self._mergers[self.column]
-            _append(&self.images, merge(before, PyBytes_FromStringAndSize(<const char*>data + place, size)))
+        if before is None:  # a placeholder would say that nothing changed
+            raise UnwritableValue(_CHANGED_UNSEEN)
+        merge = self._mergers[self.column]
+        _append(&self.images, merge(before, PyBytes_FromStringAndSize(<const char*>data + place, size)))
         return place + size
 
     # --- one image

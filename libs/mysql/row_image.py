@@ -20,6 +20,7 @@ from libs.mysql.charsets import python_codec
 from libs.mysql.column_type import MysqlType, parse_column_type
 from libs.mysql.json_binary import changed_json_text, json_text
 from libs.mysql.row_events import RowsDecoder
+from libs.mysql.text_row import default_json
 from libs.mysql.values import (
     BINARY_KINDS,
     Memo,
@@ -121,6 +122,8 @@ class Reading:
     """JSON of an ENUM's members, by index."""
     merge: Callable[[bytes, bytes], bytes] | None = None
     """Of JSON: the stored document before, and the changes to it, → JSON of the document after."""
+    default: bytes | None = None
+    """JSON of what a new row has whose INSERT named no value; None: the log must hold it."""
     convert: Callable[[bytes], bytes] | None = None
     """The cell's bytes → JSON: of CONVERTED, of TEXT that is neither ASCII nor UTF-8, of a BINARY to be padded."""
 
@@ -139,6 +142,7 @@ def rows_decoder(schema: TableSchema, columns: Sequence[WireColumn], *, unavaila
             replace(
                 _reading(column, wire),
                 null=orjson.dumps(null_value(column.logical_type, is_optional=column.is_optional)),
+                default=default_json(column),
             )
             for column, wire in zip(schema.columns, columns, strict=True)
         ],
@@ -350,12 +354,17 @@ def _variable_reading(column: Column, declared: MysqlType, wire: WireColumn) -> 
 
 
 def _binary_reading(column: Column, declared: MysqlType, wire: WireColumn) -> Reading:
-    size = (declared.length or 1) if declared.name == "binary" else 0
+    size = _binary_bytes(declared) if declared.name == "binary" else 0
     write = binary_writer(column.logical_type.kind)
     converted = _converted(wire.length_bytes, lambda stored: write(stored.ljust(size, b"\0")), is_variable=True)
     if column.logical_type.kind not in (LogicalKind.BYTES, LogicalKind.BASE64):
         return converted
     return Reading(row_events.BINARY, wire.length_bytes, is_variable=True, padded_bytes=size, convert=converted.convert)
+
+
+def _binary_bytes(declared: MysqlType) -> int:
+    """Of BINARY(n): 1 where no n is named, and BINARY(0) has none."""
+    return 1 if declared.length is None else declared.length
 
 
 _ASCII: Final = bytes(range(128))

@@ -379,12 +379,19 @@ def bits_base64(stored: bytes) -> str:
 
 
 def set_from_binary(members: tuple[str, ...]) -> Memo:
-    """A SET's bits → its members joined by commas. Raises ValueError for a bit that has no member."""
+    """A SET's bits → its members joined by commas. Raises ValueError for a bit that has no member.
+
+    As the server does it (``Field_set::val_str``), no comma follows an empty text.
+    """
 
     def compute(bits: int) -> str:
         if bits >> len(members):
             raise ValueError("a SET has a bit beyond its members")
-        return ",".join(member for place, member in enumerate(members) if bits >> place & 1)
+        text = ""
+        for place, member in enumerate(members):
+            if bits >> place & 1:
+                text += f",{member}" if text else member
+        return text
 
     return Memo(compute)
 

@@ -177,7 +177,7 @@ def _details(declared: MysqlType) -> object:
         case "enum" | "set":
             return declared.members
         case "bit" | "binary":
-            return declared.length or 1
+            return 1 if declared.length is None else declared.length
     return None
 
 
@@ -231,7 +231,7 @@ def _reading(column: Column, declared: MysqlType) -> Reading:
 
 
 def _binary_reading(kind: LogicalKind, declared: MysqlType) -> Reading:
-    size = (declared.length or 1) if declared.name == "binary" else 0
+    size = (1 if declared.length is None else declared.length) if declared.name == "binary" else 0
     write = binary_writer(kind)
     convert: Callable[[bytes], bytes] = lambda stored: orjson.dumps(write(stored.ljust(size, b"\0")))  # noqa: E731
     is_base64 = kind in (LogicalKind.BYTES, LogicalKind.BASE64)

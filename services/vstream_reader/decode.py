@@ -799,7 +799,8 @@ class StreamDecoder:
         if isinstance(error, ValueAbsent):
             return UndecodableValue(
                 f"{schema.table_id}.{column.name} at row {decoder.row}: the log does not hold the value ({where}); set "
-                "binlog_row_image=full on the tablets' MySQL servers, then copy the table anew"
+                "binlog_row_image=full and an empty binlog_row_value_options on the tablets' MySQL servers, then copy the "
+                "table anew"
             )
         return UndecodableValue(
             f"{schema.table_id}.{column.name} at row {decoder.row}: the value does not fit its type {column.source_type} "

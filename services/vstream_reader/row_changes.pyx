@@ -241,8 +241,8 @@ cdef class RowChangesDecoder(RowImages):
     ) except -1:
         """The Row between ``place`` and ``end`` as a JSON object behind the images, and its key.
 
-        Not in the log: a column that is not in ``present``; one in ``partial`` that has a value, which tells a change of a
-        document; one that is not in ``known`` and has none."""
+        Not in the log: a column that is not in ``present``; one that is not in ``known`` and has none. One in ``partial`` that has
+        a value tells a change of a document. Raises ValueAbsent for it."""
         cdef Field field
         cdef Column* column
         cdef const uint8_t* values = data
@@ -265,7 +265,9 @@ cdef class RowChangesDecoder(RowImages):
             column = &self._columns[index]
             length = self._lengths[index]
             self.begin_cell(index, _LONGEST_NUMBER + 16 + column.unavailable_size + column.zero_size)
-            if not _bit(present, index) or (partial.data != NULL and length >= 0 and _partial_bit(partial, index)):
+            if partial.data != NULL and length >= 0 and _partial_bit(partial, index):
+                raise ValueAbsent  # it changed: a placeholder would say that it did not
+            if not _bit(present, index):
                 self._write_unavailable(column)
                 at += max(length, 0)
             elif length < 0 and not _bit(known, index):

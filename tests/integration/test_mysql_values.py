@@ -31,6 +31,8 @@ COLUMNS = """
   ts0 TIMESTAMP NULL, ts3 TIMESTAMP(3) NULL, ts6 TIMESTAMP(6) NULL, y YEAR,
   en ENUM('a','b','with,comma','ź') CHARACTER SET latin2, st SET('x','y','z'), js JSON,
   pt POINT, ge GEOMETRY, ls LINESTRING, pg POLYGON SRID 4326, gc GEOMETRYCOLLECTION, ve VECTOR(3),
+  dm DOUBLE(11,2), dz DOUBLE(10,2) ZEROFILL, bz BIGINT ZEROFILL, b0 BINARY(0), se SET('','x','y'),
+  eb ENUM('a','b') CHARACTER SET binary, sb SET('a','b') CHARACTER SET binary,
   gv INT AS (i + 1) VIRTUAL, gs VARCHAR(20) AS (CONCAT('<', ti, '>')) STORED, hidden INT DEFAULT 5 INVISIBLE
 """
 NAMES = [
@@ -47,6 +49,7 @@ ROWS = [
         "ch": "'ąę😀   '", "vc": "CONCAT('q\"\\\\\\\\/', CHAR(0,1,31,127), '\\n\\t😀')", "l1": "'€café ÿ'",
         "gb": "'中文 abc'", "sj": "'日本語ﾊﾝｶｸ'", "u2": "'żółw'", "u16": "'😀x'", "u32": "'😀y'", "m3": "'漢字'",
         "kc": "'Čaršíř'", "ci": "'ß'", "ltx": "REPEAT('ż', 70000)",
+        "dm": "4.56", "dz": "1.5", "bz": "42", "b0": "''", "se": "3", "eb": "'b'", "sb": "'a,b'",
         "bn": "x'DE000000'", "vb": "x'00FFFBEF'", "bl": "REPEAT(x'AB', 300)", "tb": "x''",
         "da": "'9999-12-31'", "t0": "'01:02:03'", "t2": "'23:59:59.99'", "t6": "'12:34:56.789012'",
         "dt0": "'2024-02-29 23:59:59'", "dt3": "'2024-02-29 12:34:56.700'", "dt6": "'1969-12-31 23:59:59.999999'",
@@ -61,7 +64,8 @@ ROWS = [
     {
         "f": "1e-45", "d": "-0.0", "d1": "-0.01", "d2": "0.000000000000000000000000000001", "biu": "9223372036854775808",
         "da": "'2024-02-31'", "dt0": "'2023-02-31 10:00:00'", "dt3": "'0001-01-01 00:00:00.001'",
-        "y": "0", "en": "'no member'", "st": "''", "vc": "''", "ch": "''", "bl": "''", "b64": "0", "bn": "''",
+        "y": "0", "en": "'no member'", "st": "''", "vc": "''", "dm": "0.29", "se": "6",
+        "sb": "''", "ch": "''", "bl": "''", "b64": "0", "bn": "''",
         "js": "JSON_OBJECT('t', CAST('-12:34:56.789' AS TIME(6)), 'd', CAST(12.3400 AS DECIMAL(10,4)),"
         " 'x', CAST(x'CAFE' AS BINARY), 'm', CAST('2024-01-02 03:04:05.6' AS DATETIME(6)))",
         "t0": "'00:00:00'", "t6": "'00:00:00.000001'",
@@ -272,6 +276,39 @@ async def test_partial_json_updates_give_the_whole_document(mysql_server: MysqlS
         (compact_json(changed.encode()), compact_json(kept.encode())) for changed, kept in printed
     ]
     assert [event.after["n"] for event in events] == [*range(2, 2 + len(changes))]
+
+
+async def test_a_new_row_has_the_defaults_that_its_image_lacks(mysql_server: MysqlServer, database: str) -> None:
+    """``binlog_row_image=MINIMAL`` leaves out what an INSERT does not name, and the server's own row says what that is. A JSON
+    document that changed in part, and is in no image, is an error: the placeholder would say that it did not change."""
+    modes = ValueModes(unavailable_placeholder=UNAVAILABLE_VALUE, decimal=DecimalMode.STRING)
+    reading = reading_of(mysql_server, database, values=modes, failure_handling=FailureHandling.FAIL)
+    mysql_server.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY AUTO_INCREMENT, n INT, d INT DEFAULT 7, nn INT NOT NULL, "
+        "v VARCHAR(20) NOT NULL DEFAULT 'x', l CHAR(3) CHARACTER SET latin2 DEFAULT 'ż', w VARCHAR(9) NOT NULL, "
+        "e INT DEFAULT (1 + 1), ts TIMESTAMP DEFAULT CURRENT_TIMESTAMP, tu DATETIME NULL ON UPDATE CURRENT_TIMESTAMP, "
+        "g INT AS (n + 1) STORED, b BLOB, j JSON, en ENUM('a','b') NOT NULL, ed ENUM('a','b') DEFAULT 'b', "
+        "st SET('a','b') DEFAULT 'a,b', f FLOAT DEFAULT 1.5, dc DECIMAL(9,3) DEFAULT 2.5, da DATE DEFAULT '2024-01-02', "
+        "dn DATE NOT NULL, dt DATETIME(3) DEFAULT '2024-01-02 03:04:05.6', t TIME DEFAULT '-01:00:00', y YEAR DEFAULT 1999)"
+    )
+    await snapshot(reading)
+    with mysql_server.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_row_image = MINIMAL, sql_mode = ''")
+        cursor.execute("INSERT INTO t (n) VALUES (1)")
+        cursor.execute("INSERT INTO t () VALUES ()")
+    again = reading_of(mysql_server, database, values=modes)
+
+    logged = await reading.read(lambda events: len(events) >= 2)
+    stored = await snapshot(again)
+    with mysql_server.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = ''")
+        cursor.execute('INSERT INTO t (j) VALUES (\'{"a": 1, "b": "long enough to be changed in part"}\')')
+        cursor.execute("SET SESSION binlog_row_image = MINIMAL, binlog_row_value_options = 'PARTIAL_JSON'")
+        cursor.execute("UPDATE t SET j = JSON_SET(j, '$.a', 2) WHERE j IS NOT NULL")
+
+    assert [event.after for event in logged] == [event.after for event in stored]
+    with pytest.raises(UndecodableValue, match=r"t\.j at row 0: .*lacks the document"):
+        await reading.read(lambda events: len(events) >= 2)
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])

@@ -70,3 +70,13 @@ def test_a_contradiction_names_the_column(facts: bytes, definition: str, told: s
     """Though the widths of both are the same."""
     with pytest.raises(SchemaContradiction, match=told):
         require_agreement(schema(definition), parse_facts(facts))
+
+
+def test_members_of_the_charset_binary_are_bytes_that_a_definition_prints() -> None:
+    """``ENUM(…) CHARACTER SET binary`` has no codec, and is read. Bytes that are no UTF-8 are in no definition as they are."""
+    own = schema("CREATE TABLE t (e ENUM('a','é') CHARACTER SET binary, s SET('x') CHARACTER SET binary)")
+
+    require_agreement(own, TableFacts(enum_members=((b"a", "é".encode()),), set_members=((b"x",),)))
+    require_agreement(own, TableFacts(enum_members=((b"a", b"\xe9"),)))
+    with pytest.raises(SchemaContradiction):
+        require_agreement(own, TableFacts(enum_members=((b"a", b"b"),)))
