@@ -407,7 +407,7 @@ def _start_valkey(folder: Path, servers: ExitStack) -> ValkeyServer:
 
 def started(spec: ProcessSpec, log_dir: Path, servers: ExitStack) -> Running:
     """A server of a test's own, which serves; ``servers`` stops it."""
-    need("servers")
+    need("servers", "spark")
     running = start(spec, log_dir, dies_with_parent=True)
     servers.callback(lambda: stop(running, STOP_TIMEOUT_S))
     wait_ready(running, _OWN_READY_TIMEOUT_S)
@@ -415,7 +415,7 @@ def started(spec: ProcessSpec, log_dir: Path, servers: ExitStack) -> Running:
 
 
 def _started(spec: ProcessSpec, folder: Path) -> Running:
-    need("servers")
+    need("servers", "spark")
     return start(spec, folder / "logs", dies_with_parent=True)
 
 

@@ -29,10 +29,12 @@ def gate(in_gate: Iterable[Any], values: Iterable[Any], *, because: str) -> list
     return [value if value in chosen else rest(value, because=because)[0] for value in values]
 
 
-def need(mark: str) -> None:
-    """Fail the test that runs, unless it carries ``mark``. Outside of pytest everything may be started."""
-    if running and running[-1].get_closest_marker(mark) is None:
-        pytest.fail(f"this test starts what `{mark}` stands for: add `pytestmark = pytest.mark.{mark}` to its file")
+def need(*marks: str) -> None:
+    """Fail the test that runs, unless it carries one of ``marks``. Outside of pytest everything may be started."""
+    if running and not any(running[-1].get_closest_marker(mark) for mark in marks):
+        pytest.fail(
+            f"this test starts what `{marks[0]}` stands for: add `pytestmark = pytest.mark.{marks[0]}` to its file"
+        )
 
 
 def pairs(**axes: Mapping[str, Any]) -> list[Any]:

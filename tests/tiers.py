@@ -47,7 +47,7 @@ TIMEOUTS_S: Final = {
     "differential": 1_800,  # the first one fetches Debezium's jars
     "cluster": 1_800,  # the first one may wait for the control plane's build
 }
-ORDER: Final = ("e2e", "faults", "differential", "integration", "cluster", "contract", "unit")
+ORDER: Final = ("e2e", "faults", "differential", "integration", "cluster", "contract", "simulation", "unit")
 """Long ones first: a core that begins a long file last leaves the other cores idle."""
 
 
