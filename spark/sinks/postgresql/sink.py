@@ -420,10 +420,10 @@ class PostgresqlSink:
 
     def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
         """Nothing where no block is open: what was not committed with one is gone."""
-        if spark.conf.get(_BATCH, None) is None or (together := self._together.pop(_batch_of(spark), None)) is None:
+        if spark.conf.get(_BATCH, None) is None or (batch := _batch_of(spark)) not in self._together:
             return
         failpoint("sink_before_commit")
-        together.commit()
+        self._together.pop(batch).commit()
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Changes nothing: the server's autovacuum does it."""
