@@ -1,4 +1,7 @@
-"""The sink job killed around the moment when tables move together: no sum is ever wrong, and nothing is lost or twice."""
+"""The sink job killed around the moment when tables move together: no sum is ever wrong, and nothing is lost or twice.
+
+Its lives end in the shared session (``tests.session_job``); ``test_commit_kills`` kills a process within such commits.
+"""
 
 import random
 import secrets
@@ -8,21 +11,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from libs.local.process import stop
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import warehouse_table
-from spark.sinks.iceberg.settings import Settings
 from tests.bank import TABLES, TOTAL, Audit, Auditor, Bank, audit_of_query, audit_of_snapshots
 from tests.conftest import PostgresqlServer
-from tests.contract.test_sinks import postgresql_rows
-from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
+from tests.session_job import SessionJob, session_job
+from tests.sink_job import LIFE_TIMEOUT_S, write_tenant
 from tests.sink_topics import SOURCE, table_id, without_own_columns
-from tests.spark_session import loaded, read_rows
+from tests.spark_session import shared_spark
 
-pytestmark = pytest.mark.rest(because="the gate kills the sink at each point, and shows consistency without a kill")
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.rest(because="the gate kills the sink at each point, and shows consistency without a kill"),
+]
 
 FAILPOINTS = {
     "iceberg": (
@@ -44,37 +47,22 @@ FAILPOINTS = {
 
 @dataclass(slots=True)
 class Warehouse:
-    """A job on it, and who sums both of a tenant's tables there."""
+    """A job on it, whose lives are the shared session's, and who sums both of a tenant's tables there."""
 
-    job: SinkJob
+    job: SessionJob
     audit: Callable[[str], Audit | None]
 
 
 @pytest.fixture(params=["iceberg", "postgresql"])
 def warehouse(bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Warehouse]:
-    (tmp_path / "tenants").mkdir()
     with ExitStack() as ends:
+        job = ends.enter_context(session_job(request.param, tmp_path, bootstrap_servers, request))
         if request.param == "iceberg":
-            opened = on_iceberg(bootstrap_servers, tmp_path)
+            yield Warehouse(job, lambda tenant: audit_of_snapshots(tenant, shared_spark().loaded))
         else:
             server: PostgresqlServer = request.getfixturevalue("postgresql_server")
             connection = ends.enter_context(server.connect())
-            where = {name: getattr(server.settings, name) for name in ("host", "port", "database", "user")}
-            job = SinkJob(tmp_path, bootstrap_servers, "postgresql", where, partial(postgresql_rows, server))
-            opened = Warehouse(job, partial(audit_of_query, connection))
-        yield opened
-        if opened.job.running is not None:
-            stop(opened.job.running, STOP_TIMEOUT_S)
-
-
-def on_iceberg(bootstrap_servers: str, tmp_path: Path) -> Warehouse:
-    where = {
-        "warehouse_dir": str(tmp_path / "warehouse"),
-        "catalog": {"kind": "sqlite", "file": str(tmp_path / "catalog.db")},
-    }
-    settings = msgspec.convert(where, Settings)
-    job = SinkJob(tmp_path, bootstrap_servers, "iceberg", where, partial(read_rows, settings))
-    return Warehouse(job, lambda tenant: audit_of_snapshots(tenant, partial(loaded, settings)))
+            yield Warehouse(job, partial(audit_of_query, connection))
 
 
 @pytest.mark.timeout(8 * LIFE_TIMEOUT_S)
@@ -88,13 +76,13 @@ def test_killed_at_every_failpoint_no_sum_is_wrong(warehouse: Warehouse) -> None
     document = {"consistency": "transaction", "max_batch_rows": 9}
     tenant = write_tenant(job, name, SinkMode.MIRROR, topics={"transactions": True}, **document)
     bank = Bank(tenant.topics)
-    job.start(failpoints=f"{first}=kill@1")
+    job.start(failpoints=f"{first}=end@1")
     job.wait_until_killed()
 
     with Auditor(partial(warehouse.audit, name)) as auditor:
         for failpoint in others:
             bank.move(chance, transactions=1)
-            job.start(failpoints=f"{failpoint}=kill@1")
+            job.start(failpoints=f"{failpoint}=end@1")
             job.wait_until_killed()
         job.start()
         job.wait_until(lambda: job.progress(tenant).rows >= bank.events)
