@@ -6,9 +6,11 @@ planted bug is to be written again: it is never left out in silence.
 
 import contextlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 
@@ -29,12 +31,22 @@ def edited(*edits: Edit) -> Iterator[None]:
     try:
         for edit in edits:
             function = inspect.getattr_static(edit.owner, edit.name)
-            before.append((edit.owner, edit.name, function))
-            setattr(edit.owner, edit.name, _changed(function, edit))
+            changed = _changed(function, edit)
+            for owner in (edit.owner, *_importers(edit, function)):
+                before.append((owner, edit.name, function))
+                setattr(owner, edit.name, changed)
         yield
     finally:
         for owner, name, function in reversed(before):
             setattr(owner, name, function)
+
+
+def _importers(edit: Edit, function: Any) -> list[Any]:
+    """Modules that have the function by its name."""
+    if not isinstance(edit.owner, ModuleType):
+        return []
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    return [each for each in modules if each is not edit.owner and each.__dict__.get(edit.name) is function]
 
 
 def _changed(function: Any, edit: Edit) -> Any:

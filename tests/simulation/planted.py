@@ -7,6 +7,8 @@ as it is passes the same seeds, the tests say beside it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from libs.source import follow, publisher
+from services.checkpoint_committer import leases
 from services.router import lane, lanes, stragglers, writer
 from tests.simulation import router
 from tests.simulation.mutate import Edit
@@ -212,4 +214,56 @@ ROUTER = (
     ),
 )
 
-PLANTED: Sequence[Planted] = ROUTER
+_READERS = "tests/integration/test_publisher.py, test_binlog_reader.py: readers that are killed and frozen"
+
+OWNERSHIP = (
+    Planted(
+        "the checkpoint is read before the old owner is fenced",
+        "ownership",
+        (
+            Edit(
+                follow,
+                "_follow_once",
+                "await publisher.start()\n        checkpoint = await committer.checkpoint(partition)",
+                "checkpoint = await committer.checkpoint(partition)\n        await publisher.start()",
+            ),
+        ),
+        _READERS,
+        seeds=range(300),
+    ),
+    Planted(
+        "events and checkpoint in two transactions",
+        "ownership",
+        (
+            Edit(
+                publisher.Publisher,
+                "_commit",
+                "self._produce(CHECKPOINTS_TOPIC",
+                "_call(self._producer.commit_transaction, _KAFKA_CALL_TIMEOUT_S)\n    failpoint('between')\n"
+                "    _call(self._producer.begin_transaction)\n    self._produce(CHECKPOINTS_TOPIC",
+            ),
+        ),
+        _READERS,
+    ),
+    Planted(
+        "each reader has a transactional id of its own",
+        "ownership",
+        (
+            Edit(
+                publisher.Publisher,
+                "__init__",
+                'f"headwater-reader-{partition.source}-{partition.name}"',
+                'f"headwater-reader-{partition.source}-{partition.name}-{fencing_token}"',
+            ),
+        ),
+        _READERS,
+    ),
+    Planted(
+        "a takeover grants the token of the owner before",
+        "ownership",
+        (Edit(leases, "decide_grant", "FencingToken(newest_token + 1)", "FencingToken(max(newest_token, 1))"),),
+        "tests/integration/test_checkpoint_committer.py: tokens of a takeover",
+    ),
+)
+
+PLANTED: Sequence[Planted] = (*ROUTER, *OWNERSHIP)

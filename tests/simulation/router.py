@@ -13,10 +13,9 @@ import asyncio
 import bisect
 import contextlib
 import functools
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import aiokafka.producer.producer
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -46,6 +45,7 @@ from services.router.settings import LaneSettings, TenantLimitSettings
 from services.router.topic_claims import TopicClaims
 from tests.simulation import clients, scheduler
 from tests.simulation.kafka import Committed, Kafka, Place, Stored
+from tests.simulation.log import LOG
 from tests.simulation.scheduler import Process, Scheduler, Threading
 from tests.simulation.violation import Violation
 
@@ -372,24 +372,6 @@ def _raise_ended(failure: "asyncio.Future[None]") -> None:
         failure.result()
 
 
-class _Log:
-    """structlog's logger; its lines are part of the trace."""
-
-    def bind(self, **_: object) -> "_Log":
-        """Itself."""
-        return self
-
-    def __getattr__(self, level: str) -> Any:
-        def line(event: str, **facts: object) -> None:
-            here = scheduler.current()
-            if here is not None and here.traces:
-                here.note(f"{level}: {event} {facts or ''}")
-                if level == "exception":
-                    here.note(traceback.format_exc())
-
-        return line
-
-
 class World:
     """One run."""
 
@@ -599,9 +581,6 @@ class World:
             self.scheduler.sleep(0.5)
 
 
-_LOG: Final = _Log()
-
-
 @contextlib.contextmanager
 def simulated(world: World) -> Iterator[None]:
     """The machine below the router is the simulation's."""
@@ -621,7 +600,7 @@ def simulated(world: World) -> Iterator[None]:
             (aiokafka.producer.producer, "AIOKafkaClient", clients.Client),
             (router.lane, "failpoint", world.failpoint),
             (router.stragglers, "failpoint", world.failpoint),
-            *((module, "log", _LOG) for module in (router.lane, router.lanes, router.rate_limits, router.refusals)),
+            *((module, "log", LOG) for module in (router.lane, router.lanes, router.rate_limits, router.refusals)),
         ),
     ):
         yield

@@ -158,9 +158,11 @@ class Scheduler:
             except Killed:
                 pass
             except BaseException as error:
-                if not self._is_over:
-                    self.failures.append(error)
-                self._is_over = True
+                # Of a daemon thread whose process ends around it, the error is nobody's.
+                if str(error) != "Event loop is closed":
+                    if not self._is_over:
+                        self.failures.append(error)
+                    self._is_over = True
             finally:
                 _here.scheduler = None
             self._end(thread)
