@@ -15,7 +15,8 @@ from libs.events.names import changes_topic
 from libs.kafka.tail import fetch_end_offsets
 from tests.faults.test_router_kills import ROWS_A_BATCH, MakeRig, Rig, make_rig
 from tests.faults.test_router_straggler_kills import limit
-from tests.integration.router_rig import created_ids, eventually, read_topic
+from tests.integration.router_rig import created_ids, read_topic
+from tests.waiting import wait_until
 
 __all__ = ["make_rig"]  # the fixture
 
@@ -74,7 +75,11 @@ def test_what_another_partition_holds_comes_first(make_rig: MakeRig) -> None:
     publish(rig, 1, 2)
     with withheld(rig, kafka_partition=0):
         publish(rig, 1, 3, awaiting=0)
-        assert eventually(lambda: '"lane_awaits_partitions"' in router.log_text)
+        wait_until(
+            lambda: '"lane_awaits_partitions"' in router.log_text,
+            because="the lane awaits the other partition",
+            seen=lambda: router.log_text[-3000:],
+        )
         before = 2 * ROWS_A_BATCH
         assert rig.delivered(rig.whole, before) == list(range(before))
         time.sleep(5.0)
@@ -109,14 +114,18 @@ def test_a_tenant_that_is_behind_in_one_partition_awaits_it_in_the_other(make_ri
     publish(rig, 1, 10, awaiting=0)
 
     assert rig.delivered(rig.whole, rig.published) == list(range(rig.published))
-    assert eventually(lambda: '"awaits what comes first from another partition"' in router.log_text)
+    wait_until(
+        lambda: '"awaits what comes first from another partition"' in router.log_text,
+        because="the tenant awaits the other partition",
+        seen=lambda: router.log_text[-3000:],
+    )
     assert router.get("/readyz") == (200, "ok\n")
     assert got(rig, rig.half) == list(range(1, rig.published, 2))[: len(got(rig, rig.half))]
     limit(rig, None)
     assert_in_order(rig)
 
 
-@pytest.mark.rest(because="the gate kills a router in each gap of a transaction")
+@pytest.mark.rest(because="the gate kills a router in each gap of a transaction, and tests/simulation at random")
 def test_killed_at_random_while_rows_pass_to_and_fro(make_rig: MakeRig) -> None:
     """Two partitions, two routers, a tenant with a limit near its rate, kills at any moment."""
     rig = make_rig(kafka_partitions=2)

@@ -19,7 +19,6 @@ from tests.integration.router_rig import (
     ChangesSource,
     RouterProcess,
     created_ids,
-    eventually,
     orders_schema,
     read_topic,
     read_until,
@@ -27,6 +26,7 @@ from tests.integration.router_rig import (
 )
 from tests.integration.service_process import Services, started_services
 from tests.kafka_reading import TopicRecords
+from tests.waiting import wait_until
 
 ROWS_A_BATCH = 20
 ROUNDS_A_LIFE = 50
@@ -169,7 +169,7 @@ def test_killed_at_each_crash_point_nothing_is_lost_or_repeated(make_rig: MakeRi
     rig.assert_exactly_once()
 
 
-@pytest.mark.rest(because="the gate kills a router in each gap of a transaction")
+@pytest.mark.rest(because="the gate kills a router in each gap of a transaction, and tests/simulation at random")
 def test_killed_at_random_nothing_is_lost_or_repeated(make_rig: MakeRig) -> None:
     """Five kills at any moment, under traffic."""
     rig = make_rig()
@@ -197,7 +197,11 @@ def test_partition_of_a_killed_router_goes_to_the_other(make_rig: MakeRig) -> No
     second.start()
 
     first.kill()
-    assert eventually(lambda: second.log_text.count('"lane_opened"') >= 3)
+    wait_until(
+        lambda: second.log_text.count('"lane_opened"') >= 3,
+        because="the other router takes both partitions",
+        seen=lambda: second.log_text[-3000:],
+    )
     first.start()
     traffic.join()
 
@@ -215,7 +219,11 @@ def test_frozen_router_that_wakes_inside_a_transaction_is_fenced(make_rig: MakeR
     assert rig.delivered(rig.whole, ROWS_A_BATCH) == list(range(ROWS_A_BATCH))
     rig.publish(1)
     written = TopicRecords(rig.services.bootstrap_servers, rig.topic(rig.whole), isolation="read_uncommitted")
-    assert eventually(lambda: len(written.read()) == 2 * ROWS_A_BATCH)  # its second transaction is open, and asleep
+    wait_until(
+        lambda: len(written.read()) == 2 * ROWS_A_BATCH,
+        because="the second transaction is open, and asleep",
+        seen=lambda: zombie.log_text[-3000:],
+    )
     written.close()
     assert zombie.running is not None
     zombie.running.popen.send_signal(signal.SIGSTOP)
@@ -224,7 +232,9 @@ def test_frozen_router_that_wakes_inside_a_transaction_is_fenced(make_rig: MakeR
     assert len(rig.delivered(rig.whole, rig.published)) == rig.published
 
     zombie.running.popen.send_signal(signal.SIGCONT)
-    assert eventually(lambda: '"lane_fenced"' in zombie.log_text)
+    wait_until(
+        lambda: '"lane_fenced"' in zombie.log_text, because="the zombie is fenced", seen=lambda: zombie.log_text[-3000:]
+    )
     rig.publish(10, pause_s=0.5)
 
     rig.assert_exactly_once()
@@ -253,6 +263,12 @@ def test_power_cut_of_the_broker_loses_and_repeats_nothing(
                 router.start(waits=False)
             return len(read_topic(broker.bootstrap_servers, rig.topic(rig.whole))) >= rig.published
 
-        assert eventually(goes_on, timeout_s=150.0, interval_s=1.0)
+        wait_until(
+            goes_on,
+            within_s=150.0,
+            pause_s=1.0,
+            because="the router goes on after the broker's power cut",
+            seen=lambda: router.log_text[-3000:],
+        )
         rig.assert_exactly_once()
         rig.stop()

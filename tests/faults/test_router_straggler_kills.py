@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.faults.test_router_kills import MakeRig, Rig, make_rig
-from tests.integration.router_rig import eventually
+from tests.waiting import wait_until
 
 __all__ = ["make_rig"]  # the fixture
 
@@ -61,11 +61,11 @@ def test_killed_while_a_tenant_falls_behind_and_comes_back_nothing_is_lost_or_re
         rig.publish(1)  # a tenant comes back with a batch
         return '"tenant_caught_up"' in router.log_text
 
-    assert eventually(comes_back)
+    wait_until(comes_back, because="the tenant comes back with a batch", seen=lambda: router.log_text[-3000:])
     rig.assert_exactly_once()
 
 
-@pytest.mark.rest(because="the gate kills a router in each gap of a transaction")
+@pytest.mark.rest(because="the gate kills a router in each gap of a transaction, and tests/simulation at random")
 def test_killed_at_random_while_tenants_come_and_go(make_rig: MakeRig) -> None:
     """Two partitions, two routers, a limit near the tenant's rate, kills at any moment."""
     rig = make_rig(kafka_partitions=2)

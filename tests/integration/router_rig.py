@@ -28,6 +28,7 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind, LogicalType
 from tests.kafka_reading import TopicRecords
 from tests.service_forks import start_fork
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 READY_TIMEOUT_S = 180.0
@@ -220,24 +221,20 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[Message]:
         committed.close()
 
 
-def eventually(condition: Callable[[], bool], *, timeout_s: float = SETTLE_TIMEOUT_S, interval_s: float = 0.3) -> bool:
-    """Whether ``condition`` comes true within the time."""
-    deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
-        if condition():
-            return True
-        time.sleep(interval_s)
-    return condition()
-
-
 def read_until(bootstrap_servers: str, topic: str, enough: Callable[[list[Message]], bool]) -> list[Message]:
-    """The records of a topic, once there are ``enough``; as they are when that does not come."""
-    committed = TopicRecords(bootstrap_servers, topic)
+    """The records of a topic, once there are ``enough``."""
+    records = TopicRecords(bootstrap_servers, topic)
     try:
-        eventually(lambda: enough(committed.read()))
-        return committed.read()
+        wait_until(
+            lambda: enough(records.read()),
+            because=f"enough records are in {topic}",
+            seen=lambda: f"{len(records.read())} records",
+            within_s=SETTLE_TIMEOUT_S,
+            pause_s=0.2,
+        )
+        return records.read()
     finally:
-        committed.close()
+        records.close()
 
 
 def payloads(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,8 @@ from libs.types.position import SourcePartition, SourcePosition
 from libs.types.progress import Progress
 from protos.headwater.checkpoints.v1 import checkpoint_pb2
 from tests.conftest import KafkaBroker, StartValkey, ValkeyServer
-from tests.integration.service_process import ServiceProcess, eventually, refused_until_ended
+from tests.integration.service_process import ServiceProcess, refused_until_ended
+from tests.waiting import until
 
 ERP = SourcePartition(source="erp", name="server-1")
 CRM = SourcePartition(source="crm", name="0")
@@ -221,12 +222,12 @@ async def test_a_restart_honours_leases_and_checkpoints_whatever_became_of_redis
     reader = new_reader("erp")
     reader.commit(checkpoint(10))
     assert await rank_read(client) == 10
-    await eventually(lambda: _covered_offset(view) >= 4)
+    await until(lambda: _covered_offset(view) >= 4, because="the view covers the first records")
     earlier = view.hgetall(_state_key(view))
     await takes_over(client, "b", LONG_S)
     reader.commit(checkpoint(20, token=2))
     assert await rank_read(client) == 20
-    await eventually(lambda: _covered_offset(view) >= 8)
+    await until(lambda: _covered_offset(view) >= 8, because="the view covers all records")
     service.kill()
     match redis_state:
         case "wiped":
@@ -469,13 +470,13 @@ async def test_a_view_wiped_while_running_is_written_anew(
     await client.acquire(ERP, "a", LONG_S)
     new_reader("erp").commit(checkpoint(10))
     await client.report_progress([_progress(1)])
-    await eventually(lambda: len(view.keys()) == 2)
+    await until(lambda: len(view.keys()) == 2, because="the view is written", seen=view.keys)
     view.flushall()
 
     found = await rank_read(client)
 
     assert found == 10
-    await eventually(lambda: len(view.keys()) == 2)
+    await until(lambda: len(view.keys()) == 2, because="the view is written again", seen=view.keys)
     service.stop()
     service.start()
     assert _was_loaded_from_view(service)
@@ -494,7 +495,11 @@ async def test_without_redis_answers_go_on_and_health_says_degraded(
     token = await client.acquire(ERP, "a", LONG_S)
     new_reader("erp").commit(checkpoint(10))
     await client.report_progress([_progress(1)])
-    await eventually(lambda: "degraded" in service.get("/readyz")[1])
+    await until(
+        lambda: "degraded" in service.get("/readyz")[1],
+        because="the lost Redis is told",
+        seen=lambda: service.get("/readyz"),
+    )
 
     assert token == 1
     assert await rank_read(client) == 10
@@ -521,12 +526,15 @@ async def test_what_is_forgotten_of_a_tenant_is_away_from_the_view_too(
     service = start_service()
     client = clients(service)
     await client.report_progress([_progress(1), _progress(9, tenant="globex")])
-    await eventually(lambda: len(_progress_fields(view)) == 2)
+    await until(lambda: len(_progress_fields(view)) == 2, because="the progress of both tenants is kept")
 
     assert await client.forget_progress("acme") == 1
 
     assert await client.progress("acme") == []
-    await eventually(lambda: [field.split(b"\0")[0] for field in _progress_fields(view)] == [b"globex"])
+    await until(
+        lambda: [field.split(b"\0")[0] for field in _progress_fields(view)] == [b"globex"],
+        because="the tenant that went is forgotten",
+    )
     service.stop()
     service.start()
     assert [report.tenant for report in await client.progress()] == ["globex"]

@@ -13,8 +13,9 @@ from confluent_kafka import Message, Producer
 from libs.events.names import ORDER_HEADER, SIGNALS_TOPIC
 from tests.conftest import MysqlServer
 from tests.integration.reader_pipeline import ReaderPipeline
-from tests.integration.router_rig import RouterProcess, eventually, header, read_topic, read_until
+from tests.integration.router_rig import RouterProcess, header, read_topic, read_until
 from tests.integration.test_incremental_snapshot import wait_until_finished, writing
+from tests.waiting import wait_until
 
 ROWS = 600
 CHUNK_ROWS = 40
@@ -114,7 +115,11 @@ def test_a_tenant_that_joins_under_writes_gets_the_existing_rows_and_the_other_s
         "DELETE FROM t WHERE id % 50 = 7 ORDER BY RAND() LIMIT 1",
         "INSERT IGNORE INTO t VALUES (57, 0), (107, 0), (257, 0)",
     ):
-        assert eventually(lambda: bool(read_topic(joining.bootstrap_servers, joining.topic(first, "t"))))
+        wait_until(
+            lambda: bool(read_topic(joining.bootstrap_servers, joining.topic(first, "t"))),
+            because="the first tenant gets rows",
+            seen=lambda: joining.router.log_text[-3000:],
+        )
         late = joining.write_tenant("late")
         joining.ask("join-late", "t", late)
         wait_until_finished(joining.pipeline, f"{database}.t", timeout_s=FINISH_TIMEOUT_S)

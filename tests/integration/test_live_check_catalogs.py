@@ -19,10 +19,10 @@ from libs.types.warehouse import warehouse_table
 from tests import own_network
 from tests.conftest import MysqlServer, PostgresqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
-from tests.integration.router_rig import eventually
 from tests.integration.test_iceberg_catalogs import Known, postgresql_catalog, rest_catalog
 from tests.live_rows import make_orders_and_notes
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.rest(
     because="a stack on a REST catalog; the gate shows the catalog by a job and `check` on Iceberg"
@@ -99,8 +99,10 @@ def mesh(
         job = SinkJob(tmp_path, kafka, "iceberg", iceberg, lambda _: [], environ=catalog.environ)
         job.start()
         if kind == "jdbc":  # a database without the list of tables is told at once
-            assert eventually(lambda: postgresql_server.execute(IS_LISTING) == [(True,)]), (
-                job.running.log_path.read_text()
+            wait_until(
+                lambda: postgresql_server.execute(IS_LISTING) == [(True,)],
+                because="the job makes the list of tables",
+                seen=job.running.log_path.read_text,
             )
         told = {
             "kafka": {"bootstrap_servers": kafka},

@@ -14,7 +14,8 @@ from libs.local.plan import kafka_address
 from libs.local.state import read_ports
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
-from tests.integration.router_rig import eventually, read_topic
+from tests.integration.router_rig import read_topic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.rest(because="a whole stack; the gate shows joining in test_joining.py")
 
@@ -77,21 +78,23 @@ def test_who_joins_gets_the_rows_once_and_nobody_else_does(headwater: HeadwaterC
     def has(tenant: str, table: str, count: int) -> bool:
         return len(reads(headwater, database, tenant, table)) >= count
 
-    assert eventually(lambda: has("first", "items", ROWS), timeout_s=SEEN_TIMEOUT_S)
+    wait_until(lambda: has("first", "items", ROWS), within_s=SEEN_TIMEOUT_S, because="the first tenant has the rows")
     write_tenant(headwater, database, "late", "orders")
-    assert eventually(lambda: has("late", "orders", ROWS), timeout_s=SEEN_TIMEOUT_S)
+    wait_until(lambda: has("late", "orders", ROWS), within_s=SEEN_TIMEOUT_S, because="the late tenant has the rows")
 
     state = json.loads(headwater.home.state_file.read_text())
     os.kill(state["supervisor_pid"], signal.SIGKILL)
-    assert eventually(lambda: headwater.left_over() == [], timeout_s=SEEN_TIMEOUT_S)
+    wait_until(lambda: headwater.left_over() == [], within_s=SEEN_TIMEOUT_S, because="nothing runs any more")
     write_tenant(headwater, database, "late", "orders|items")
     up(headwater)
-    assert eventually(lambda: has("late", "items", ROWS), timeout_s=SEEN_TIMEOUT_S)
+    wait_until(
+        lambda: has("late", "items", ROWS), within_s=SEEN_TIMEOUT_S, because="the late tenant has the other table"
+    )
 
     exit_code, said = headwater.run_here("tenant", "snapshot", "late", "orders")
     assert exit_code == 0, said
     assert f"asked the reader of shop for {database}.orders, for late alone" in said
-    assert eventually(lambda: has("late", "orders", 2 * ROWS), timeout_s=SEEN_TIMEOUT_S)
+    wait_until(lambda: has("late", "orders", 2 * ROWS), within_s=SEEN_TIMEOUT_S, because="the rows are copied again")
     time.sleep(2.0)  # anything more would come now
 
     assert sorted(reads(headwater, database, "late", "orders")) == sorted([*range(ROWS)] * 2)

@@ -27,12 +27,15 @@ from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
-from tests.integration.router_rig import eventually, read_topic
+from tests.integration.router_rig import read_topic
 from tests.live_rows import make_orders_and_notes
+from tests.waiting import wait_until
 
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 TAIL_TIMEOUT_S = 180.0
+PAUSE_S = 1.0
+"""Between two looks by a command."""
 PROCESSES = ("kafka", "valkey", "schema_history", "checkpoint_committer", "reader-shop", "router", "sink")
 ROWS = 300
 COPIED = 5
@@ -150,8 +153,11 @@ def test_the_commands_show_a_live_stack(stack: Stack) -> None:
         assert re.search(rf"^\d\d:\d\d:\d\d  {process} +up *$", stack.said_by_up, re.M), stack.said_by_up
     assert f"`headwater status --home {stack.command.home.root}` shows how it gets on" in stack.said_by_up
 
-    assert eventually(
-        lambda: re.search(rf"^acme +router +shop: \(all\) +{ROWS + 1} ", stack.status(), re.M) is not None
+    wait_until(
+        lambda: re.search(rf"^acme +router +shop: \(all\) +{ROWS + 1} ", stack.status(), re.M) is not None,
+        because="all rows are routed",
+        pause_s=PAUSE_S,
+        seen=stack.status,
     )
     said = stack.run("status")
     assert f"home {stack.command.home.root}   stack up" in said
@@ -221,10 +227,20 @@ def test_masked_renamed_and_named_rows_equal_the_source(stack: Stack, tmp_path: 
     ] == "masked: encrypted, key pii"
 
     assert "version 1 is in force" in stack.apply(tmp_path, SHARED)
-    assert eventually(lambda: _serves(stack, "shared"))
+    wait_until(
+        lambda: _serves(stack, "shared"),
+        because="the router has the document",
+        pause_s=PAUSE_S,
+        seen=lambda: _router_log(stack),
+    )
     stack.execute("INSERT INTO visits VALUES (101, NOW())")
     tail = ("tail", "shared", "visits", "--from-beginning", "-n", "1", "--json")
-    assert eventually(lambda: stack.command.run_here(*tail)[0] == 0)  # until then the topic is not there
+    wait_until(
+        lambda: stack.command.run_here(*tail)[0] == 0,
+        because="the tenant's topic is there",
+        pause_s=PAUSE_S,
+        seen=lambda: stack.command.run_here(*tail),
+    )
     tailed = stack.run(*tail)
     assert json.loads(tailed)["value"]["source"]["table"] == "visits"
 
@@ -234,12 +250,22 @@ def test_a_table_that_is_one_topic_too_many_is_refused_until_the_document_leaves
 ) -> None:
     """It came while the stack ran. ``status`` has the reason, the tenant's other table goes on, and no row ends it."""
     stack.apply(tmp_path, CAPPED, excluded="")
-    assert eventually(lambda: _serves(stack, "capped"))
+    wait_until(
+        lambda: _serves(stack, "capped"),
+        because="the router has the document",
+        pause_s=PAUSE_S,
+        seen=lambda: _router_log(stack),
+    )
     stack.execute(
         "INSERT INTO people (email, born) VALUES ('dora@example.org', '2000-01-01')",
         "INSERT INTO visits VALUES (1, NOW())",
     )
-    assert eventually(lambda: [_received(stack, f"capped.shop.{name}") for name in ("people", "visits")] == [1, 1])
+    wait_until(
+        lambda: [_received(stack, f"capped.shop.{name}") for name in ("people", "visits")] == [1, 1],
+        because="a row of each table is delivered",
+        pause_s=PAUSE_S,
+        seen=stack.status,
+    )
 
     stack.execute(
         "CREATE TABLE late (id INT PRIMARY KEY)",
@@ -248,12 +274,27 @@ def test_a_table_that_is_one_topic_too_many_is_refused_until_the_document_leaves
     )
 
     reason = f"topic capped.shop.{stack.database}.late: tenant capped has 5 topics and may have 5"
-    assert eventually(lambda: reason in stack.status())
+    wait_until(
+        lambda: reason in stack.status(),
+        because="the topic beyond the quota is told",
+        pause_s=PAUSE_S,
+        seen=stack.status,
+    )
     assert "topic_quotas.yaml of a home): exclude tables" in stack.status()
-    assert eventually(lambda: _received(stack, "capped.shop.visits") == 2)
+    wait_until(
+        lambda: _received(stack, "capped.shop.visits") == 2,
+        because="the other table goes on",
+        pause_s=PAUSE_S,
+        seen=stack.status,
+    )
     assert f"{stack.database}.late" in stack.run("dead-letter", "list", "capped")
     stack.apply(tmp_path, CAPPED, excluded="'.*late'")
-    assert eventually(lambda: reason not in stack.status())
+    wait_until(
+        lambda: reason not in stack.status(),
+        because="the document leaves the table out",
+        pause_s=PAUSE_S,
+        seen=stack.status,
+    )
 
 
 def test_each_kind_of_signal_acts_on_a_live_reader(stack: Stack) -> None:
@@ -276,32 +317,41 @@ def test_each_kind_of_signal_acts_on_a_live_reader(stack: Stack) -> None:
     def ids() -> list[str]:
         return [each["signal_id"] for each in source().get("incremental", ())]
 
-    assert eventually(lambda: published() == COPIED)
+    wait_until(lambda: published() == COPIED, because="the table is copied", pause_s=PAUSE_S, seen=published)
     signal("execute-snapshot", table)
-    assert eventually(lambda: published() == 2 * COPIED)
+    wait_until(lambda: published() == 2 * COPIED, because="the table is copied again", pause_s=PAUSE_S, seen=published)
 
     signal("pause-snapshot")
     signal("execute-snapshot", table, "--where", "id > 2", "--id", "some")
-    assert eventually(lambda: bool(source()["incremental_is_paused"]) and ids() == ["some"])
+    wait_until(
+        lambda: bool(source()["incremental_is_paused"]) and ids() == ["some"],
+        because="the copy is held back",
+        pause_s=PAUSE_S,
+        seen=source,
+    )
     assert published() == 2 * COPIED
     signal("resume-snapshot")
-    assert eventually(lambda: published() == 2 * COPIED + 2)
+    wait_until(lambda: published() == 2 * COPIED + 2, because="the copy goes on", pause_s=PAUSE_S, seen=published)
 
     signal("pause-snapshot")
     signal("execute-snapshot", table, "--id", "never")
-    assert eventually(lambda: ids() == ["never"])
+    wait_until(lambda: ids() == ["never"], because="the copy is held back", pause_s=PAUSE_S, seen=source)
     signal("stop-snapshot", table)
-    assert eventually(lambda: not ids())
+    wait_until(lambda: not ids(), because="the copy is taken back", pause_s=PAUSE_S, seen=source)
     signal("resume-snapshot")
 
     signal("execute-snapshot", f"{stack.database}.nowhere", "--id", "lost")
     signal("log", "--message", "here I was")
     reader_log = stack.command.home.log_file("reader-shop")
-    assert eventually(lambda: "here I was" in reader_log.read_text(encoding="utf-8"))
+    wait_until(
+        lambda: "here I was" in reader_log.read_text(encoding="utf-8"),
+        because="the reader logs the message",
+        pause_s=PAUSE_S,
+    )
     said = reader_log.read_text(encoding="utf-8")
     assert "no captured table has this name" in said or f"{stack.database}.nowhere" in said
     stack.execute(f"INSERT INTO copied VALUES ({COPIED}, 'last')")
-    assert eventually(lambda: published() >= 2 * COPIED + 3)
+    wait_until(lambda: published() >= 2 * COPIED + 3, because="the last row is routed", pause_s=PAUSE_S, seen=published)
     assert published() == 2 * COPIED + 3
 
 
@@ -330,11 +380,21 @@ def test_a_row_that_broke_is_found_from_elsewhere_told_of_and_repaired(stack: St
         try:
             assert watching.stdout is not None
             [address] = [line.split()[1] for line in [watching.stdout.readline()] if line.startswith("metrics: ")]
-            assert eventually(lambda: f"headwater_check_different_rows{labels} 3.0" in _page(address))
+            wait_until(
+                lambda: f"headwater_check_different_rows{labels} 3.0" in _page(address),
+                because="the lost rows are told",
+                pause_s=PAUSE_S,
+                seen=lambda: _page(address),
+            )
             code, said = elsewhere.run_here("check", "acme", *mesh_option, "--repair")
             assert code == 0, said + stack.command.logs()
             assert "read again: 3 row(s)" in said
-            assert eventually(lambda: f"headwater_check_different_rows{labels} 0.0" in _page(address))
+            wait_until(
+                lambda: f"headwater_check_different_rows{labels} 0.0" in _page(address),
+                because="the repaired rows are told",
+                pause_s=PAUSE_S,
+                seen=lambda: _page(address),
+            )
             watching.terminate()
             said, _ = watching.communicate(timeout=COMMAND_TIMEOUT_S)
         finally:
@@ -366,7 +426,12 @@ def test_a_large_table_is_mended_chunk_by_chunk_beside_one_that_is_parked(stack:
     stack.execute(f"DELETE FROM orders WHERE id > {ROWS}")
     stack.run("check", "acme", "--timeout", "300")
     stack.execute("ALTER TABLE notes ADD COLUMN text TEXT", "INSERT INTO notes VALUES (2, 'x')")
-    assert eventually(lambda: re.search(rf"sink +shop: {stack.database}\.notes .*parked: ", stack.status()) is not None)
+    wait_until(
+        lambda: re.search(rf"sink +shop: {stack.database}\.notes .*parked: ", stack.status()) is not None,
+        because="the table is parked",
+        pause_s=PAUSE_S,
+        seen=stack.status,
+    )
     stack.lose("id >= 150 and id < 153")
 
     code, said = stack.command.run_here("check", "acme", "--timeout", "380")
@@ -427,7 +492,11 @@ def test_down_leaves_nothing_running(stack: Stack) -> None:
 
 def _serves(stack: Stack, tenant: str) -> bool:
     """A router has the tenant's document in force: no row of before is delivered to it."""
-    return f'"{tenant}"' in stack.command.home.log_file("router").read_text()
+    return f'"{tenant}"' in _router_log(stack)
+
+
+def _router_log(stack: Stack) -> str:
+    return stack.command.home.log_file("router").read_text()
 
 
 def _received(stack: Stack, tenant_and_table: str) -> int:

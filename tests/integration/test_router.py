@@ -30,7 +30,6 @@ from tests.integration.router_rig import (
     RouterProcess,
     column,
     created_ids,
-    eventually,
     header,
     order_row,
     orders_schema,
@@ -41,6 +40,7 @@ from tests.integration.router_rig import (
     row_value,
 )
 from tests.integration.service_process import Services
+from tests.waiting import wait_until
 
 
 @dataclass(slots=True)
@@ -246,12 +246,20 @@ def test_change_of_tenants_applies_without_a_restart(setting: Setting) -> None:
 
     second = setting.write_tenant("second")
     setting.write_tenant("first", selection={"row_filters": [{"tables": ".*", "where": "id > 3"}]})
-    assert eventually(lambda: second in setting.router.log_text)
+    wait_until(
+        lambda: second in setting.router.log_text,
+        because="the second tenant is in the router's log",
+        seen=lambda: setting.router.log_text[-3000:],
+    )
     setting.source.creates([3, 4])
     setting.source.publish()
     after_change = created_ids(setting.read(setting.topic(second), 2))
     setting.write_tenant("first", selection={"row_filters": [{"tables": ".*", "where": "id >"}]})
-    assert eventually(lambda: "tenant_refused" in setting.router.log_text)
+    wait_until(
+        lambda: "tenant_refused" in setting.router.log_text,
+        because="the document is refused",
+        seen=lambda: setting.router.log_text[-3000:],
+    )
     setting.source.creates([5])
     setting.source.publish()
 
@@ -335,7 +343,9 @@ def test_two_routers_give_a_topic_to_the_same_table(setting: Setting, tmp_path: 
     try:
         for router in routers:
             router.start()
-        assert eventually(lambda: all(_partitions_of(router) == 1 for router in routers))
+        wait_until(
+            lambda: all(_partitions_of(router) == 1 for router in routers), because="each router has one partition"
+        )
         for number, table_id in enumerate((LINE, BLANK)):
             source.creates([number], table=table_id)
             source.publish(kafka_partition=number)
@@ -363,9 +373,17 @@ def test_two_routers_share_sources_of_one_partition_each(setting: Setting, tmp_p
     first, second = (RouterProcess(tmp_path / name, settings) for name in ("first", "second"))
     try:
         first.start()
-        assert eventually(lambda: _partitions_of(first) == 2)
+        wait_until(
+            lambda: _partitions_of(first) == 2,
+            because="the first router has both partitions",
+            seen=lambda: first.log_text[-3000:],
+        )
         second.start()
-        assert eventually(lambda: _partitions_of(first) == _partitions_of(second) == 1)
+        wait_until(
+            lambda: _partitions_of(first) == _partitions_of(second) == 1,
+            because="the routers share the partitions",
+            seen=lambda: second.log_text[-3000:],
+        )
         for source in sources:
             source.creates(range(100))
             source.publish()
@@ -373,7 +391,11 @@ def test_two_routers_share_sources_of_one_partition_each(setting: Setting, tmp_p
         for source in sources:
             assert created_ids(setting.read(f"{tenant}.{source.name}.shop.orders", 100)) == list(range(100))
         second.stop()
-        assert eventually(lambda: _partitions_of(first) == 2)
+        wait_until(
+            lambda: _partitions_of(first) == 2,
+            because="the first router has both partitions again",
+            seen=lambda: first.log_text[-3000:],
+        )
     finally:
         first.stop()
         second.stop()
@@ -401,19 +423,31 @@ def test_topic_that_kafka_refuses_hurts_its_tenant_alone(setting: Setting) -> No
     ] * 2
     assert "fewer brokers than replication_factor" in letters[0].reason
     assert read_topic(setting.services.bootstrap_servers, setting.topic(bad)) == []
-    assert eventually(lambda: "fewer brokers than replication_factor" in setting.router.get("/readyz")[1])
+    wait_until(
+        lambda: "fewer brokers than replication_factor" in setting.router.get("/readyz")[1],
+        because="Kafka's refusal is told",
+        seen=lambda: setting.router.get("/readyz"),
+    )
     assert setting.router.get("/readyz")[1].startswith("degraded: topic ")
     assert setting.router.log_text.count('"event": "tenant_topic_refused"') == 2  # of its rows, of their schemas
     assert f'headwater_tenant_topics_refused_total{{tenant="{bad}"}} 2.0' in setting.router.get("/metrics")[1]
 
     setting.write_tenant("bad")
-    assert eventually(lambda: setting.router.log_text.count('"event": "tenants_loaded"') == 2)
+    wait_until(
+        lambda: setting.router.log_text.count('"event": "tenants_loaded"') == 2,
+        because="the new document is in force",
+        seen=lambda: setting.router.log_text[-3000:],
+    )
     setting.source.creates([3])
     setting.source.publish()
 
     assert created_ids(setting.read(setting.topic(bad), 1)) == [3]
     assert created_ids(setting.read(setting.topic(good), 3)) == [1, 2, 3]
-    assert eventually(lambda: setting.router.get("/readyz") == (200, "ok\n"))
+    wait_until(
+        lambda: setting.router.get("/readyz") == (200, "ok\n"),
+        because="nothing is refused any more",
+        seen=lambda: setting.router.get("/readyz"),
+    )
     assert len(read_topic(setting.services.bootstrap_servers, f"{bad}.dead-letter")) == 2
 
 
@@ -423,14 +457,22 @@ def test_a_refused_topic_is_named_until_kafka_has_it_and_no_row_is_needed_for_th
     setting.source.creates([1])
     setting.source.publish()
     setting.router.start()
-    assert eventually(lambda: setting.router.get("/readyz")[1].startswith(f"degraded: topic {setting.topic(tenant)}"))
+    wait_until(
+        lambda: setting.router.get("/readyz")[1].startswith(f"degraded: topic {setting.topic(tenant)}"),
+        because="the refused topic is told",
+        seen=lambda: setting.router.get("/readyz"),
+    )
 
     kafka = KafkaSettings(bootstrap_servers=setting.services.bootstrap_servers)
     ensure_topics(
         kafka, [TopicSpec(name=name) for name in (setting.topic(tenant), f"{tenant}.headwater.table-schemas")]
     )
 
-    assert eventually(lambda: setting.router.get("/readyz") == (200, "ok\n"))
+    wait_until(
+        lambda: setting.router.get("/readyz") == (200, "ok\n"),
+        because="the topic is refused no more",
+        seen=lambda: setting.router.get("/readyz"),
+    )
     setting.source.creates([2])
     setting.source.publish()
     assert created_ids(setting.read(setting.topic(tenant), 1)) == [2]
@@ -514,7 +556,11 @@ def test_lane_that_stands_still_with_batches_behind_it_is_a_stall(setting: Setti
     setting.source.publish()
     setting.router.start(failpoints="router_after_produce_before_offsets=sleep:100@1")
 
-    assert eventually(lambda: setting.router.get("/healthz")[0] == 503)
+    wait_until(
+        lambda: setting.router.get("/healthz")[0] == 503,
+        because="the stall is told",
+        seen=lambda: setting.router.get("/healthz"),
+    )
     assert setting.router.wait_for_exit() == 1
     assert "the router is stalled" in setting.router.log_text
 
@@ -576,13 +622,21 @@ def test_a_key_that_goes_sets_aside_and_shows_nothing(setting: Setting, tmp_path
     setting.source.publish()
     setting.read(setting.topic(keyed), 1)
     key.unlink()
-    assert eventually(lambda: f'headwater_tenant_refused{{tenant="{keyed}"}} 1.0' in setting.router.get("/metrics")[1])
+    wait_until(
+        lambda: f'headwater_tenant_refused{{tenant="{keyed}"}} 1.0' in setting.router.get("/metrics")[1],
+        because="the tenant without its key is refused",
+        seen=lambda: setting.router.log_text[-3000:],
+    )
 
     setting.source.creates([2])
     setting.source.publish()
     (letter,) = setting.read(f"{keyed}.dead-letter", 1)
     key.write_bytes(b"K" * 32)
-    assert eventually(lambda: f'headwater_tenant_refused{{tenant="{keyed}"}}' not in setting.router.get("/metrics")[1])
+    wait_until(
+        lambda: f'headwater_tenant_refused{{tenant="{keyed}"}}' not in setting.router.get("/metrics")[1],
+        because="the tenant has its key again",
+        seen=lambda: setting.router.log_text[-3000:],
+    )
     setting.source.creates([3])
     setting.source.publish()
     masked = [payload["after"]["email"] for payload in payloads(setting.read(setting.topic(keyed), 2))]

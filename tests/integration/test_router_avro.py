@@ -19,7 +19,6 @@ from tests.conftest import RegistryServer
 from tests.integration.router_rig import (
     column,
     decoded,
-    eventually,
     header,
     order_row,
     orders_schema,
@@ -28,6 +27,7 @@ from tests.integration.router_rig import (
 )
 from tests.integration.test_router import Setting, setting  # noqa: F401 - a fixture
 from tests.unit.events.golden import records, table_schemas
+from tests.waiting import wait_until
 
 AVRO = {"format": {"kind": "avro"}, "sink": None}
 
@@ -182,13 +182,21 @@ def test_a_refused_schema_hurts_its_tenant_alone(avro_setting: Setting, client: 
     assert "relax the subject's compatibility" in letter.reason
     assert len(rig.read(rig.topic(good), 2)) == 2
     assert len(read_topic(rig.services.bootstrap_servers, topic)) == 1
-    assert eventually(lambda: rig.router.get("/readyz")[1].startswith("degraded: subject "))
+    wait_until(
+        lambda: rig.router.get("/readyz")[1].startswith("degraded: subject "),
+        because="the refused subject is told",
+        seen=lambda: rig.router.get("/readyz"),
+    )
     assert rig.router.log_text.count('"event": "tenant_schema_refused"') == 1
     assert f'headwater_tenant_schemas_refused_total{{tenant="{bad}"}} 1.0' in rig.router.get("/metrics")[1]
 
     client.set_config(f"{topic}-value", ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
     rig.write_tenant("bad", **AVRO, topics={"transactions": True})  # else it is asked again within a minute
-    assert eventually(lambda: rig.router.log_text.count('"event": "tenants_loaded"') == 2)
+    wait_until(
+        lambda: rig.router.log_text.count('"event": "tenants_loaded"') == 2,
+        because="the new document is in force",
+        seen=lambda: rig.router.log_text[-3000:],
+    )
     rig.source.run(creates([3], note="y"), version=version)
     rig.source.publish()
 
@@ -220,18 +228,34 @@ def test_while_the_registry_is_away_known_schemas_go_on_and_new_ones_wait(
         rig.source.run(creates([4], note="new"), version=version)
         rig.source.publish()
         assert len(rig.read(rig.topic(other), 4)) == 4
-        assert eventually(lambda: '"event": "tenant_stuck"' in rig.router.log_text)
-        assert eventually(lambda: f"{tenant} is behind alone: the schema registry" in rig.router.get("/readyz")[1])
+        wait_until(
+            lambda: '"event": "tenant_stuck"' in rig.router.log_text,
+            because="the tenant is stuck",
+            seen=lambda: rig.router.log_text[-3000:],
+        )
+        wait_until(
+            lambda: f"{tenant} is behind alone: the schema registry" in rig.router.get("/readyz")[1],
+            because="the registry is named",
+            seen=lambda: rig.router.get("/readyz"),
+        )
         rig.source.run(creates([5], note="newer"), version=version)
         rig.source.publish()
         assert len(rig.read(rig.topic(other), 5)) == 5
         assert len(read_topic(rig.services.bootstrap_servers, topic)) == 3
-        assert eventually(lambda: '"event": "tenant_records_refused"' in rig.router.log_text)  # a team would be told
+        wait_until(
+            lambda: '"event": "tenant_records_refused"' in rig.router.log_text,
+            because="a team would be told",
+            seen=lambda: rig.router.log_text[-3000:],
+        )
         assert rig.router.is_running
     finally:
         schema_registry.restart()
 
     assert read_ids(client, rig.read(topic, 5)) == [1, 2, 3, 4, 5]
-    assert eventually(lambda: '"event": "tenant_records_accepted"' in rig.router.log_text)
+    wait_until(
+        lambda: '"event": "tenant_records_accepted"' in rig.router.log_text,
+        because="the records are accepted again",
+        seen=lambda: rig.router.log_text[-3000:],
+    )
     assert len(read_topic(rig.services.bootstrap_servers, rig.topic(other))) == 5
     assert read_topic(rig.services.bootstrap_servers, f"{tenant}.dead-letter") == []

@@ -16,12 +16,13 @@ from libs.events.protobuf_schema import read_protobuf_schema
 from libs.types.table import Column
 from libs.types.value import LogicalKind
 from tests.conftest import RegistryServer
-from tests.integration.router_rig import column, eventually, orders_schema, read_topic, record_schema
+from tests.integration.router_rig import column, orders_schema, read_topic, record_schema
 from tests.integration.test_router import Setting, setting  # noqa: F401 - a fixture
 from tests.integration.test_router_avro import creates, fits
 from tests.protobuf_messages import message_class
 from tests.unit.events.golden import records, table_schemas
 from tests.unit.events.test_protobuf_writer import expected, values
+from tests.waiting import wait_until
 
 PROTOBUF = {"format": {"kind": "protobuf"}, "sink": None}
 
@@ -168,11 +169,19 @@ def test_a_refused_schema_hurts_its_tenant_alone(rig: Setting, client: SchemaReg
     assert "incompatible with the older ones" in letter.reason
     assert len(rig.read(rig.topic(good), 2)) == 2
     assert len(read_topic(rig.services.bootstrap_servers, topic)) == 1
-    assert eventually(lambda: rig.router.get("/readyz")[1].startswith("degraded: subject "))
+    wait_until(
+        lambda: rig.router.get("/readyz")[1].startswith("degraded: subject "),
+        because="the refused subject is told",
+        seen=lambda: rig.router.get("/readyz"),
+    )
 
     client.set_config(f"{topic}-value", ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
     rig.write_tenant("bad", **PROTOBUF, topics={"transactions": True})  # else it is asked again within a minute
-    assert eventually(lambda: rig.router.log_text.count('"event": "tenants_loaded"') == 2)
+    wait_until(
+        lambda: rig.router.log_text.count('"event": "tenants_loaded"') == 2,
+        because="the new document is in force",
+        seen=lambda: rig.router.log_text[-3000:],
+    )
     publish(rig, [3], version, note=3.5)
 
     first, last = rig.read(topic, 2)

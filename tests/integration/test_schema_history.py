@@ -22,7 +22,8 @@ from libs.types.position import SourcePosition
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind, LogicalType
 from tests.conftest import KafkaBroker, StartKafka, StartValkey, ValkeyServer
-from tests.integration.service_process import ServiceProcess, eventually, refused_until_ended
+from tests.integration.service_process import ServiceProcess, refused_until_ended
+from tests.waiting import until
 
 ORDERS = TableId(database="shop", table="orders")
 PURCHASES = TableId(database="shop", table="purchases")
@@ -220,10 +221,10 @@ async def test_a_restart_answers_alike_whatever_became_of_redis(
     client = clients(service)
     await record(client, 10, "id")
     await record(client, 20, "id", "total")
-    await eventually(lambda: _covered_offset(view) >= 3)
+    await until(lambda: _covered_offset(view) >= 3, because="the view covers the first changes")
     earlier = view.hgetall(_heads_key(view))
     await record(client, 30, "id", "total", "note")
-    await eventually(lambda: _covered_offset(view) >= 5)
+    await until(lambda: _covered_offset(view) >= 5, because="the view covers all changes")
     service.kill()
     match redis_state:
         case "wiped":
@@ -259,7 +260,7 @@ async def test_a_view_wiped_while_running_is_rebuilt_and_answers_stay_right(
 
     assert found == ("id",)
     assert _was_loaded_from_view(service)
-    await eventually(lambda: sorted(view.keys()) == names)
+    await until(lambda: sorted(view.keys()) == names, because="the view is written again", seen=view.keys)
     assert "schema_view_rebuilt" in service.log_text
 
 
@@ -273,7 +274,11 @@ async def test_without_redis_answers_go_on_and_health_says_degraded(
     kill(valkey.running)
 
     version = await record(client, 20, "id", "total")
-    await eventually(lambda: "degraded" in service.get("/readyz")[1])
+    await until(
+        lambda: "degraded" in service.get("/readyz")[1],
+        because="the lost Redis is told",
+        seen=lambda: service.get("/readyz"),
+    )
 
     assert version == 2
     assert await column_names(client, 10) == ("id",)
@@ -317,11 +322,11 @@ async def test_a_watcher_gets_the_newest_of_each_table_and_then_every_change(
             seen.append(change)
 
     watching = asyncio.create_task(watch())
-    await eventually(lambda: len(seen) == 1)
+    await until(lambda: len(seen) == 1, because="the first answer is seen")
     await record(client, 30, kind=SchemaChangeKind.DROP)
     await record(client, 31, "id", source="crm")
     await record(client, 40, "id", kind=SchemaChangeKind.CREATE)
-    await eventually(lambda: len(seen) == 3)
+    await until(lambda: len(seen) == 3, because="all answers are seen")
     watching.cancel()
 
     assert [(change.version, change.kind) for change in seen] == [
@@ -347,10 +352,14 @@ async def test_a_broker_crash_loses_nothing_and_is_survived(
     version_1 = await client.table_schema("erp", ORDERS, 1)
     with pytest.raises(ServiceUnavailable):
         await column_names(client, 10)
-    await eventually(lambda: service.get("/readyz")[0] == 503)
+    await until(
+        lambda: service.get("/readyz")[0] == 503, because="the lost Kafka is told", seen=lambda: service.get("/readyz")
+    )
     alive = service.get("/healthz")
     broker.restart()
-    await eventually(lambda: service.get("/readyz")[0] == 200)
+    await until(
+        lambda: service.get("/readyz")[0] == 200, because="Kafka is there again", seen=lambda: service.get("/readyz")
+    )
 
     assert version_1.version == 1
     assert alive == (200, "ok\n")
@@ -428,15 +437,15 @@ async def test_a_restart_with_many_tables_gives_the_same_ones_from_log_and_view(
     await _write_log(kafka_broker, service, range(1_300), rank=10)
     service.kill()
     service.start()
-    await eventually(lambda: _covered_offset(view) > 1_300)
+    await until(lambda: _covered_offset(view) > 1_300, because="the view covers the many changes")
     from_log = await client.list_tables("erp")
     await record(client, 20, "id", "total", table_id=_numbered(7))
-    await eventually(lambda: _covered_offset(view) > 1_302)
+    await until(lambda: _covered_offset(view) > 1_302, because="the view covers two more")
     service.kill()
     await _write_log(kafka_broker, service, range(1_300, 2_600), rank=30)
     service.start()
     from_view_behind = await client.list_tables("erp")
-    await eventually(lambda: _covered_offset(view) > 2_603)
+    await until(lambda: _covered_offset(view) > 2_603, because="the view covers as many again")
     service.kill()
     service.start()
 
