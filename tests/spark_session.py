@@ -90,6 +90,7 @@ def session_settings(folder: Path) -> SessionSettings:
     return SessionSettings(
         **find_toolchain().session,
         java_options=SINK_JAVA_OPTIONS,
+        driver_memory="1536m",  # for hundreds of tests in a row
         config={"spark.sql.warehouse.dir": str(folder / "spark-warehouse"), "spark.local.dir": str(folder / "local")},
     )
 
