@@ -11,7 +11,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs planted cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs planted cluster-programs cluster-e2e images kube-score fuzz fuzz-tenants lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ kube-score: cluster-programs ## what kube-score thinks of the chart (built in a 
 
 fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECONDS=3600; fetches 35 MB at first)
 	@$(PYTHON) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)
+
+fuzz-tenants: setup-python ## lay random tenants' documents and random names at the source beside a good tenant (ROUNDS=10000 SEED=0)
+	@$(PYTHON) -m tests.fuzz.poison --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
 
 lint: setup-python ## ruff, mypy and the import arrows
 	@$(PYTHON) -m ruff check .

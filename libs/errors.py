@@ -102,3 +102,25 @@ class InvalidSettings(HeadwaterError):
         self.mistakes = tuple(mistakes)
         listed = "\n".join(f"  - {mistake}" for mistake in self.mistakes)
         super().__init__(f"{subject}: {len(self.mistakes)} mistake(s)\n{listed}")
+
+
+def is_of_all(error: BaseException) -> bool:
+    """Whether an error tells of the world, and so concerns everybody, rather than of one tenant's document, name or value.
+
+    The one rule above all: whatever a tenant's document, or a name or value at the source, makes raise is refused to that
+    tenant, or of that table. Every place that does one tenant's work beside others' asks here what may pass on.
+
+    >>> is_of_all(TransientError("Kafka is away")), is_of_all(OverflowError("too large"))
+    (True, False)
+    """
+    return not isinstance(error, Exception) or isinstance(error, TransientError | Fenced | SchemaUnknown)
+
+
+def refusal_of(error: Exception) -> str:
+    """Why it is refused, for a person. The text of another library's error may hold a row's values: its kind alone is told."""
+    if isinstance(error, HeadwaterError):
+        return str(error)
+    return (
+        f"Headwater failed on it with {type(error).__name__}, which it should have refused in words of its own; change what "
+        "was changed last, and report the log line refused_unforeseen"
+    )

@@ -24,6 +24,8 @@ MAX_STEPS: Final = 20_000_000
 """Three times ``.*`` and a choice of words after them; of five, four do not fit."""
 MAX_PATTERNS: Final = 1_000
 """In one document: each is held against every table or column of a source."""
+MAX_DOCUMENT_STEPS: Final = 40_000_000
+"""Of all patterns of a document together, against one name: they are held against it one after the other."""
 NAME_CHARACTERS: Final = 194
 """``database.table.column``: each at most 64 (MySQL manual 11.2.1)."""
 _MAX_PATTERN_CHARACTERS: Final = 1_000
@@ -67,6 +69,30 @@ def count_mistakes(patterns_of: Mapping[str, int]) -> Iterable[str]:
             f"{longest}: the document has {count:,} regular expressions, {patterns_of[longest]:,} of them here, and may have "
             f"{MAX_PATTERNS:,}; join names into one, as in 'shop\\.(orders|items)'"
         )
+
+
+def steps_mistakes(patterns_of: Mapping[str, Iterable[str]]) -> Iterable[str]:
+    """Whether all patterns of a document together could run away; ``patterns_of`` has each list's. Those that are wrong by
+    themselves are told elsewhere."""
+    steps_of = {place: sum(map(_steps_or_none, patterns)) for place, patterns in patterns_of.items()}
+    steps = sum(steps_of.values())
+    if steps > MAX_DOCUMENT_STEPS:
+        dearest = max(steps_of, key=lambda place: steps_of[place])
+        yield (
+            f"{dearest}: could run away: the document's regular expressions could take {steps:,} steps together against one "
+            f"name, {steps_of[dearest]:,} of them here, and may take {MAX_DOCUMENT_STEPS:,}; write '[^.]*' for '.*' before a "
+            "dot, or names instead of patterns"
+        )
+
+
+def _steps_or_none(pattern: str) -> int:
+    if len(pattern) > _MAX_PATTERN_CHARACTERS:
+        return 0
+    try:
+        steps = most_steps(pattern)
+    except (RunsAway, re.error, RecursionError, OverflowError):
+        return 0
+    return steps if steps <= MAX_STEPS else 0
 
 
 class RunsAway(Exception):

@@ -9,18 +9,20 @@ Kubernetes mounts a ConfigMap through such links (Kubernetes documentation, "Con
 """
 
 import hashlib
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import structlog
+
+from libs.config.bounds import bound_mistakes
 from libs.config.load import convert_document
-from libs.config.patterns import count_mistakes, pattern_mistakes
+from libs.config.patterns import count_mistakes, pattern_mistakes, steps_mistakes
 from libs.config.yaml_text import DocumentLines, parse_yaml, read_text
 from libs.durable_file import replace_durably
-from libs.errors import InvalidSettings
+from libs.errors import InvalidSettings, is_of_all, refusal_of
 from libs.events.names import own_topics, row_topic
 from libs.types.table import TableId
 from libs.types.table_layout import TableLayout, parse_ordered_term, parse_term
@@ -40,6 +42,8 @@ from libs.types.tenant import (
     TenantSpec,
     TopicLayout,
 )
+
+log = structlog.get_logger()
 
 CheckCondition = Callable[[str], list[str]]
 """The mistakes of a row filter's condition. Given by the caller: only the router knows the language."""
@@ -64,6 +68,7 @@ _LISTS_OF_PATTERNS: Final = (
     "exclude_columns",
     "masks",
     "rename_columns",
+    "show_renamed",
 )
 _HASH_ALGORITHMS: Final = ("sha256", "sha512")
 
@@ -269,16 +274,24 @@ def read_tenant(
 
     ``file``: as mistakes shall name it; empty: they begin with ``line 12:``.
     """
-    document = parse_yaml(text, file=file, mistakes=mistakes)
-    if document is None:
-        return None
     found: list[str] = []
-    spec = convert_document(TenantSpec, document.value, place="", mistakes=found)
-    if spec is not None:
-        found.extend(_tenant_mistakes(spec, check_condition))
-        found.extend(key_mistakes(spec, check_key))
-    mistakes.extend(document.lines.locate(found))
-    return None if spec is None or found else ParsedTenant(spec, document.lines)
+    lines = DocumentLines(file)
+    try:
+        document = parse_yaml(text, file=file, mistakes=mistakes)
+        if document is None:
+            return None
+        lines = document.lines
+        spec = convert_document(TenantSpec, document.value, place="", mistakes=found)
+        if spec is not None:
+            found.extend(_tenant_mistakes(spec, check_condition))
+            found.extend(key_mistakes(spec, check_key))
+    except Exception as error:
+        if is_of_all(error):
+            raise
+        log.exception("refused_unforeseen", file=file)
+        spec, found = None, [*found, f"document: cannot be judged: {refusal_of(error)}"]
+    mistakes.extend(lines.locate(found))
+    return None if spec is None or found else ParsedTenant(spec, lines)
 
 
 def parse_tenant(
@@ -290,9 +303,11 @@ def parse_tenant(
 
 
 def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Iterable[str]:
-    if too_many := [*count_mistakes(_patterns_of(spec))]:  # judging each would take long
+    patterns = _patterns_of(spec)
+    if too_many := [*count_mistakes({place: len(own) for place, own in patterns.items()})]:  # judging each takes long
         yield from too_many
         return
+    yield from steps_mistakes(patterns)
     if not re.fullmatch(TENANT_NAME, spec.tenant) or spec.tenant in _RESERVED_NAMES:
         yield (
             f"tenant: {spec.tenant!r} is no tenant's name; take 1 to 40 lower-case letters, digits and '-', "
@@ -310,38 +325,39 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
         yield f"format.{mistake}"
     for mistake in _topic_mistakes(spec):
         yield f"topics.{mistake}"
-    for name in ("kafka_partitions", "replication_factor"):
-        if getattr(spec.topics, name) < 1:
-            yield f"topics.{name}: must be at least 1"
     if spec.sink is not None:
         for mistake in (*_sink_mistakes(spec.sink), *_consistency_mistakes(spec, spec.sink)):
             yield f"sink.{mistake}"
-    for name in ("events_per_s", "bytes_per_s"):
-        limit = getattr(spec.limits, name)
-        if limit is not None and not 0 < limit < math.inf:
-            yield f"limits.{name}: must be more than 0; leave it out for no limit"
-    if not 0 < spec.limits.weight < math.inf:
-        yield "limits.weight: must be more than 0"
+    yield from bound_mistakes(spec)
 
 
-def _patterns_of(spec: TenantSpec) -> Mapping[str, int]:
-    """How many regular expressions each list of a document holds; what it leaves out is not its own."""
+def _patterns_of(spec: TenantSpec) -> Mapping[str, Sequence[str]]:
+    """The regular expressions that each list of a document holds; what it leaves out is not its own."""
     unsaid = SourceSelection(name="")
-    counts = {
-        f"sources[{index}].{name}": len(getattr(source, name))
+    patterns = {
+        f"sources[{index}].{name}": _texts(getattr(source, name))
         for index, source in enumerate(spec.sources)
         for name in _LISTS_OF_PATTERNS
         if getattr(source, name) != getattr(unsaid, name)
     }
-    counts |= {
-        f"format.source_types.{name}": len(getattr(spec.format.source_types, name)) for name in ("columns", "types")
+    patterns |= {
+        f"format.source_types.{name}": getattr(spec.format.source_types, name) for name in ("columns", "types")
     }
     if spec.sink is not None:
-        counts["sink.tracked_columns"] = len(spec.sink.tracked_columns)
-        counts["sink.json_as_variant"] = len(spec.sink.json_as_variant)
-        counts["sink.layouts"] = len(spec.sink.layouts)
-        counts["sink.schema_changes.rules"] = len(spec.sink.schema_changes.rules)
-    return counts
+        patterns["sink.tracked_columns"] = spec.sink.tracked_columns
+        patterns["sink.json_as_variant"] = spec.sink.json_as_variant
+        patterns["sink.layouts"] = _texts(spec.sink.layouts)
+        patterns["sink.schema_changes.rules"] = _texts(spec.sink.schema_changes.rules)
+    return patterns
+
+
+def _texts(rules: Iterable[object]) -> tuple[str, ...]:
+    """The pattern of each: itself, or the tables or columns that it is for."""
+    found = (
+        rule if isinstance(rule, str) else getattr(rule, "tables", None) or getattr(rule, "columns", "")
+        for rule in rules
+    )
+    return tuple(map(str, found))
 
 
 def _topic_mistakes(spec: TenantSpec) -> Iterable[str]:
@@ -403,16 +419,8 @@ def key_mistakes(spec: TenantSpec, check_key: CheckKey) -> Iterable[str]:
 
 
 def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
-    if not 0 < sink.trigger_s < math.inf:
-        yield "trigger_s: must be more than 0 seconds"
-    if sink.trigger_max_s is not None and not sink.trigger_s <= sink.trigger_max_s < math.inf:
+    if sink.trigger_max_s is not None and sink.trigger_max_s < sink.trigger_s:
         yield f"trigger_max_s: must be trigger_s, {sink.trigger_s:g} seconds, or more"
-    if sink.trigger_rows < 1:
-        yield "trigger_rows: must be 1 or more"
-    if sink.max_batch_rows is not None and sink.max_batch_rows < 1:
-        yield "max_batch_rows: must be 1 or more; leave it out for the job's limit alone"
-    if sink.max_rows_per_s is not None and not 0 < sink.max_rows_per_s < math.inf:
-        yield "max_rows_per_s: must be more than 0; leave it out for no limit"
     if sink.deletes is Deletes.SOFT and sink.mode is not SinkMode.MIRROR:
         yield f"deletes: soft is for mode mirror; a table of mode {sink.mode.value} keeps deleted rows anyway: leave it out"
     if sink.tracked_columns != SinkSettings().tracked_columns and sink.mode is not SinkMode.HISTORY:
@@ -497,7 +505,7 @@ def _registered_mistakes(spec: TenantSpec) -> Iterable[str]:
 def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -> Iterable[str]:
     if not source.name:
         yield "name: must not be empty"
-    for name in ("include_tables", "exclude_tables", "include_columns", "exclude_columns"):
+    for name in ("include_tables", "exclude_tables", "include_columns", "exclude_columns", "show_renamed"):
         for index, pattern in enumerate(getattr(source, name)):
             yield from pattern_mistakes(f"{name}[{index}]", pattern)
     for index, row_filter in enumerate(source.row_filters):
@@ -522,14 +530,10 @@ def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
     if len(ways) != 1:
         given = f", not {' and '.join(ways)}" if ways else ""
         yield f"{ways[-1] if ways else 'hash'}: give exactly one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]}{given}"
-    if mask.keep_last is not None and mask.keep_last < 1:
-        yield "keep_last: must be at least 1; a constant, or set_null, keeps nothing"
     if mask.hmac is not None and mask.hmac.algorithm not in _HASH_ALGORITHMS:
         yield f"hmac.algorithm: {mask.hmac.algorithm!r} is none of {', '.join(_HASH_ALGORITHMS)}"
     if mask.key_from is not None and (mask.key_from.file is None) == (mask.key_from.env is None):
         yield f"{ways[-1]}.key_from: give either file or env"
-    if mask.truncate_chars is not None and mask.truncate_chars < 1:
-        yield "truncate_chars: must be at least 1; a constant '' leaves nothing"
     if mask.hash is not None:
         if mask.hash.algorithm not in _HASH_ALGORITHMS:
             yield f"hash.algorithm: {mask.hash.algorithm!r} is none of {', '.join(_HASH_ALGORITHMS)}"

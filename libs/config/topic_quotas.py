@@ -1,4 +1,7 @@
-"""How many topics a tenant may have in Kafka, whatever its document selects: told to routers and to tenant_operator alike."""
+"""How many topics, of how many Kafka partitions, a tenant may have, whatever its document selects.
+
+Routers and tenant_operator are told the same.
+"""
 
 from typing import Final
 
@@ -15,13 +18,27 @@ class TopicQuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenants: dict[str, int] = {}
     """By tenant, instead of ``per_tenant``."""
 
+    partitions_per_tenant: int | None = None
+    """Kafka partitions of all those topics together, of each tenant that ``partitions`` does not name; None: no limit."""
+    partitions: dict[str, int] = {}
+    """By tenant, instead of ``partitions_per_tenant``."""
+
     def of(self, tenant: str) -> int | None:
         """How many ``tenant`` may have; None: no limit."""
         return self.tenants.get(tenant, self.per_tenant)
 
+    def partitions_of(self, tenant: str) -> int | None:
+        """How many Kafka partitions its topics may have together; None: no limit."""
+        return self.partitions.get(tenant, self.partitions_per_tenant)
+
     def __post_init__(self) -> None:
         """Raises InvalidSettings with every value that makes no sense."""
-        limits = {"per_tenant": self.per_tenant} | {f"tenants.{name}": most for name, most in self.tenants.items()}
+        limits = {
+            "per_tenant": self.per_tenant,
+            **{f"tenants.{name}": most for name, most in self.tenants.items()},
+            "partitions_per_tenant": self.partitions_per_tenant,
+            **{f"partitions.{name}": most for name, most in self.partitions.items()},
+        }
         mistakes = [
             f"{name}: must be at least 1; leave it out for no limit"
             for name, most in limits.items()

@@ -101,6 +101,11 @@ def is_side_topic(name: str) -> bool:
     return name == dead_letter_topic(tenant) or rest.startswith("headwater.")
 
 
+def taken_topics(tenant: str, sources: Iterable[str]) -> frozenset[str]:
+    """Names, as ``folded_topic`` has them, that no row topic may have: of topics without rows, requests to sinks among them."""
+    return frozenset(map(folded_topic, own_topics(tenant, sources) | set(sink_request_topics(tenant))))
+
+
 def replays_topic(tenant: str) -> str:
     """Topic of the requests to a tenant's sink to take up dead letters again (see dead_letter.ReplayRequest)."""
     return f"{tenant}.headwater.replays"
@@ -144,6 +149,15 @@ def is_straggling(note: str | None) -> bool:
 def straggler_group(router_group: str, tenant: str) -> str:
     """The group whose offsets of changes topics say how far a tenant got that fell behind the others."""
     return f"{router_group}.{tenant}"
+
+
+def folded_topic(name: str) -> str:
+    """Equal for names that Kafka takes for one: its metrics have ``_`` for ``.`` (``Topic.hasCollision`` of Kafka's source).
+
+    >>> folded_topic("acme.shop.a.b") == folded_topic("acme.shop.a_b")
+    True
+    """
+    return name.replace(".", "_")
 
 
 def sanitize_topic(name: str) -> str:

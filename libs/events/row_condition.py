@@ -6,18 +6,21 @@ A module of its own for sqlglot's sake: it takes 29 MB, and a router whose tenan
 
 import base64
 import binascii
+import datetime
 import difflib
 import enum
+import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
 
 from libs.errors import InvalidEvent, UndecodableValue
 from libs.events.row_filter import EXACT, Evaluate, WireRow, decimal_of_wire
@@ -54,9 +57,15 @@ class _Term:
     is_constant: bool = False
 
 
+_DIALECT: Final = Dialect.get_or_raise("mysql")
+_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
+_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
+_PREFIXES: Final = frozenset({TokenType.NOT, TokenType.DASH, TokenType.TILDE, TokenType.PLUS, TokenType.PARAMETER})
 _MISTAKEN: Final = _Term(_Domain.ANY, lambda _row: None)
 _MAX_CONDITION_CHARACTERS: Final = 8_000
 """Longer ones are lists that belong into a table."""
+_MOST_DIGITS: Final = 65
+_MOST_BITS: Final = 64
 _MAX_DEPTH: Final = 60
 """Below what Python's stack takes, when rows are judged too, wherever it is asked from."""
 
@@ -68,21 +77,33 @@ def compile_condition(where: str, table: TableSchema | None, mistakes: list[str]
         mistakes.append(f"is longer than {_MAX_CONDITION_CHARACTERS} characters; shorten it")
         return _MISTAKEN.evaluate
     try:
-        statements = sqlglot.parse(where, read="mysql")
-    except SqlglotError as error:
-        mistakes.append(f"is not SQL: {str(error).splitlines()[0]}")
-        return _MISTAKEN.evaluate
-    except RecursionError:
-        mistakes.append("is nested too deeply; write it flatter")
-        return _MISTAKEN.evaluate
-    if len(statements) != 1 or statements[0] is None:
-        mistakes.append("must be one condition, without a semicolon")
-        return _MISTAKEN.evaluate
-    try:
+        tokens = _DIALECT.tokenize(where)
+        if _is_deep(tokens):
+            mistakes.append("is nested too deeply; write it flatter")
+            return _MISTAKEN.evaluate
+        statements = _DIALECT.parser().parse(tokens, where)
+        if len(statements) != 1 or statements[0] is None:
+            mistakes.append("must be one condition, without a semicolon")
+            return _MISTAKEN.evaluate
         return _Compiler(table, mistakes, used).condition(statements[0])
+    except SqlglotError as error:
+        mistakes.append(f"is not SQL: {(str(error).splitlines() or ['it cannot be read'])[0]}")
     except RecursionError:
         mistakes.append("is nested too deeply; write it flatter")
-        return _MISTAKEN.evaluate
+    except Exception as error:  # of the parser's: whatever it meets is a mistake of this condition
+        mistakes.append(f"cannot be read ({type(error).__name__}); {_LANGUAGE}")
+    return _MISTAKEN.evaluate
+
+
+def _is_deep(tokens: Sequence[Token]) -> bool:
+    """Whether the parser would recurse deeper than any condition needs. Said before it does: how deep it may is the stack's."""
+    depth = prefixes = 0
+    for token in tokens:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        prefixes = prefixes + 1 if token.token_type in _PREFIXES else 0
+        if max(depth, prefixes) > _MAX_DEPTH:
+            return True
+    return False
 
 
 class _Compiler:
@@ -182,13 +203,34 @@ class _Compiler:
                     _Domain.BYTES, bytes.fromhex(str(node.this).zfill(len(node.this) + len(node.this) % 2))
                 )
             case exp.BitString():
+                if len(node.this) > _MOST_BITS:
+                    return self._mistaken(
+                        f"{_sql(node)}: has more than {_MOST_BITS} bits, which no number of MySQL has"
+                    )
                 return _constant(_Domain.NUMBER, int(node.this, 2))
             case exp.Cast():
                 return self._typed_literal(node)
             case exp.Literal() if node.is_string:
                 return _constant(_Domain.TEXT, node.this)
             case _:
-                return _number_constant(node.this)
+                return self._number(node)
+
+    def _number(self, node: exp.Expr) -> _Term:
+        """MySQL refuses a double that is out of range, and holds 65 digits of any other number (manual 14.23, 11.1.2)."""
+        text = str(node.this)
+        try:
+            if "e" in text.lower():
+                number = float(text)
+                if math.isinf(number):
+                    return self._mistaken(f"{_sql(node)}: is larger than any number of MySQL")
+                return _constant(_Domain.NUMBER, number, is_float=True)
+            if sum(map(str.isdigit, text)) > _MOST_DIGITS:
+                return self._mistaken(
+                    f"{_sql(node)}: has more than {_MOST_DIGITS} digits, which no number of MySQL has"
+                )
+            return _constant(_Domain.NUMBER, Decimal(text) if "." in text else int(text))
+        except (ValueError, ArithmeticError):
+            return self._mistaken(f"{_sql(node)}: is no number")
 
     def _typed_literal(self, node: exp.Cast) -> _Term:
         """``DATE '2024-01-31'``, ``TIMESTAMP '…'``, ``TIME '…'`` (MySQL manual 11.1.3)."""
@@ -403,12 +445,6 @@ def _constant(domain: _Domain, value: Any, *, is_float: bool = False) -> _Term:
     return _Term(domain, lambda _row: value, is_float, value, True)
 
 
-def _number_constant(text: str) -> _Term:
-    if "e" in text.lower():
-        return _constant(_Domain.NUMBER, float(text), is_float=True)
-    return _constant(_Domain.NUMBER, Decimal(text) if "." in text else int(text))
-
-
 def _as_float(term: _Term) -> _Term:
     if term.is_float or term.domain is _Domain.ANY:
         return term
@@ -552,8 +588,10 @@ def _reading_of(column: Column) -> tuple[_Domain, Callable[[Any], Any] | None] |
 # --- literals that stand for times and bytes ----------------------------------------------------------------------------
 
 _DAY_US: Final = 86_400_000_000
-_MOMENT: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?)?Z?")
-_CLOCK: Final = re.compile(r"(-?)(\d{1,3}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?")
+_MOMENT: Final = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?)?Z?", re.ASCII
+)
+_CLOCK: Final = re.compile(r"(-?)(\d{1,3}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
 
 
 def _moment_us(text: str) -> int:
@@ -570,6 +608,18 @@ def _moment_us(text: str) -> int:
     return days * _DAY_US + ((hour * 60 + minute) * 60 + second) * 1_000_000 + _fraction_us(match[7])
 
 
+def _moment_of_literal(text: str) -> int:
+    """MySQL compares with no day that its calendar lacks; zeros stand for parts that a date lacks (manual 13.2.2)."""
+    moment = _moment_us(text)
+    year, month, day = (int(part.rstrip("Z")) for part in re.split("[-T ]", text)[:3])
+    if month and day:
+        datetime.date(year or _LEAP_YEAR, month, day)
+    return moment
+
+
+_LEAP_YEAR: Final = 2000
+
+
 def _clock_us(text: str) -> int:
     match = _CLOCK.fullmatch(text)
     if match is None or int(match[3]) > 59 or int(match[4] or 0) > 59:
@@ -584,7 +634,7 @@ def _fraction_us(digits: str | None) -> int:
 
 
 _TEXT_CONVERSIONS: Final[Mapping[_Domain, Callable[[str], Any]]] = {
-    _Domain.MOMENT: _moment_us,
+    _Domain.MOMENT: _moment_of_literal,
     _Domain.CLOCK: _clock_us,
     _Domain.BYTES: str.encode,
 }

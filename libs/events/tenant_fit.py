@@ -1,13 +1,17 @@
 """Whether what a tenant's document says fits a table's columns: what the router would set its events aside for."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
+
+from libs.errors import is_of_all, refusal_of
 from libs.events.row_filter import InvalidCondition, compile_filter
-from libs.events.tenant_view import tenant_view
+from libs.events.tenant_view import filters_of, tenant_view
 from libs.types.table import TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +25,23 @@ class Misfit:
 
 def misfits(spec: TenantSpec, selection: SourceSelection, table: TableSchema) -> Sequence[Misfit]:
     """Every one of a table that ``selection`` selects."""
-    found = [Misfit("", mistake) for mistake in tenant_view(table, selection, spec.format.names_of_fields).mistakes]
-    for index, row_filter in enumerate(selection.row_filters):
-        if not re.fullmatch(row_filter.tables, str(table.table_id)):
-            continue
+    try:
+        found = [Misfit("", mistake) for mistake in tenant_view(table, selection, spec.format.names_of_fields).mistakes]
+    except Exception as error:
+        found = [_unforeseen("", error)]
+    for index, row_filter in filters_of(selection, table):
+        place = f"row_filters[{index}].where"
         try:
             compile_filter(row_filter.where, table)
         except InvalidCondition as error:
-            found += [Misfit(f"row_filters[{index}].where", f"row filter: {mistake}") for mistake in error.mistakes]
+            found += [Misfit(place, f"row filter: {mistake}") for mistake in error.mistakes]
+        except Exception as error:
+            found.append(_unforeseen(place, error))
     return found
+
+
+def _unforeseen(place: str, error: Exception) -> Misfit:
+    if is_of_all(error):
+        raise error
+    log.exception("refused_unforeseen", place=place)
+    return Misfit(place, refusal_of(error))

@@ -4,15 +4,15 @@ The router projects rows by it and announces its schema; ``headwater schema plan
 """
 
 import hashlib
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from libs.events.avro_names import adjust_field_name
+from libs.types.patterns import any_column, any_table, matches_column, matches_table
 from libs.types.table import Column, FormerName, TableId, TableSchema
-from libs.types.tenant import ColumnMask, NameAdjustment, SourceSelection
+from libs.types.tenant import ColumnMask, NameAdjustment, RowFilter, SourceSelection
 from libs.types.value import LogicalKind, LogicalType
 
 
@@ -34,7 +34,7 @@ class TenantView:
 def is_selected(selection: SourceSelection, table_id: TableId) -> bool:
     """Whether the tenant receives the table at all."""
     name = str(table_id)
-    return _is_any(selection.include_tables, name) and not _is_any(selection.exclude_tables, name)
+    return any_table(selection.include_tables, name) and not any_table(selection.exclude_tables, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,76 @@ def withheld_by(selection: SourceSelection, table_id: TableId, column: str) -> W
     """What keeps a column from the tenant; None: it is delivered. What excludes it is told before what does not include it."""
     qualified = f"{table_id}.{column}"
     for index, pattern in enumerate(selection.exclude_columns):
-        if re.fullmatch(pattern, qualified):
+        if matches_column(pattern, qualified):
             return WithheldBy("exclude_columns", index)
-    return None if _is_any(selection.include_columns, qualified) else WithheldBy("include_columns", None)
+    return None if any_column(selection.include_columns, qualified) else WithheldBy("include_columns", None)
+
+
+def hidden_by_former_name(selection: SourceSelection, table: TableSchema) -> tuple[TableId, str] | None:
+    """The former name of a table under which ``exclude_tables`` hides it, and the pattern; None: none does."""
+    for former in _ids(selection, table)[1:]:
+        for pattern in selection.exclude_tables:
+            if matches_table(pattern, str(former)):
+                return former, pattern
+    return None
+
+
+def filters_of(selection: SourceSelection, table: TableSchema) -> tuple[tuple[int, RowFilter], ...]:
+    """The row filters of a table, with their places: those of its former names too."""
+    names = [str(table_id) for table_id in _ids(selection, table)]
+    return tuple(
+        (index, each)
+        for index, each in enumerate(selection.row_filters)
+        if any(matches_table(each.tables, name) for name in names)
+    )
+
+
+def column_withheld_by(selection: SourceSelection, table: TableSchema, column: Column) -> WithheldBy | None:
+    """As ``withheld_by``, of a column under each name that it had. ``include_columns`` goes by the name that it has: who lists
+    what is delivered means the names that there are."""
+    for number, (table_id, name) in enumerate(_names(selection, table, column)):
+        by = withheld_by(selection, table_id, name)
+        if by is not None and (by.name == "exclude_columns" or number == 0):
+            return by
+    return None
+
+
+def _names(selection: SourceSelection, table: TableSchema, column: Column) -> tuple[tuple[TableId, str], ...]:
+    """Of a column and its table, the present ones first; those it had, unless a person has said that they count no more."""
+    ids = _ids(selection, table)
+    if any_column(selection.show_renamed, f"{table.table_id}.{column.name}"):
+        return ((table.table_id, column.name),)
+    return tuple((table_id, name) for table_id in ids for name in column.all_names)
+
+
+def _ids(selection: SourceSelection, table: TableSchema) -> tuple[TableId, ...]:
+    if any_table(selection.show_renamed, str(table.table_id)):
+        return (table.table_id,)
+    return table.all_ids
 
 
 def tenant_view(
     table: TableSchema, selection: SourceSelection, field_names: NameAdjustment = NameAdjustment.NONE
 ) -> TenantView:
     """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says."""
-    withheld = {column.name: withheld_by(selection, table.table_id, column.name) for column in table.columns}
+    withheld = {column.name: column_withheld_by(selection, table, column) for column in table.columns}
     excluded = frozenset(name for name, by in withheld.items() if by is not None)
     masks = {
         column.name: mask
         for column in table.columns
-        if column.name not in excluded and (mask := _mask_of(table, column.name, selection)) is not None
+        if column.name not in excluded and (mask := _mask_of(table, column, selection)) is not None
     }
     names = {
         column.name: adjust_field_name(_own_name(table, column.name, selection), field_names)
         for column in table.columns
         if column.name not in excluded
     }
-    mistakes = (*_key_mistakes(table, withheld, masks), *_text_mistakes(table, masks), *_collisions(names))
+    mistakes = (
+        *_hidden_mistakes(table, selection),
+        *_key_mistakes(table, withheld, masks),
+        *_text_mistakes(table, masks),
+        *_collisions(names),
+    )
     if mistakes:
         return TenantView(table, excluded, masks, names, mistakes)
     columns = tuple(
@@ -80,6 +128,7 @@ def tenant_view(
             _masked_column(column, masks[column.name]) if column.name in masks else column,
             name=names[column.name],
             former_names=_former_names(table, column, selection, field_names),
+            earlier_names=(),
         )
         for column in table.columns
         if column.name not in excluded
@@ -90,23 +139,46 @@ def tenant_view(
         key=tuple(names[name] for name in table.key),
         ddl="" if excluded or masks or selection.rename_columns else table.ddl,
         indexes=(),
+        former_ids=(),
     )
     return TenantView(schema, excluded, masks, names, ())
 
 
-def _is_any(patterns: Iterable[str], name: str) -> bool:
-    return any(re.fullmatch(pattern, name) for pattern in patterns)
+def beside_hidden(table: TableSchema, view: TenantView) -> tuple[str, ...]:
+    """Generated columns that the tenant gets as they are, of a table that has hidden ones: they may be computed of these."""
+    if not view.excluded and not view.masks:
+        return ()
+    return tuple(
+        column.name
+        for column in table.columns
+        if column.is_generated and column.name not in view.excluded and column.name not in view.masks
+    )
 
 
-def _mask_of(table: TableSchema, column: str, selection: SourceSelection) -> ColumnMask | None:
-    """The first mask that names the column."""
-    return next((mask for mask in selection.masks if re.fullmatch(mask.columns, f"{table.table_id}.{column}")), None)
+def _hidden_mistakes(table: TableSchema, selection: SourceSelection) -> Iterator[str]:
+    if (hidden := hidden_by_former_name(selection, table)) is not None:
+        yield (
+            f"exclude_tables: {table.table_id} was {hidden[0]}, which {hidden[1]!r} excludes; exclude it by its name now, or "
+            "have it delivered by naming it in show_renamed"
+        )
+
+
+def _mask_of(table: TableSchema, column: Column, selection: SourceSelection) -> ColumnMask | None:
+    """The first mask that names the column, by the name that it has or else by one that it had."""
+    for table_id, name in _names(selection, table, column):
+        if (mask := _mask_called(table_id, name, selection)) is not None:
+            return mask
+    return None
+
+
+def _mask_called(table_id: TableId, name: str, selection: SourceSelection) -> ColumnMask | None:
+    return next((mask for mask in selection.masks if matches_column(mask.columns, f"{table_id}.{name}")), None)
 
 
 def _own_name(table: TableSchema, column: str, selection: SourceSelection) -> str:
     """What the tenant calls the column: the first rename that names it, else as the source does."""
     qualified = f"{table.table_id}.{column}"
-    return next((rename.to for rename in selection.rename_columns if re.fullmatch(rename.columns, qualified)), column)
+    return next((rename.to for rename in selection.rename_columns if matches_column(rename.columns, qualified)), column)
 
 
 def _former_names(
@@ -114,10 +186,11 @@ def _former_names(
 ) -> tuple[FormerName, ...]:
     """None where the tenant received the column in another way under one of them: its values are others then; nor where it was
     called the same all along."""
-    mask = _mask_of(table, column.name, selection)
+    mask = _mask_of(table, column, selection)
     for former in column.former_names:
         is_withheld = withheld_by(selection, table.table_id, former.name) is not None
-        if is_withheld or _mask_of(table, former.name, selection) != mask:
+        was_masked = _mask_called(table.table_id, former.name, selection)
+        if is_withheld or was_masked != mask:
             return ()
 
     def seen(name: str) -> str:

@@ -26,19 +26,33 @@ def topics_needed(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]])
 
 
 def quota_mistakes(
-    spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]], most: int | None, *, granted_in: str
+    spec: TenantSpec,
+    tables: Mapping[str, Sequence[TableSchema]],
+    most: int | None,
+    most_partitions: int | None,
+    *,
+    granted_in: str,
 ) -> list[str]:
-    """Why the document needs more topics than the tenant may have; place first. ``most``: None: there is no limit.
-    ``granted_in``: where a person raises it."""
-    if most is None:
+    """Why the document needs more than ``most`` topics, or more Kafka partitions, than the tenant may have; place first. None:
+    there is no limit. ``granted_in``: where a person raises it."""
+    if most is None and most_partitions is None:
         return []
     rows, others = topics_needed(spec, tables)
-    if rows + others <= most:
-        return []
+    found = []
+    partitions = rows * spec.topics.kafka_partitions + others
+    if most_partitions is not None and partitions > most_partitions:
+        found.append(
+            f"topics.kafka_partitions: needs {partitions} Kafka partitions by the tables that there are now, "
+            f"{spec.topics.kafka_partitions} for each of {rows} topics of rows and {others} others, and tenant "
+            f"{spec.tenant} may have {most_partitions}: take fewer, select fewer tables, or have {granted_in} raised"
+        )
+    if most is None or rows + others <= most:
+        return found
     return [
+        *found,
         f"sources: needs {rows + others} topics by the tables that there are now, {rows} of rows and {others} others, and "
         f"tenant {spec.tenant} may have {most}: select fewer tables (include_tables, exclude_tables), take topics.layout: "
-        f"per_tenant, or have {granted_in} raised"
+        f"per_tenant, or have {granted_in} raised",
     ]
 
 

@@ -3,6 +3,7 @@
 import os
 import ssl
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
@@ -13,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, InvalidSettings, PipelineHalted
+from libs.events.names import folded_topic
 
 CREATE_TOPICS_TIMEOUT_S = 30.0
 
@@ -30,6 +32,30 @@ _DENIED: Final = frozenset(
         KafkaError._AUTHENTICATION,
     }
 )
+
+
+_OF_THE_WORLD: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._SSL,
+        KafkaError._DESTROY,
+        KafkaError._WAIT_COORD,
+        KafkaError.UNKNOWN,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.STALE_CTRL_EPOCH,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""What says nothing of a topic: the next attempt may have another answer."""
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,17 +150,27 @@ def create_topics(
         return {}
     faults: list[KafkaError] = []
     admin = AdminClient({**client_config(settings), "error_cb": faults.append})
-    requested = [
-        NewTopic(
-            topic.name,
-            num_partitions=topic.kafka_partitions,
-            replication_factor=topic.replication_factor,
-            config=dict(topic.config),
-        )
-        for topic in topics
-    ]
-    created = admin.create_topics(requested, validate_only=is_trial, request_timeout=CREATE_TOPICS_TIMEOUT_S)
+    created: dict[str, Future[None]] = {}
     errors: dict[str, HeadwaterError] = {}
+    for together in _apart(topics):
+        requested: list[NewTopic] = []
+        for topic in together:
+            try:
+                requested.append(
+                    NewTopic(
+                        topic.name,
+                        num_partitions=topic.kafka_partitions,
+                        replication_factor=topic.replication_factor,
+                        config=dict(topic.config),
+                    )
+                )
+            except (
+                ValueError,
+                TypeError,
+                OverflowError,
+            ) as error:  # librdkafka's own bounds; they are of this topic alone
+                errors[topic.name] = PipelineHalted(f"topic {topic.name}: {error}; change what its document asks for")
+        created |= _asked_for(admin, requested, errors, is_trial=is_trial)
     for name, future in created.items():
         try:
             _wait(future, admin, faults)
@@ -146,14 +182,50 @@ def create_topics(
     return errors
 
 
-def all_topics(settings: KafkaSettings) -> frozenset[str]:
-    """The names of all topics that the user may see. Blocks.
+def _asked_for(
+    admin: AdminClient, requested: Sequence[NewTopic], errors: dict[str, HeadwaterError], *, is_trial: bool
+) -> "dict[str, Future[None]]":
+    """In one request; where librdkafka refuses one for what stands in it, each in its own, and that one is in ``errors``."""
+    if not requested:
+        return {}
+    try:
+        asked: dict[str, Future[None]] = admin.create_topics(
+            list(requested), validate_only=is_trial, request_timeout=CREATE_TOPICS_TIMEOUT_S
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        if len(requested) == 1:
+            name = str(requested[0].topic)
+            errors[name] = PipelineHalted(f"topic {name}: {error}; change what its document asks for")
+            return {}
+        made: dict[str, Future[None]] = {}
+        for each in requested:
+            made |= _asked_for(admin, [each], errors, is_trial=is_trial)
+        return made
+    return asked
+
+
+def _apart(topics: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
+    """In so many requests that no two names of one are the same to Kafka: within a request it does not look."""
+    requests: list[list[TopicSpec]] = []
+    seen: Counter[str] = Counter()
+    for topic in topics:
+        number = seen[folded_topic(topic.name)]
+        seen[folded_topic(topic.name)] += 1
+        if number == len(requests):
+            requests.append([])
+        requests[number].append(topic)
+    return requests
+
+
+def all_topics(settings: KafkaSettings) -> dict[str, int]:
+    """All topics that the user may see, each with how many Kafka partitions it has. Blocks.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
     """
     try:
-        return frozenset(AdminClient(client_config(settings)).list_topics(timeout=CREATE_TOPICS_TIMEOUT_S).topics)
+        found = AdminClient(client_config(settings)).list_topics(timeout=CREATE_TOPICS_TIMEOUT_S).topics
+        return {name: len(topic.partitions) for name, topic in found.items()}
     except KafkaException as error:
         raise BrokerUnavailable(f"Kafka does not tell which topics there are: {error.args[0]}") from error
 
@@ -205,7 +277,12 @@ def _as_ours(topic: str, error: KafkaException | TimeoutError, faults: Sequence[
             return AccessDenied(f"may not create topic {topic}: grant CREATE on it")
         case KafkaError.INVALID_REPLICATION_FACTOR:
             return PipelineHalted(f"topic {topic}: fewer brokers than replication_factor; lower it or add brokers")
-        case KafkaError.INVALID_PARTITIONS | KafkaError.INVALID_CONFIG | KafkaError.POLICY_VIOLATION:
-            return PipelineHalted(f"Kafka refuses topic {topic} ({cause.str()}); change what its document asks for")
-        case _:
+        case KafkaError.TOPIC_EXCEPTION:  # also a name that another topic has, but for '.' and '_'
+            return PipelineHalted(
+                f"Kafka refuses topic {topic} ({cause.str()}); name the topics otherwise (topics.name), exclude the table, or "
+                "delete the other topic if nothing is written to it any more"
+            )
+        case code if code in _OF_THE_WORLD:
             return BrokerUnavailable(f"topic {topic} was not created: {cause.str()}")
+        case _:  # Kafka answered, and would not have this topic: the others are made all the same
+            return PipelineHalted(f"Kafka refuses topic {topic} ({cause.str()}); change what its document asks for")

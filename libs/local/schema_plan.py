@@ -27,6 +27,7 @@ from libs.mysql.ddl import (
     unseen_rows,
 )
 from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
+from libs.types.patterns import matches_table
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import warehouse_table
@@ -249,7 +250,7 @@ def _changed(
     gone = {name.lower() for name in old.names} - {name.lower() for name in new.names}
     table = str(new.schema.table_id)
     for row_filter in selection.row_filters:
-        if re.fullmatch(row_filter.tables, table) and (lost := sorted(_words(row_filter.where) & gone)):
+        if matches_table(row_filter.tables, table) and (lost := sorted(_words(row_filter.where) & gone)):
             refused.append(
                 f"{table}: the tenant's row filter {row_filter.where!r} asks for {', '.join(lost)}, which goes: its events "
                 "would be set aside as dead letters; change the filter first"

@@ -4,7 +4,6 @@
 ``tenant_view``, by which the router works too; what is added here is which rule it was.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,11 +17,12 @@ from libs.config.yaml_text import DocumentLines
 from libs.errors import AccessDenied, InvalidSettings, TransientError
 from libs.events.names import tenant_row_topic
 from libs.events.tenant_fit import misfits
-from libs.events.tenant_view import is_selected, tenant_view, withheld_by
+from libs.events.tenant_view import column_withheld_by, is_selected, tenant_view
 from libs.local.documents import Documents, SourceDocument
 from libs.local.home import Home
 from libs.local.source_tables import is_captured, source_tables
-from libs.types.table import TableId, TableSchema
+from libs.types.patterns import any_table, matches_column, matches_table
+from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.dialect import DIALECTS
@@ -213,24 +213,24 @@ def table_fate(
 
 
 def _against_table(selection: SourceSelection, place: str, lines: DocumentLines, name: str) -> Iterator[Rule]:
-    if not any(re.fullmatch(pattern, name) for pattern in selection.include_tables):
+    if not any_table(selection.include_tables, name):
         patterns = ", ".join(f"'{pattern}'" for pattern in selection.include_tables) or "nothing"
         yield Rule(says=f"no include_tables matches it: {patterns}", where=_where(lines, f"{place}.include_tables"))
     for index, pattern in enumerate(selection.exclude_tables):
-        if re.fullmatch(pattern, name):
+        if matches_table(pattern, name):
             where = _where(lines, f"{place}.exclude_tables[{index}]")
             yield Rule(says=f"exclude_tables '{pattern}'", where=where)
 
 
 def _includes(selection: SourceSelection, place: str, lines: DocumentLines, name: str) -> Rule:
-    index = next(n for n, pattern in enumerate(selection.include_tables) if re.fullmatch(pattern, name))
+    index = next(n for n, pattern in enumerate(selection.include_tables) if matches_table(pattern, name))
     where = _where(lines, f"{place}.include_tables[{index}]") if f"{place}.include_tables" in lines.lines else ""
     return Rule(says=f"include_tables '{selection.include_tables[index]}'", where=where)
 
 
 def _row_rules(selection: SourceSelection, place: str, lines: DocumentLines, name: str) -> Iterator[Rule]:
     for index, row_filter in enumerate(selection.row_filters):
-        if re.fullmatch(row_filter.tables, name):
+        if matches_table(row_filter.tables, name):
             yield Rule(
                 says=f"only where {row_filter.where}", where=_where(lines, f"{place}.row_filters[{index}].where")
             )
@@ -248,7 +248,7 @@ def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: Ta
     selection, place = spec.sources[index], f"sources[{index}]"
     view = tenant_view(schema, selection, spec.format.names_of_fields)
     for column in schema.columns:
-        because = _against_column(selection, place, lines, schema.table_id, column.name)
+        because = _against_column(selection, place, lines, schema, column)
         if because is not None:
             yield ColumnFate(name=column.name, fate="left out", seen_as=None, because=because)
             continue
@@ -259,7 +259,7 @@ def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: Ta
             yield ColumnFate(name=column.name, fate=f"masked: {mask_text(mask)}", seen_as=seen_as, because=because)
         else:
             qualified = f"{schema.table_id}.{column.name}"
-            renames = [n for n, each in enumerate(selection.rename_columns) if re.fullmatch(each.columns, qualified)]
+            renames = [n for n, each in enumerate(selection.rename_columns) if matches_column(each.columns, qualified)]
             renamed = None
             if renames:
                 says = f"rename_columns '{selection.rename_columns[renames[0]].columns}'"
@@ -268,9 +268,9 @@ def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: Ta
 
 
 def _against_column(
-    selection: SourceSelection, place: str, lines: DocumentLines, table_id: TableId, column: str
+    selection: SourceSelection, place: str, lines: DocumentLines, schema: TableSchema, column: Column
 ) -> Rule | None:
-    by = withheld_by(selection, table_id, column)
+    by = column_withheld_by(selection, schema, column)
     if by is None:
         return None
     if by.index is None:

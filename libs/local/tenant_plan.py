@@ -12,7 +12,7 @@ from libs.config.tenant_words import setting_changes
 from libs.config.tenants import ParsedTenant, read_tenant
 from libs.config.yaml_text import DocumentLines
 from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
-from libs.events.tenant_view import is_selected
+from libs.events.tenant_view import beside_hidden, is_selected, tenant_view
 from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.source_tables import is_captured
@@ -158,6 +158,14 @@ def _uncaptured(
         if kept_away and selection.include_tables != (".*",):
             shown = ", ".join(kept_away[:5]) + (f" and {len(kept_away) - 5} more" if len(kept_away) > 5 else "")
             yield f"source {selection.name} does not capture {shown}: sources/{selection.name}.yaml leaves it out"
+        for table_id in wanted:
+            table = tables[selection.name][table_id]
+            shown = ", ".join(beside_hidden(table, tenant_view(table, selection, spec.format.names_of_fields)))
+            if shown:
+                yield (
+                    f"{table_id}: generated columns {shown} are delivered as they are, beside columns that are hidden: they "
+                    "may be computed of these; mask or exclude them too"
+                )
         if len(kept_away) == len(wanted):
             yield f"source {selection.name}: no table matches now"
 

@@ -26,15 +26,15 @@ def too_many_topics(home: Home, spec: TenantSpec) -> list[str]:
     documents = read_documents(home)
     if documents.topic_quotas_mistakes:
         return list(documents.topic_quotas_mistakes)
-    most = documents.topic_quotas.of(spec.tenant)
-    if most is None or documents.tenants.get(spec.tenant) == spec:
+    most, most_partitions = documents.topic_quotas.of(spec.tenant), documents.topic_quotas.partitions_of(spec.tenant)
+    if (most is None and most_partitions is None) or documents.tenants.get(spec.tenant) == spec:
         return []
     tables = {
         selection.name: known_tables(home, selection.name, documents.sources[selection.name])[0]
         for selection in spec.sources
         if selection.name in documents.sources
     }
-    return quota_mistakes(spec, captured_tables(documents, tables), most, granted_in=_GRANTED_IN)
+    return quota_mistakes(spec, captured_tables(documents, tables), most, most_partitions, granted_in=_GRANTED_IN)
 
 
 def quota_note(

@@ -264,7 +264,8 @@ def _created_like(statement: CreateTableLike, tables: Mapping[TableId, TableSche
     template = tables.get(statement.like)
     if template is None:
         raise DdlNotUnderstood(f"it is made LIKE {statement.like}, which is not known", (statement.table_id,))
-    return msgspec.structs.replace(_moved(template, statement.table_id), version=0)
+    columns = tuple(msgspec.structs.replace(column, former_names=(), earlier_names=()) for column in template.columns)
+    return msgspec.structs.replace(template, table_id=statement.table_id, columns=columns, former_ids=(), version=0)
 
 
 class _Timestamps:
@@ -356,11 +357,14 @@ def _altered(
             return ()
         return (TableChange(TableChangeKind.RENAME, new_id, None, statement.table_id),)
     try:
-        after = _alter(before, statement, new_id, database_charset, context)
+        altered = _alter(before, statement, new_id, database_charset, context)
+        after = msgspec.structs.replace(altered, former_ids=before.former_ids)
     except _Contradiction as error:
         raise DdlNotUnderstood(str(error), (statement.table_id,)) from error
     if new_id != statement.table_id:
-        return (TableChange(TableChangeKind.RENAME, new_id, _moved(after, new_id), statement.table_id),)
+        under_old_name = msgspec.structs.replace(after, table_id=statement.table_id)
+        moved = _moved(under_old_name, new_id, in_place_of=None)
+        return (TableChange(TableChangeKind.RENAME, new_id, moved, statement.table_id),)
     return (TableChange(TableChangeKind.ALTER, new_id, after),)
 
 
@@ -497,7 +501,7 @@ def _called_before(column: Column, old: Column, last_version: int) -> Column:
     names = old.former_names
     if column.name.lower() != old.name.lower():
         names = (*names, FormerName(name=old.name, last_version=last_version))
-    return msgspec.structs.replace(column, former_names=names)
+    return msgspec.structs.replace(column, former_names=names, earlier_names=old.earlier_names)
 
 
 def _put(columns: list[_NewColumn], new: _NewColumn, place: Place | None) -> None:
@@ -548,7 +552,7 @@ def _converted(current: Column, charset: str) -> Column:
         is_default_computed=current.is_default_computed,
         comment=current.comment,
     )
-    return msgspec.structs.replace(converted, former_names=current.former_names)
+    return msgspec.structs.replace(converted, former_names=current.former_names, earlier_names=current.earlier_names)
 
 
 # Indexes and the key
@@ -657,14 +661,25 @@ def _renamed(statement: RenameTables, tables: Mapping[TableId, TableSchema]) -> 
     changes = []
     for old, new in statement.renames:
         schema = now.pop(old, None)
-        after = None if schema is None else _moved(schema, new)
+        after = None if schema is None else _moved(schema, new, in_place_of=tables.get(new))
         now[new] = after
         changes.append(TableChange(TableChangeKind.RENAME, new, after, old))
     return tuple(changes)
 
 
-def _moved(schema: TableSchema, table_id: TableId) -> TableSchema:
+def _moved(schema: TableSchema, table_id: TableId, *, in_place_of: TableSchema | None) -> TableSchema:
     """The table under another name, whose versions are counted by themselves: what its columns were called at those of the old
-    name says nothing there."""
-    columns = tuple(msgspec.structs.replace(column, former_names=()) for column in schema.columns)
-    return msgspec.structs.replace(schema, table_id=table_id, columns=columns)
+    name says nothing there.
+
+    ``in_place_of``: the table that had the name before the statement. A copy of it, as the last step of an online schema change
+    puts in its place (``_t_gho``, ``_t_new``), is that table.
+    """
+    columns = tuple(
+        msgspec.structs.replace(column, former_names=(), earlier_names=column.all_names[1:])
+        for column in schema.columns
+    )
+    formers = (*schema.former_ids, schema.table_id)
+    if in_place_of is not None and table_id.table.lower() in schema.table_id.table.lower():
+        formers = in_place_of.former_ids
+    formers = tuple(dict.fromkeys(each for each in formers if each != table_id))
+    return msgspec.structs.replace(schema, table_id=table_id, columns=columns, former_ids=formers)

@@ -57,6 +57,13 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """The DEFAULT is an expression, of which ``default_expression`` is the value where it is constant."""
     former_names: tuple[FormerName, ...] = ()
     """The oldest first, as far as statements that renamed it were followed. A definition that is read anew tells of none."""
+    earlier_names: tuple[str, ...] = ()
+    """Those that it had while its table was called otherwise, whose versions are counted by themselves."""
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The name that it has, and those that it had."""
+        return tuple(dict.fromkeys((self.name, *(former.name for former in self.former_names), *self.earlier_names)))
 
     def name_at(self, version: int) -> str:
         """What it was called at a version of its table."""
@@ -92,6 +99,14 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
     does not see."""
     indexes: tuple[Index, ...] = ()
     """Known to the source's reader only, which derives ``key`` from them; empty in what a tenant receives."""
+    former_ids: tuple[TableId, ...] = ()
+    """Names that the table had, the oldest first; empty in what a tenant receives. What hides a table, or some of it, under one
+    of them hides it under this one."""
+
+    @property
+    def all_ids(self) -> tuple[TableId, ...]:
+        """The name that it has, and those that it had."""
+        return (self.table_id, *self.former_ids)
 
     def column(self, name: str) -> Column:
         """The column of that name. Raises KeyError where there is none."""

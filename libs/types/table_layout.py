@@ -15,6 +15,9 @@ _TERM: Final = re.compile(
     r"\s*(?:(?P<transform>[A-Za-z]+)\s*\(\s*(?:(?P<number>\d+)\s*,)?\s*(?P<inner>[^()\s,`]+|`(?:[^`]|``)+`)\s*\)"
     r"|(?P<column>[^()\s,`]+|`(?:[^`]|``)+`))\s*"
 )
+_MOST: Final = 1_000_000
+"""Iceberg keeps 32 bits; a bucket is a file of each batch."""
+_DIGITS: Final = 10
 _ORDERED: Final = re.compile(r"(?P<term>.*?)(?:\s+(?P<direction>asc|desc))?\s*", re.IGNORECASE | re.DOTALL)
 
 
@@ -67,8 +70,8 @@ def parse_term(text: str) -> Term:
     if (number is not None) is not (transform in _WITH_NUMBER):
         form = f"{transform}(16, column)" if transform in _WITH_NUMBER else f"{transform}(column)"
         raise ValueError(f"{text!r}: is written {form}")
-    if number is not None and int(number) < 1:
-        raise ValueError(f"{text!r}: the number must be at least 1")
+    if number is not None and not (len(number) < _DIGITS and 1 <= int(number) <= _MOST):
+        raise ValueError(f"{text!r}: the number must be at least 1, and at most {_MOST:,}")
     return Term(_unquoted(match["inner"]), transform, None if number is None else int(number))
 
 

@@ -1,11 +1,11 @@
 """Tenants: whose data it is, and what each one gets (design: Tenants)."""
 
 import enum
-import re
 from typing import Annotated, Final, NewType
 
 import msgspec
 
+from libs.types.patterns import matches_table
 from libs.types.table_layout import TableLayout
 
 TenantId = NewType("TenantId", str)
@@ -13,8 +13,13 @@ TenantId = NewType("TenantId", str)
 TENANT_NAME: Final = "[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"
 """Regular expression of a tenant's whole name."""
 
-AtLeastOne = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})]
-"""For the schema alone: ``libs.config.tenants`` says what is wrong in words of its own."""
+
+def bounds(least: float, most: float) -> msgspec.Meta:
+    """Of a number in a document. msgspec does not enforce them: ``libs.config.bounds`` does, in words of its own."""
+    return msgspec.Meta(extra_json_schema={"minimum": least, "maximum": most})
+
+
+Characters = Annotated[int | None, bounds(1, 1_000_000)]
 
 
 class EventFormat(enum.Enum):
@@ -132,9 +137,9 @@ class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A salted hash. NULL stays NULL."""
     constant: str | None = None
     """This text, for NULL too."""
-    truncate_chars: int | None = None
+    truncate_chars: Characters = None
     """Keep so many characters of a text."""
-    keep_last: int | None = None
+    keep_last: Characters = None
     """Of a text, keep so many characters at its end, with ``*`` for each before; of one that is not longer nothing is kept."""
     set_null: bool = False
     """NULL, whatever it was."""
@@ -190,6 +195,10 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rename_columns: tuple[ColumnRename, ...] = ()
     """Names that the tenant reads instead of the source's; the first that matches counts. All else in this document names
     columns as the source does."""
+    show_renamed: tuple[str, ...] = ()
+    """``database.table`` or ``database.table.column``: of these, by the names that they have now, former names count no more.
+    Else a rename hides as much as before: what ``exclude_tables``, ``row_filters``, ``exclude_columns`` and ``masks`` say of a
+    former name holds."""
     skip_operations: tuple[Operation, ...] = ()
     """Operations that are not delivered. A mirror without some of them is no copy of its source any more."""
     skip_unchanged_updates: bool = False
@@ -253,9 +262,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: str | None = None
     """What row topics are called: ``{tenant}``, ``{source}``, ``{database}``, ``{table}`` between letters, digits and ``._-``,
     beginning with ``{tenant}.``; null: ``{tenant}.{source}.{database}.{table}``, or ``{tenant}.rows`` of layout per_tenant."""
-    kafka_partitions: AtLeastOne = 1
+    kafka_partitions: Annotated[int, bounds(1, 1_000)] = 1
     """Of each row topic, when it is made. All changes of one row come in one of them, in order."""
-    replication_factor: AtLeastOne = 1
+    replication_factor: Annotated[int, bounds(1, 50)] = 1
     """Copies of each topic, on as many brokers."""
     schema_changes: bool = True
     """Write Debezium's schema-change events of the tenant's tables to ``<tenant>.<prefix>``."""
@@ -334,7 +343,7 @@ class ChangePolicies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def policy(self, table: str, change: ChangeKind) -> ChangePolicy:
         """The policy for a change of ``database.table``."""
         for rule in self.rules:
-            if (not rule.changes or change in rule.changes) and re.fullmatch(rule.tables, table):
+            if (not rule.changes or change in rule.changes) and matches_table(rule.tables, table):
                 return rule.policy
         return self.default
 
@@ -362,16 +371,16 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What becomes of the tables when the source's change."""
     consistency: Consistency = Consistency.TABLE
     """``transaction``: the tables move together, from the end of one transaction of the source to that of another."""
-    trigger_s: Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = 5.0
+    trigger_s: Annotated[float, bounds(0.1, 86_400)] = 5.0
     """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
-    trigger_max_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    trigger_max_s: Annotated[float | None, bounds(0.1, 86_400)] = None
     """Where micro-batches are small, up to so many seconds from one to the next; null: always ``trigger_s``."""
-    trigger_rows: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})] = 10_000
+    trigger_rows: Annotated[int, bounds(1, 1_000_000_000)] = 10_000
     """A micro-batch with so many events is large enough: the next ones start sooner, those behind smaller ones later."""
-    max_batch_rows: Annotated[int | None, msgspec.Meta(extra_json_schema={"minimum": 1})] = None
+    max_batch_rows: Annotated[int | None, bounds(100, 1_000_000_000)] = None
     """At most so many events in a micro-batch, and a quarter of that of tables that are hardly behind; null: as many as the job
     takes. The job's own limit holds too."""
-    max_rows_per_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    max_rows_per_s: Annotated[float | None, bounds(0.1, 1_000_000_000)] = None
     """At most so many events a second, over a micro-batch and the pause behind it; null: as fast as can be."""
 
 
@@ -381,11 +390,11 @@ class TenantLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Kafka's quotas of the tenant's user are another thing: they hold back its consumers.
     """
 
-    events_per_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    events_per_s: Annotated[float | None, bounds(0.1, 1_000_000_000)] = None
     """At most so many row events a second, over a few seconds; null: no limit. Each router process counts by itself."""
-    bytes_per_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    bytes_per_s: Annotated[float | None, bounds(1, 1_000_000_000_000)] = None
     """At most so many bytes of keys and values a second, before compression; null: no limit."""
-    weight: Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = 1.0
+    weight: Annotated[float, bounds(0.01, 1_000)] = 1.0
     """Its share of the router among the tenants that are behind: one of 2 catches up twice as fast as one of 1."""
 
 

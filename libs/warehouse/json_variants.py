@@ -4,11 +4,11 @@ A VARIANT is the document parsed: engines find a member of it without reading th
 ``spark/transforms/parsed_variant.py`` has what it does not hold.
 """
 
-import re
 from collections.abc import Sequence
 
 import msgspec
 
+from libs.types.patterns import any_column
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind, LogicalType
 
@@ -22,7 +22,7 @@ def with_variants(schema: TableSchema, patterns: Sequence[str]) -> TableSchema:
     def kept(column: Column) -> Column:
         name = f"{schema.table_id}.{column.name}"
         is_meant = column.logical_type.kind is LogicalKind.JSON and column.name not in schema.key
-        if not is_meant or not any(re.fullmatch(pattern, name) for pattern in patterns):
+        if not is_meant or not any_column(patterns, name):
             return column
         return msgspec.structs.replace(column, logical_type=LogicalType(kind=LogicalKind.JSON_VARIANT))
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
+import structlog
 
-from libs.errors import InvalidEvent
+from libs.errors import InvalidEvent, is_of_all, refusal_of
 from libs.events.batch import (
     OP_DELETE,
     OP_KEY_CHANGE_CREATE,
@@ -57,6 +58,8 @@ from services.router.match import (
 from services.router.project import ProjectedRow, project_row
 from services.router.record_batch import NO_HEADERS, GrowingRecords, Records, encode_header, join_headers, lead_headers
 from services.router.record_bytes import PassedRows, ordinal_headers
+
+log = structlog.get_logger()
 
 _KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
 
@@ -270,7 +273,17 @@ def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
     rows = _Rows(run, context)
     for group in routes.groups:
         yield from context.announced.still_to_tell(group.announcements)
-        yield from _deliver_to_group(rows, group, context)
+        try:
+            deliveries = list(_deliver_to_group(rows, group, context))
+        except Exception as error:
+            if is_of_all(error):
+                raise
+            reason = _unforeseen(error, run.database, run.table)
+            deliveries = [
+                _all_set_aside(rows, RefusedRoute(target, dead_letters, reason), context)
+                for target, dead_letters in zip(group.targets, group.dead_letters, strict=True)
+            ]
+        yield from deliveries
     for refused in routes.refused:
         yield _all_set_aside(rows, refused, context)
 
@@ -444,6 +457,9 @@ def _write_rows(rows: _Rows, group: RouteGroup, written: _Written, max_event_byt
             except InvalidEvent as error:
                 invalid.append((place, str(error), False))
                 continue
+            except Exception as error:  # of this value alone: the rows beside it go on
+                invalid.append((place, _unforeseen(error, rows.run.database, rows.run.table), False))
+                continue
             if row is None:
                 written.filtered += 1
             elif len(row.value) >= max_event_bytes:
@@ -475,6 +491,11 @@ def _write_key_change(halves: Sequence[tuple[int, _EncodedRow]], written: _Writt
     (old_index, old), (new_index, new) = halves
     written.write(old_index, old, leading=encode_header(NEW_KEY_HEADER, new.key_in_header))
     written.write(new_index, new, leading=encode_header(OLD_KEY_HEADER, old.key_in_header))
+
+
+def _unforeseen(error: Exception, database: str, table: str) -> str:
+    log.error("refused_unforeseen", table=f"{database}.{table}", exc_info=error)
+    return refusal_of(error)
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
@@ -528,8 +549,13 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
     for reader, target, encoding in _change_readers(change, book, context.form):
         try:
             key, value = encoding.key(change.key), encoding.value(change.value)
-        except InvalidEvent as error:
-            yield _statement_set_aside(change, reader, target, str(error), context)
+        except Exception as error:
+            if is_of_all(error):
+                raise
+            reason = (
+                str(error) if isinstance(error, InvalidEvent) else _unforeseen(error, change.database, change.table)
+            )
+            yield _statement_set_aside(change, reader, target, reason, context)
             continue
         if len(value) >= context.max_event_bytes:
             continue  # a statement that does not fit into a record: the schema itself was told above

@@ -6,15 +6,16 @@ encoded once and fanned out to all of their topics.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
+import structlog
 
 from libs.config.mask_keys import NO_KEYS, MaskKeys
+from libs.errors import is_of_all, refusal_of
 from libs.events.connect_schema import (
     MYSQL_FORM,
     TRANSACTION_KEY,
@@ -28,15 +29,17 @@ from libs.events.connect_schema import (
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import (
     dead_letter_topic,
-    own_topics,
+    folded_topic,
     schema_changes_topic,
     table_schemas_topic,
+    taken_topics,
     tenant_row_topic,
     transactions_topic,
 )
 from libs.events.source_types import source_type, source_type_parameters
 from libs.events.tenant_view import is_selected
 from libs.kafka.clients import TopicSpec
+from libs.types.patterns import any_column
 from libs.types.refusal import RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicLayout
@@ -54,6 +57,8 @@ from services.router.encode import (
 )
 from services.router.project import InvalidProjection, KeysMissing, Projection, compile_projection
 from services.router.topic_claims import TopicClaims, TopicCollision
+
+log = structlog.get_logger()
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()
@@ -274,7 +279,7 @@ class RouteBook:
         """The tenants that get the table."""
         subscribers = self._seen_by.get(table_id)
         if subscribers is None:
-            subscribers = tuple(subscriber for subscriber in self.subscribers if subscriber.sees(table_id))
+            subscribers = tuple(subscriber for subscriber in self.subscribers if _may_see(subscriber, table_id))
             self._seen_by[table_id] = subscribers
         return subscribers
 
@@ -283,7 +288,7 @@ class RouteBook:
         return tuple(
             subscriber
             for subscriber in self.subscribers
-            if any(subscriber.sees(TableId(database=database, table=table)) for table in ("", *tables))
+            if any(_may_see(subscriber, TableId(database=database, table=table)) for table in ("", *tables))
         )
 
     def refuse_topic(self, topic: str, reason: str) -> None:
@@ -362,13 +367,17 @@ class RouteBook:
         subscribers = self.who_sees(table_id)
         if not subscribers:
             return TableRoutes(table_id)  # nobody asks for it: neither do we
-        taken_topics = {}
+        claimed_topics = {}
         for subscriber in subscribers:
             try:
                 claim_topic(self._claims, subscriber, self.source, table_id)
             except TopicCollision as error:
-                taken_topics[subscriber.row_topic(self.source, table_id)] = str(error)
+                claimed_topics[subscriber.row_topic(self.source, table_id)] = str(error)
                 self.has_collisions = True
+            except Exception as error:  # ``compile_routes`` meets it too, and refuses the table
+                if is_of_all(error):
+                    raise
+                claimed_topics[subscriber.row_topic(self.source, table_id)] = _unforeseen(subscriber, error)
         routes = compile_routes(
             self.source,
             self._fetch_schema(table_id, schema_version),
@@ -377,7 +386,7 @@ class RouteBook:
             form,
             self._keys,
             self._registry,
-            taken_topics,
+            claimed_topics,
         )
         for refused in routes.refused:
             if refused.is_schema_refused:
@@ -416,6 +425,11 @@ class RouteBook:
             except SchemaNotKnown as error:
                 self.unready[subscriber.tenant] = str(error)
                 return None
+            except Exception as error:
+                if is_of_all(error):
+                    raise
+                self._encodings[place] = None
+                self._note_refusal(target, _unforeseen(subscriber, error))
         encoded = self._encodings[place]
         reason = None if encoded is not None else self.refused_schemas[target.topic.name].reason
         self._note_fate(TopicFate(subscriber.tenant, what, reason, form=form))
@@ -434,7 +448,7 @@ class RouteBook:
 def claim_topic(claims: TopicClaims, subscriber: Subscriber, source: str, table_id: TableId) -> None:
     """Have the table its topic. Raises as ``TopicClaims.claim``, and TopicCollision where the topic holds no rows."""
     topic = subscriber.row_topic(source, table_id)
-    if topic in own_topics(subscriber.tenant, (selection.name for selection in subscriber.spec.sources)):
+    if folded_topic(topic) in taken_topics(subscriber.tenant, (each.name for each in subscriber.spec.sources)):
         raise TopicCollision(
             f"topic {topic}: is of another kind, and {table_id} of {source} would be written to it; name the topics "
             "otherwise (topics.name), or exclude the table"
@@ -451,10 +465,10 @@ def compile_routes(
     form: EnvelopeForm = MYSQL_FORM,
     keys: MaskKeys = NO_KEYS,
     registry: SchemaIds = NO_REGISTRY,
-    taken_topics: Mapping[str, str] = NONE_TAKEN,
+    claimed_topics: Mapping[str, str] = NONE_TAKEN,
 ) -> TableRoutes:
     """The routes of one table version: tenants whose events are equal are put together. ``refused_topics``: those that Kafka
-    refuses, ``taken_topics``: those that are another table's; each with the reason.
+    refuses, ``claimed_topics``: those that are another table's; each with the reason.
 
     Raises:
         ServiceUnavailable: the registry does not answer; try again.
@@ -466,6 +480,7 @@ def compile_routes(
     unready = {}
     for subscriber in subscribers:
         try:
+            subscriber.sees(table.table_id)  # raises again where it cannot be judged
             likeness = _likeness(subscriber)
             if likeness not in projections:
                 projections[likeness] = compile_projection(
@@ -476,34 +491,55 @@ def compile_routes(
                 )
                 schemas[likeness] = _event_schemas(source, projections[likeness], subscriber.spec.format, form)
             _check_topic_length(subscriber, source, table.table_id)
-            _check_topics(subscriber, source, table.table_id, refused_topics, taken_topics)
+            _check_topics(subscriber, source, table.table_id, refused_topics, claimed_topics)
             topic = subscriber.row_topic(source, table.table_id)
             ids = wire_ids(subscriber.spec.format, topic, schemas[likeness], registry)
             groups.setdefault((likeness, ids), []).append(subscriber)
         except SchemaNotKnown as error:
             unready[subscriber.tenant] = str(error)
-        except (InvalidProjection, SchemaRefused) as error:
-            refused.append(
-                RefusedRoute(
-                    target=_row_target(subscriber, source, table.table_id),
-                    dead_letters=dead_letter_target(subscriber),
-                    reason=str(error),
-                    is_schema_refused=isinstance(error, SchemaRefused),
-                    is_of_document=not isinstance(error, SchemaRefused | KeysMissing | _TopicRefused | _TopicTaken),
-                    is_key_missing=isinstance(error, KeysMissing),
-                    is_topic_refused=isinstance(error, _TopicRefused),
-                    is_topic_taken=isinstance(error, _TopicTaken),
-                )
-            )
-    return TableRoutes(
-        table.table_id,
-        tuple(
-            _group(source, projections[likeness], encoding(members[0].spec.format, schemas[likeness], ids), members)
-            for (likeness, ids), members in groups.items()
-        ),
-        tuple(refused),
-        unready,
+        except Exception as error:
+            if is_of_all(error):
+                raise
+            refused.append(_refused_route(subscriber, source, table.table_id, error))
+    made = []
+    for (likeness, ids), members in groups.items():
+        try:
+            written = encoding(members[0].spec.format, schemas[likeness], ids)
+            made.append(_group(source, projections[likeness], written, members))
+        except Exception as error:
+            if is_of_all(error):
+                raise
+            refused += [_refused_route(member, source, table.table_id, error) for member in members]
+    return TableRoutes(table.table_id, tuple(made), tuple(refused), unready)
+
+
+def _refused_route(subscriber: Subscriber, source: str, table_id: TableId, error: Exception) -> RefusedRoute:
+    is_foreseen = isinstance(error, InvalidProjection | SchemaRefused)
+    return RefusedRoute(
+        target=_row_target(subscriber, source, table_id),
+        dead_letters=dead_letter_target(subscriber),
+        reason=str(error) if is_foreseen else _unforeseen(subscriber, error),
+        is_schema_refused=isinstance(error, SchemaRefused),
+        is_of_document=not isinstance(error, SchemaRefused | KeysMissing | _TopicRefused | _TopicTaken),
+        is_key_missing=isinstance(error, KeysMissing),
+        is_topic_refused=isinstance(error, _TopicRefused),
+        is_topic_taken=isinstance(error, _TopicTaken),
     )
+
+
+def _unforeseen(subscriber: Subscriber, error: Exception) -> str:
+    log.error("refused_unforeseen", tenant_id=subscriber.tenant, exc_info=error)
+    return refusal_of(error)
+
+
+def _may_see(subscriber: Subscriber, table_id: TableId) -> bool:
+    """Whether it sees the table; where that cannot be judged it counts as seeing it, and its route is refused."""
+    try:
+        return subscriber.sees(table_id)
+    except Exception as error:
+        if is_of_all(error):
+            raise
+        return True
 
 
 class _TopicRefused(InvalidProjection):
@@ -538,11 +574,11 @@ def _check_topics(
     source: str,
     table_id: TableId,
     refused_topics: Mapping[str, str],
-    taken_topics: Mapping[str, str],
+    claimed_topics: Mapping[str, str],
 ) -> None:
     for target in row_targets(subscriber, source, table_id):
-        if target.topic.name in taken_topics:
-            raise _TopicTaken(taken_topics[target.topic.name])
+        if target.topic.name in claimed_topics:
+            raise _TopicTaken(claimed_topics[target.topic.name])
         if target.topic.name in refused_topics:
             raise _TopicRefused(refused_topics[target.topic.name])
 
@@ -590,15 +626,9 @@ def _source_types(
             continue
         column = msgspec.structs.replace(field, name=name)
         type_name = source_type(column, form.connector).name
-        if _is_any(chosen.columns, f"{table_id}.{name}", re.IGNORECASE) or _is_any(
-            chosen.types, f"{table_id}.{type_name}", re.IGNORECASE
-        ):
+        if any_column(chosen.columns, f"{table_id}.{name}") or any_column(chosen.types, f"{table_id}.{type_name}"):
             told[field.name] = source_type_parameters(column, form.connector)
     return told
-
-
-def _is_any(patterns: Iterable[str], name: str, flags: int = 0) -> bool:
-    return any(re.fullmatch(pattern, name, flags) for pattern in patterns)
 
 
 def _announcement(source: str, schema: TableSchema, subscriber: Subscriber, target: Target) -> Announcement:

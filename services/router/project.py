@@ -6,7 +6,6 @@ float's digits and a decimal's scale stay those that the reader wrote.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,7 +24,7 @@ from libs.events.batch import (
 )
 from libs.events.masks import encryption, format_preserving, hmac_hex
 from libs.events.row_filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
-from libs.events.tenant_view import tenant_view
+from libs.events.tenant_view import filters_of, tenant_view
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import ColumnMask, KeyFrom, NameAdjustment, Operation, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
@@ -148,12 +147,11 @@ def compile_projection(
 
 def _compile_filters(table: TableSchema, selection: SourceSelection, mistakes: list[str]) -> tuple[CompiledFilter, ...]:
     filters = []
-    for row_filter in selection.row_filters:
-        if re.fullmatch(row_filter.tables, str(table.table_id)):
-            try:
-                filters.append(compile_filter(row_filter.where, table))
-            except InvalidCondition as error:
-                mistakes.extend(f"row filter: {mistake}" for mistake in error.mistakes)
+    for _, row_filter in filters_of(selection, table):
+        try:
+            filters.append(compile_filter(row_filter.where, table))
+        except InvalidCondition as error:
+            mistakes.extend(f"row filter: {mistake}" for mistake in error.mistakes)
     return tuple(filters)
 
 

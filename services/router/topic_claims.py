@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from libs.config.connections import KafkaSettings
 from libs.errors import ServiceUnavailable
-from libs.events.delivered_schema import decode_delivered_schema, delivered_schema_key
-from libs.events.names import row_topic, row_topic_template, table_schemas_topic
+from libs.events.delivered_schema import decode_delivered_schema
+from libs.events.names import folded_topic, row_topic, row_topic_template, table_schemas_topic
 from libs.events.tenant_view import is_selected
 from libs.kafka.clients import client_config
 from libs.types.table import TableId
@@ -31,7 +31,8 @@ TableOf = tuple[str, TableId]
 TablesNow = Callable[[str], Collection[TableId]]
 """The tables of a source that exist now; blocks. Raises ServiceUnavailable."""
 Announced = Callable[[str, str], Sequence[TableOf]]
-"""The tables that were written to a tenant's topic, the last one first; blocks. Raises ServiceUnavailable."""
+"""The tables that were written to a tenant's topic, as ``folded_topic`` has it, the last one first; blocks. Raises
+ServiceUnavailable."""
 
 
 class TopicCollision(Exception):
@@ -47,12 +48,13 @@ class TopicClaims:
         self._tables_now = tables_now
         self._announced = announced
         self._owners: dict[str, TableOf] = {}
+        """By topic, as ``folded_topic`` has it."""
         self._tables: dict[str, Collection[TableId]] = {}
         """By source, as they were asked for last, with ``_met``."""
         self._met: dict[str, set[TableId]] = {}
         """By source, those that rows came of and that were not known: one that is gone has rows yet if a router is behind."""
         self._by_topic: dict[tuple[str, str], Mapping[str, Sequence[TableId]]] = {}
-        """By template and source: ``_tables`` by their topic, without the tenant."""
+        """By template and source: ``_tables`` by their topic, without the tenant, as ``folded_topic`` has it."""
         self._lock = threading.Lock()
 
     def release(self, source: str, table_id: TableId) -> bool:
@@ -78,17 +80,19 @@ class TopicClaims:
             ServiceUnavailable: who has it cannot be known now; try again.
         """
         topic, mine = row_topic(spec.tenant, source, table_id, row_topic_template(spec)), (source, table_id)
-        owner = self._owner(spec, topic)
+        place = folded_topic(topic)
+        owner = self._owner(spec, place)
         if owner is None:
-            found = self._find(spec, topic, mine)
+            found = self._find(spec, place, mine)
             with self._lock:
-                owner = self._owners.get(topic)
+                owner = self._owners.get(place)
                 if owner is None or not _selects(spec, owner):  # else another lane was faster
-                    owner = self._owners[topic] = found
+                    owner = self._owners[place] = found
         if owner != mine:
             raise TopicCollision(
                 f"topic {topic}: tables {owner[1]} of {owner[0]} and {table_id} of {source} both map to it, since Kafka "
-                "allows only letters, digits and ._- in names; rename one of them, or exclude it in the tenant's document; "
+                "allows only letters, digits and ._- in names, and takes . and _ for the same; rename one of them, name the "
+                "topics otherwise (topics.name), or exclude it in the tenant's document; "
                 f"rows of {owner[1]} go there, as it had the topic first, or comes first by name"
             )
 
@@ -118,7 +122,7 @@ class TopicClaims:
         if by_topic is None:
             named: dict[str, list[TableId]] = {}
             for table_id in tables:
-                named.setdefault(row_topic("", source, table_id, template), []).append(table_id)
+                named.setdefault(folded_topic(row_topic("", source, table_id, template)), []).append(table_id)
             by_topic = named
             with self._lock:
                 if self._tables.get(source) is not tables:
@@ -136,8 +140,14 @@ def _selects(spec: TenantSpec, table: TableOf) -> bool:
     return any(each.name == table[0] and is_selected(each, table[1]) for each in spec.sources)
 
 
+def _topic_of(key: bytes) -> str:
+    """Of a record of ``table-schemas``."""
+    return key.decode(errors="replace").rpartition("@")[0]
+
+
 def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[TableOf]:
-    """The tables that were written to a tenant's topic, or are being written, the last one first. Blocks.
+    """The tables that were written to a tenant's topic, or are being written, the last one first. ``topic``: as
+    ``folded_topic`` has it. Blocks.
 
     What an open transaction holds counts: its table is about to have the topic.
 
@@ -154,7 +164,6 @@ def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[Tabl
         }
     )
     written: dict[TableOf, None] = {}
-    key_prefix = delivered_schema_key(topic, 0).removesuffix(b"0")
     schemas_topic, deadline_s = table_schemas_topic(tenant), time.monotonic() + _READ_TIMEOUT_S
     try:
         # librdkafka gives a topic that is not there half a minute to come, unless it is asked.
@@ -171,13 +180,16 @@ def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[Tabl
                     return list(reversed(written))
                 raise ServiceUnavailable(f"{schemas_topic} cannot be read: {error}")
             key, value = message.key(), message.value()
-            if key is None or value is None or not bytes(key).startswith(key_prefix):
+            if key is None or value is None or folded_topic(_topic_of(bytes(key))) != topic:
                 continue
-            delivered = decode_delivered_schema(value)
+            try:
+                delivered = decode_delivered_schema(value)
+            except msgspec.DecodeError:  # not written by a router: it says nothing of who has the topic
+                continue
             table = (delivered.source, delivered.table_schema.table_id)
             written.pop(table, None)  # so that it stands last
             written[table] = None
-    except (KafkaException, msgspec.DecodeError) as error:
+    except KafkaException as error:
         raise ServiceUnavailable(f"{schemas_topic} cannot be read: {error}") from error
     finally:
         consumer.close()

@@ -8,7 +8,7 @@ count before they are there: a document is judged by them too.
 import collections
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
@@ -21,20 +21,22 @@ _LIST_AGE_S: Final = 60.0
 _REFUSING_AGE_S: Final = 5.0
 """The same where it has none: somebody may have deleted topics."""
 
-ListTopics = Callable[[], Collection[str]]
-"""All topics of Kafka; blocks. Raises BrokerUnavailable."""
+ListTopics = Callable[[], Mapping[str, int]]
+"""All topics of Kafka, each with its number of Kafka partitions; blocks. Raises BrokerUnavailable."""
 
 
 class TopicQuotas:
     """Of all lanes of a process. Thread-safe."""
 
-    def __init__(self, settings: TopicQuotaSettings = NO_TOPIC_QUOTAS, list_topics: ListTopics = frozenset) -> None:
+    def __init__(self, settings: TopicQuotaSettings = NO_TOPIC_QUOTAS, list_topics: ListTopics = dict) -> None:
         self._settings = settings
         self._list_topics = list_topics
         self._lock = threading.Lock()
-        self._there: set[str] = set()
+        self._there: dict[str, int] = {}
         self._counts: collections.Counter[str] = collections.Counter()
         """By tenant, of those there."""
+        self._partitions: collections.Counter[str] = collections.Counter()
+        """By tenant, Kafka partitions of those there."""
         self._listed_s = float("-inf")
 
     def beyond(self, source: str, targets: Iterable[Target], *, is_trial: bool = False) -> dict[str, PipelineHalted]:
@@ -45,19 +47,17 @@ class TopicQuotas:
             BrokerUnavailable: Kafka does not tell which topics there are.
         """
         limited: list[Target] = []
-        others: dict[str, str] = {}
+        others: list[Target] = []
         for each in targets:
-            if self._settings.of(each.tenant) is None:
+            if self._settings.of(each.tenant) is None and self._settings.partitions_of(each.tenant) is None:
                 continue
-            if each.topic.name in own_topics(each.tenant, (source,)):
-                others[each.topic.name] = each.tenant
-            else:
-                limited.append(each)
+            is_of_rows = each.topic.name not in own_topics(each.tenant, (source,))
+            (limited if is_of_rows else others).append(each)
         with self._lock:
             if limited:
                 self._list_anew(_LIST_AGE_S)
             if not is_trial:
-                self._note({name: tenant for name, tenant in others.items() if name not in self._there})
+                self._note([each for each in others if each.topic.name not in self._there])
             refused, granted = self._judged(limited)
             if refused and self._list_anew(_REFUSING_AGE_S):
                 refused, granted = self._judged(limited)
@@ -65,37 +65,53 @@ class TopicQuotas:
                 self._note(granted)
         return refused
 
-    def _note(self, made: Mapping[str, str]) -> None:
-        """By topic, whose it is: they are made now."""
-        self._there |= made.keys()
-        self._counts.update(made.values())
+    def _note(self, made: Iterable[Target]) -> None:
+        """They are made now."""
+        for each in made:
+            self._there[each.topic.name] = each.topic.kafka_partitions
+            self._counts[each.tenant] += 1
+            self._partitions[each.tenant] += each.topic.kafka_partitions
 
     def _list_anew(self, age_s: float) -> bool:
         """Ask Kafka where its list is older; whether it was asked."""
         if time.monotonic() - self._listed_s <= age_s:
             return False
-        self._there = set(self._list_topics())
-        self._counts = collections.Counter(topic.partition(".")[0] for topic in self._there)
+        self._there = dict(self._list_topics())
+        self._counts.clear()
+        self._partitions.clear()
+        for topic, partitions in self._there.items():
+            tenant = topic.partition(".")[0]
+            self._counts[tenant] += 1
+            self._partitions[tenant] += partitions
         self._listed_s = time.monotonic()
         return True
 
-    def _judged(self, limited: Iterable[Target]) -> tuple[dict[str, PipelineHalted], dict[str, str]]:
-        """Those refused; and those granted, each with its tenant."""
+    def _judged(self, limited: Iterable[Target]) -> tuple[dict[str, PipelineHalted], list[Target]]:
+        """Those refused; and those granted."""
         refused: dict[str, PipelineHalted] = {}
-        granted: dict[str, str] = {}
+        granted: dict[str, Target] = {}
         for each in limited:
             name, most = each.topic.name, self._settings.of(each.tenant)
-            if most is None or name in self._there or name in granted:
+            if name in self._there or name in granted:
                 continue
-            of_everybody = own_topics(each.tenant, ())
-            count = self._counts[each.tenant] + len(of_everybody - self._there)
-            count += sum(tenant == each.tenant for tenant in granted.values())
-            if count < most:
-                granted[name] = each.tenant
+            of_everybody = len(own_topics(each.tenant, ()) - self._there.keys())
+            own = [one for one in granted.values() if one.tenant == each.tenant]
+            count = self._counts[each.tenant] + of_everybody + len(own)
+            partitions = self._partitions[each.tenant] + of_everybody + sum(one.topic.kafka_partitions for one in own)
+            most_partitions = self._settings.partitions_of(each.tenant)
+            if most_partitions is not None and partitions + each.topic.kafka_partitions > most_partitions:
+                refused[name] = PipelineHalted(
+                    f"topic {name}: tenant {each.tenant} has {partitions} Kafka partitions, this one would have "
+                    f"{each.topic.kafka_partitions}, and it may have {most_partitions} (topicQuotas of the mesh, "
+                    "topic_quotas.yaml of a home): take fewer (topics.kafka_partitions), exclude tables, or have "
+                    "the quota raised"
+                )
+            elif most is None or count < most:
+                granted[name] = each
             else:
                 refused[name] = PipelineHalted(
                     f"topic {name}: tenant {each.tenant} has {count} topics and may have {most} (topicQuotas of the mesh, "
                     "topic_quotas.yaml of a home): exclude tables, "
                     "delete topics that nothing is written to any more, or have the quota raised"
                 )
-        return refused, granted
+        return refused, list(granted.values())

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_from_proto, schema_change_to_proto
 from libs.types.order import EventOrder
-from libs.types.table import TableId
+from libs.types.table import Column, TableId
 from protos.headwater.schema_history.v1 import schema_history_pb2
 
 _COMPRESSION_LEVEL: Final = 1  # a fifth of the size for 30 µs; better levels gain little on texts so short
@@ -55,6 +56,25 @@ def recorded(change: SchemaChange, version: int) -> RecordedChange:
         table_schema=msgspec.structs.replace(schema, version=version) if schema is not None else None,
     )
     return _index(numbered, pack(schema_change_to_proto(numbered).SerializeToString()))
+
+
+def with_names_of(change: SchemaChange, last: RecordedChange) -> SchemaChange:
+    """``change`` with the names that the table and its columns had by the version before it: a definition that was read anew
+    tells of none, and what hides a table or column under a former name is to hide it all the same."""
+    schema = change.table_schema
+    before = schema_change_from_proto(schema_history_pb2.SchemaChange.FromString(last.wire)).table_schema
+    if before is None or schema is None:
+        return change
+    old = {column.name.lower(): column for column in before.columns}
+
+    def named(column: Column) -> Column:
+        known = old.get(column.name.lower())
+        missing = () if known is None else tuple(name for name in known.all_names if name not in column.all_names)
+        return column if not missing else replace(column, earlier_names=(*column.earlier_names, *missing))
+
+    formers = tuple(dict.fromkeys((*before.former_ids, *schema.former_ids)))
+    columns = tuple(map(named, schema.columns))
+    return replace(change, table_schema=replace(schema, columns=columns, former_ids=formers))
 
 
 def pack(wire: bytes) -> bytes:

@@ -17,7 +17,7 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId
 from protos.headwater.schema_history.v1 import schema_history_pb2 as pb
 from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
-from services.schema_history.history import RecordedChange, find_repeat, recorded
+from services.schema_history.history import RecordedChange, find_repeat, recorded, with_names_of
 from services.schema_history.log import LARGEST_CHANGE_BYTES, encode
 from services.schema_history.tables import Tables
 
@@ -79,6 +79,8 @@ class SchemaHistoryService(schema_history_pb2_grpc.SchemaHistoryServicer):
             repeat = find_repeat(await self._tables.versions(key), change)
             if repeat is not None:
                 return Decision(_Version(repeat.version, is_repeat=True))
+        if head is not None and not head.newest.is_drop:
+            change = with_names_of(change, head.newest)
         new = recorded(change, head.last_version + 1 if head is not None else 1)
         return Decision(_Version(new.version, is_repeat=False), [encode(new)])
 

@@ -4,14 +4,13 @@ The tables are those that its sources have now; one that comes later and matches
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from libs.config.tenant_words import mask_text, setting_changes
-from libs.events.tenant_view import is_selected, tenant_view
+from libs.events.tenant_view import filters_of, is_selected, tenant_view
 from libs.events.topic_need import topic_count
 from libs.kafka.tenant_access import prefix_of, user_of
 from libs.types.table import TableSchema
@@ -145,7 +144,7 @@ def _delivered(spec: TenantSpec, selection: SourceSelection, tables: Iterable[Ta
 
 
 def _parts(spec: TenantSpec, selection: SourceSelection, table: TableSchema) -> Iterator[tuple[str, str]]:
-    wheres = [each.where for each in selection.row_filters if re.fullmatch(each.tables, str(table.table_id))]
+    wheres = [each.where for _, each in filters_of(selection, table)]
     yield ", its rows", " and ".join(wheres) or _AS_THEY_ARE
     view = tenant_view(table, selection, spec.format.names_of_fields)
     for column in table.columns:

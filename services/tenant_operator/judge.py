@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+import structlog
+
 from libs.config.tenant_config_map import DOCUMENT_KEY, TENANT_LABEL
 from libs.config.tenant_place import source_mistakes, warehouse_mistakes
 from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
 from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
+from libs.errors import is_of_all, refusal_of
 from libs.events.row_filter import condition_mistakes
 from libs.events.topic_need import quota_mistakes
 from libs.types.table import TableSchema
@@ -33,6 +36,8 @@ from services.tenant_operator.objects import (
 from services.tenant_operator.refusals import without_silent
 from services.tenant_operator.settings import ANY_NAMESPACE, JoiningSettings, TenantNames
 from services.tenant_operator.table_fit import fit_mistakes, is_new
+
+log = structlog.get_logger()
 
 Parsed = tuple[TenantSpec | None, tuple[str, ...]]
 """A document, or every mistake in it."""
@@ -175,14 +180,26 @@ def judge(
         mistakes = [f"{DOCUMENT_KEY}: {mistake}" for mistake in _sizes(config_map, largest_document_bytes)]
         spec = None
         if config_map.text is not None and not mistakes:
-            spec, found_mistakes = parse(config_map.text)
-            if spec is not None:
-                found_mistakes = _world_mistakes(
-                    config_map.text, spec, check_key, joining, sources=sources, warehouses=warehouses
-                )
-            if spec is not None and not found_mistakes and is_new(config_map, record):
-                too_many = quota_mistakes(spec, tables, topic_quotas.of(spec.tenant), granted_in=_GRANTED_IN)
-                found_mistakes = _located(config_map.text, (*fit_mistakes(spec, tables), *too_many))
+            text, is_other = config_map.text, is_new(config_map, record)
+
+            def judged(text: str = text, is_other: bool = is_other) -> Parsed:
+                spec, found_mistakes = parse(text)
+                if spec is not None:
+                    found_mistakes = _world_mistakes(
+                        text, spec, check_key, joining, sources=sources, warehouses=warehouses
+                    )
+                if spec is not None and not found_mistakes and is_other:
+                    too_many = quota_mistakes(
+                        spec,
+                        tables,
+                        topic_quotas.of(spec.tenant),
+                        topic_quotas.partitions_of(spec.tenant),
+                        granted_in=_GRANTED_IN,
+                    )
+                    found_mistakes = _located(text, (*fit_mistakes(spec, tables), *too_many))
+                return spec, found_mistakes
+
+            spec, found_mistakes = _contained(judged, config_map)
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
         mistakes.extend(_namespace_mistakes(config_map, spec, tenant_names))
@@ -224,6 +241,17 @@ def judge(
         kept=tuple(sorted(kept, key=lambda each: each.tenant)),
         released=tuple(released),
     )
+
+
+def _contained(judged: Callable[[], Parsed], config_map: TenantConfigMap) -> Parsed:
+    """No document stops another, whatever it makes raise."""
+    try:
+        return judged()
+    except Exception as error:
+        if is_of_all(error):
+            raise
+        log.exception("refused_unforeseen", config_map=str(config_map.origin))
+        return None, (f"cannot be judged: {refusal_of(error)}",)
 
 
 def sources_of_new(

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from libs.config.tenant_config_map import RECORD_LABEL, TENANT_LABEL
-from libs.errors import TransientError
+from libs.errors import HeadwaterError, TransientError
 from libs.kafka.admin import KafkaClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.rpc.server import start_server
@@ -157,6 +157,11 @@ class _Operator:
                     is_done = await self._reconciler.look(with_drift=with_drift)
             except TransientError as error:
                 log.warning("reconcile_failed", reason=str(error))
+                is_done = False
+            except HeadwaterError:
+                raise
+            except Exception:  # this one look's: what it came to is done, and the next one comes
+                log.exception("reconcile_failed")
                 is_done = False
             self._look_began_s = None
             if with_drift and is_done:

@@ -23,9 +23,9 @@ from libs.errors import (
     AccessDenied,
     HeadwaterError,
     InvalidSettings,
-    PipelineHalted,
     ServiceUnavailable,
     TransientError,
+    refusal_of,
 )
 from libs.failpoints import failpoint
 from libs.kafka.admin import KafkaClient
@@ -39,7 +39,7 @@ from libs.types.sink_place import Handover, handover_key, wait_key
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.document_plan import plan_lines
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
-from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document, sources_of_new
+from services.tenant_operator.judge import InForce, Leaving, Planned, Standing, judge, parse_document, sources_of_new
 from services.tenant_operator.kafka_plan import plan_kafka, topics_of
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient, side_by_side
 from services.tenant_operator.mask_keys import router_keys
@@ -117,9 +117,11 @@ class Failures:
         """Of one tenant."""
         self.waits.setdefault(tenant, []).append(what)
 
-    def note(self, tenant: str, error: HeadwaterError) -> None:
-        """Of one tenant."""
-        self.by_tenant.setdefault(tenant, []).append(str(error))
+    def note(self, tenant: str, error: Exception) -> None:
+        """Of one tenant, whatever it is: the others are seen to all the same."""
+        if not isinstance(error, HeadwaterError):
+            log.error("refused_unforeseen", tenant_id=tenant, exc_info=error)
+        self.by_tenant.setdefault(tenant, []).append(refusal_of(error))
 
     def note_all(self, error: HeadwaterError) -> None:
         """Of everybody."""
@@ -203,20 +205,23 @@ class Reconciler:
         if failures.of_all:
             for name in (*(each.tenant for each in standing.in_force), *(each.tenant for each in standing.leaving)):
                 by_tenant[name] = [*failures.of_all, *by_tenant.get(name, ())]
-        plans = [
-            plan_lines(
-                each,
-                quotas=self._quotas_of(each.would_be.tenant),
-                most_topics=self._settings.topic_quotas.of(each.would_be.tenant),
-            )
-            for each in standing.planned
-        ]
+        plans = [self._plan_lines(each) for each in standing.planned]
         await self._report(reports(standing, by_tenant, jobs, plans, self._waits_of(standing.in_force)))
         if failures.is_any:
             log.warning(
                 "reconcile_incomplete", tenants=sorted(failures.by_tenant)[:20], reasons=_some_reasons(failures)
             )
         return not failures.is_any
+
+    def _plan_lines(self, planned: Planned) -> Sequence[str]:
+        tenant = planned.would_be.tenant
+        try:
+            return plan_lines(
+                planned, quotas=self._quotas_of(tenant), most_topics=self._settings.topic_quotas.of(tenant)
+            )
+        except Exception as error:
+            log.error("refused_unforeseen", tenant_id=tenant, exc_info=error)
+            return [f"no plan can be made of it: {refusal_of(error)}"]
 
     def _waits_of(self, in_force: Sequence[InForce]) -> dict[str, str] | None:
         """Why tenants stand still in their Spark jobs, by tenant; None: nobody knows yet. What a job said that has the tenant
@@ -326,7 +331,7 @@ class Reconciler:
             except Conflict:
                 # A router's refusals came between, or the team: the mirror tells, and brings the next look.
                 return None
-            except HeadwaterError as error:
+            except Exception as error:
                 failures.note(each.tenant, error)
                 return None
             return replace(each, record=record, is_recorded=each.is_recorded and record == each.record)
@@ -481,7 +486,7 @@ class Reconciler:
                     await self._ask(each, settings, failures)
             except Conflict:  # the record is another already: the mirror tells, and brings the next look
                 return
-            except HeadwaterError as error:
+            except Exception as error:
                 failures.note(each.tenant, error)
 
         await side_by_side(join(each) for each in recorded)
@@ -552,7 +557,7 @@ class Reconciler:
                 if each.record.text:
                     await self._store(replace(each.record, text=""))
                     log.info("tenant_dismissed", tenant_id=each.tenant)
-            except HeadwaterError as error:
+            except Exception as error:
                 failures.note(each.tenant, error)
 
         await side_by_side(dismiss(each) for each in standing.leaving)
@@ -693,7 +698,7 @@ class Reconciler:
                     topics="deleted" if each.deletes_topics else "kept",
                     tables="deleted" if each.deletes_tables else "kept",
                 )
-            except HeadwaterError as error:
+            except Exception as error:
                 failures.note(each.tenant, error)
 
         async def release(config_map: TenantConfigMap) -> None:
@@ -764,8 +769,8 @@ class Reconciler:
                     for each in events(report, now=now, identity=self._identity):
                         with contextlib.suppress(Conflict):  # it was told already
                             await self._kubernetes.create(folder, each)
-            except (TransientError, PipelineHalted) as error:
-                log.warning("report_failed", config_map=str(report.config_map.origin), reason=str(error))
+            except Exception as error:
+                log.warning("report_failed", config_map=str(report.config_map.origin), reason=refusal_of(error))
 
         for state in metrics.TENANT_STATES:
             metrics.OPERATOR_TENANTS.labels(state).set(sum(report.state == state for report in found))

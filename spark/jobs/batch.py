@@ -8,7 +8,6 @@ are done. A crash before that replays the whole batch, and tables that hold it a
 """
 
 import functools
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -31,6 +30,7 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.events.names import replays_topic, resyncs_topic, sink_request_topics, wakes_topic
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
+from libs.types.patterns import matches_table
 from libs.types.resync import ResyncRequest, decode_resync_request
 from libs.types.stream_offsets import joined_offsets, load_earlier_offsets
 from libs.types.table import Column
@@ -857,7 +857,7 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
     mode, deletes = context.settings.mode, context.settings.deletes
     if unfit := unfit_because(schema, mode, deletes, context.sink.dialect):
         raise TableRefused(unfit)
-    layout = next((each for each in context.settings.layouts if re.fullmatch(each.tables, str(schema.table_id))), None)
+    layout = next((each for each in context.settings.layouts if matches_table(each.tables, str(schema.table_id))), None)
     return SinkTable(
         name=_place(context, table),
         mode=mode,

@@ -22,6 +22,7 @@ from libs.clickhouse.names import DATABASE_TEMPLATE, database_name
 from libs.config.connections import LineageSettings
 from libs.postgresql.names import SCHEMA_TEMPLATE, identifier, schema_name
 from libs.telemetry.metrics import SINK_LINEAGE_DROPPED
+from libs.types.patterns import matches_column
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable
 from spark.jobs.progress import TableOutcome
@@ -265,7 +266,7 @@ def _origin(selection: SourceSelection | None, table: str, name: str, column: Ta
         if re.fullmatch(r"[\w$]+", last):
             source_name = last
             done.append(f"renamed from {last}")
-    mask = next((each for each in selection.masks if re.fullmatch(each.columns, f"{table}.{source_name}")), None)
+    mask = next((each for each in selection.masks if matches_column(each.columns, f"{table}.{source_name}")), None)
     if mask is not None:
         done.append("masked")
     return fed_by, ", ".join(done), mask is not None

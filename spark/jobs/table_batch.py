@@ -1,7 +1,6 @@
 """One table's part of a micro-batch: from its events to the rows that its mode wants, plain DataFrame work."""
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.types.consistency import Cut
 from libs.types.deleted_range import DeletedRange
 from libs.types.parked_keys import ParkedKey
+from libs.types.patterns import any_column
 from libs.types.read_ahead import ReadAhead
 from libs.types.stream_offsets import joined_offsets
 from libs.types.table import TableSchema
@@ -97,7 +97,7 @@ class TenantSink:
 
     def tracks(self, column: str) -> bool:
         """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
-        return any(re.fullmatch(pattern, column) for pattern in self.settings.tracked_columns)
+        return any_column(self.settings.tracked_columns, column)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, PipelineHalted
-from libs.kafka.clients import TopicSpec, create_topics, ensure_partitions, ensure_topics
+from libs.kafka.clients import TopicSpec, all_topics, create_topics, ensure_partitions, ensure_topics
 from libs.kafka.tail import identify_log
 
 PARTITIONS = 30
@@ -54,6 +54,31 @@ def test_a_refused_topic_does_not_keep_another_from_being_made(
     assert set(first) == set(second) == {bad, wrong}
     assert all(isinstance(error, PipelineHalted) for error in first.values())
     assert "fewer brokers than replication_factor" in str(first[bad])
+
+
+def test_a_name_or_number_that_kafka_refuses_is_that_topics_trouble(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    """Kafka folds ``.`` and ``_`` (INVALID_TOPIC_EXCEPTION), and looks at no two of one request; numbers do not fit into its
+    protocol. None of them says that Kafka is away, and the topic beside them is made."""
+    kafka, name = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("fold")
+    there, together, good = f"{name}.a.b", (f"{name}.c.d", f"{name}.c_d"), f"{name}.good"
+    ensure_topics(kafka, [TopicSpec(name=there)])
+    bad = [
+        TopicSpec(name=f"{name}.a_b"),
+        TopicSpec(name=f"{name}.many", kafka_partitions=3_000_000_000),
+        TopicSpec(name=f"{name}.copies", replication_factor=40_000),
+        TopicSpec(name=f"{name}.none", kafka_partitions=0),
+        TopicSpec(name="x" * 250),
+        TopicSpec(name=".."),
+    ]
+
+    errors = create_topics(kafka, [*bad, *(TopicSpec(name=each) for each in (*together, good))])
+
+    assert set(errors) == {each.name for each in bad} | {together[1]}
+    assert [type(error) for error in errors.values()] == [PipelineHalted] * len(errors)
+    assert "topics.name" in str(errors[f"{name}.a_b"])
+    assert {there, together[0], good} <= all_topics(kafka).keys()
 
 
 async def test_tasks_that_start_together_may_each_want_another_number_of_partitions(

@@ -19,6 +19,7 @@ from libs.config.mask_keys import KeyUnusable
 from libs.events.avro_names import adjust_field_name
 from libs.events.masks import NotDecryptable, decryption, format_restoring, is_of_format
 from libs.local.check.values import SHORT_FLOAT, from_mysql_text, microseconds_of_time
+from libs.types.patterns import any_column, any_table, matches_column, matches_table
 from libs.types.table import TableId
 from libs.types.tenant import ColumnMask, KeyFrom, NameAdjustment, SourceSelection
 
@@ -193,9 +194,7 @@ def _event_text(data_type: str, text: str | bytes) -> bytes:
 
 
 def _is_selected(selection: SourceSelection, name: str) -> bool:
-    return any(re.fullmatch(pattern, name) for pattern in selection.include_tables) and not any(
-        re.fullmatch(pattern, name) for pattern in selection.exclude_tables
-    )
+    return any_table(selection.include_tables, name) and not any_table(selection.exclude_tables, name)
 
 
 def _expected(
@@ -203,7 +202,7 @@ def _expected(
 ) -> ExpectedTable:
     name = str(table.table_id)
     conditions = [
-        f"({row_filter.where})" for row_filter in selection.row_filters if re.fullmatch(row_filter.tables, name)
+        f"({row_filter.where})" for row_filter in selection.row_filters if matches_table(row_filter.tables, name)
     ]
     return ExpectedTable(
         table_id=table.table_id,
@@ -226,20 +225,18 @@ def _expected(
 
 
 def _is_delivered(selection: SourceSelection, column: str) -> bool:
-    return any(re.fullmatch(pattern, column) for pattern in selection.include_columns) and not any(
-        re.fullmatch(pattern, column) for pattern in selection.exclude_columns
-    )
+    return any_column(selection.include_columns, column) and not any_column(selection.exclude_columns, column)
 
 
 def _renamed(selection: SourceSelection, column: str, name: str) -> str:
     for rename in selection.rename_columns:
-        if re.fullmatch(rename.columns, column):
+        if matches_column(rename.columns, column):
             return rename.to
     return name
 
 
 def _mask_of(selection: SourceSelection, column: str) -> ColumnMask | None:
     for mask in selection.masks:
-        if re.fullmatch(mask.columns, column):
+        if matches_column(mask.columns, column):
             return mask
     return None

@@ -138,7 +138,7 @@ def test_a_key_that_goes_leaves_the_last_good_version(keys: MaskKeys, tmp_path: 
             "format_preserving: {kind: e-mail, key_from: {file: a}}",
             "masks[0].format_preserving.kind: unknown value 'e-mail'; did you mean 'email'?",
         ),
-        ("keep_last: 0", "masks[0].keep_last: must be at least 1"),
+        ("keep_last: 0", "masks[0].keep_last: must be from 1 to 1,000,000"),
         ("set_null: true, constant: x", "masks[0].set_null: give exactly one of"),
         ("set_null: false", "masks[0].hash: give exactly one of"),
     ],

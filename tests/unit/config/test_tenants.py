@@ -134,12 +134,7 @@ sink:
         "format.source_types.types[1]",
         "format.source_types",
         "format.schema_names",
-        "topics.kafka_partitions",
-        "sink.trigger_s",
         "sink.trigger_max_s",
-        "sink.trigger_rows",
-        "sink.max_batch_rows",
-        "sink.max_rows_per_s",
         "sink.deletes",
         "sink.tracked_columns",
         "sink.schema_changes.rules[0].tables",
@@ -150,6 +145,12 @@ sink:
         "sink.layouts",
         "sink.layouts[0].tables",
         "sink.layouts[0].sort_by[1]",
+        "topics.kafka_partitions",
+        "sink.trigger_s",
+        "sink.trigger_max_s",
+        "sink.trigger_rows",
+        "sink.max_batch_rows",
+        "sink.max_rows_per_s",
     ]
 
 

@@ -238,6 +238,14 @@ def test_value_of_another_type_is_set_aside() -> None:
         ("a = @b", "not supported"),
         ("a XOR b", "not supported"),
         ("name = _utf8'x'", "not supported"),
+        ("a = " + "9" * 5_001, "more than 65 digits"),
+        ("a = 1" + "0" * 400, "more than 65 digits"),
+        ("ratio = 1" + "0" * 400, "more than 65 digits"),
+        ("ratio = 1e400", "larger than any number"),
+        ("ratio = b'" + "1" * 7_000 + "'", "more than 64 bits"),
+        ("a = 1e", "is no number"),
+        ("day > '2024-13-99'", "is not a date or time"),
+        ("day > DATE '2023-02-29'", "is not a date or time"),
     ],
 )
 def test_mistake_names_the_place_and_the_remedy(where: str, part: str) -> None:

@@ -30,7 +30,8 @@ def test_former_names_are_the_tenants_too() -> None:
 
 
 def test_a_column_that_was_received_otherwise_before_is_another() -> None:
-    """Masked, or not at all: its old values must not stand beside the new ones; nor is a hidden column's name told."""
+    """Masked, or not at all: its old values must not stand beside the new ones; nor is a hidden column's name told. What was
+    excluded stays so."""
     hash_mask = HashMask(salt="pepper")
     hidden = SourceSelection(name="s", exclude_columns=(r".*\.mail\.address",))
     masked = SourceSelection(name="s", masks=(ColumnMask(columns=r".*\.e-mail", hash=hash_mask),))
@@ -40,12 +41,12 @@ def test_a_column_that_was_received_otherwise_before_is_another() -> None:
     views = [tenant_view(TABLE, selection).schema for selection in (hidden, masked, both, id_hidden)]
 
     assert [[bool(each.former_names) for each in view.columns] for view in views] == [
-        [False, False],
+        [False],
         [False, False],
         [False, True],
         [False],
     ]
-    assert [bool(view.ddl) for view in views] == [True, False, False, False]
+    assert [bool(view.ddl) for view in views] == [False, False, False, False]
 
 
 @pytest.mark.parametrize(

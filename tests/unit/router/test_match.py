@@ -1,6 +1,7 @@
 """Who gets a table, and who shares bytes."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -328,14 +329,44 @@ def test_a_shared_topic_takes_all_tables_and_tells_no_schemas() -> None:
 )
 def test_a_template_that_mixes_topics_is_its_tenants_trouble(name: str, database: str, table: str, says: str) -> None:
     """The rows are set aside for that tenant; the others go on."""
-    mixing, other = tenant("a", topics=named_topics(name), sink=None), tenant("b")
+    mixing = tenant("a", topics=named_topics(name), sink=None)
+    other = tenant("b", topics=named_topics("{tenant}.{source}.{database}-{table}"), sink=None)
     routes = book(mixing, other)
     routes.routes("a_b", "c", 1)
 
     found = routes.routes(database, table, 1)
 
-    assert targets(found) == [[f"b.s.{database}.{table}"]]
+    assert targets(found) == [[f"b.s.{database}-{table}"]]
     assert [(refused.target.tenant, says in refused.reason) for refused in found.refused] == [("a", True)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("a_b", "c"), ("a", "b_c")),
+        (("shop", "a.b"), ("shop", "a`b")),
+        (("shop", "."), ("shop", "`")),
+    ],
+)
+def test_topics_that_kafka_takes_for_one_are_one_tables(first: tuple[str, str], second: tuple[str, str]) -> None:
+    """Kafka folds ``.`` and ``_``: it refuses the second topic, or takes both and Spark's consumer fails on their metrics."""
+    routes = book(tenant("a"), tenant("b", selection={"exclude_tables": (re.escape(".".join(first)),)}))
+
+    kept = routes.routes(*first, 1)
+    refused = routes.routes(*second, 1)
+
+    assert [len(names) for names in targets(kept)] == [1]
+    assert [each.target.tenant for each in refused.refused] == ["a"]
+    assert "takes . and _ for the same" in refused.refused[0].reason
+    assert [name.partition(".")[0] for names in targets(refused) for name in names] == ["b"]
+
+
+def test_a_topic_of_requests_to_sinks_is_no_tables() -> None:
+    wakes = tenant("a", topics=named_topics("{tenant}.{database}_{table}"), sink=None)
+
+    (refused,) = book(wakes).routes("headwater", "wakes", 1).refused
+
+    assert "is of another kind" in refused.reason
 
 
 def test_who_is_left_out_gets_nothing_and_the_others_all() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from libs.errors import ServiceUnavailable
+from libs.events.names import folded_topic
 from libs.types.table import TableId
 from libs.types.tenant import SourceSelection, TenantSpec, TopicSettings
 from services.router.topic_claims import TableOf, TopicClaims, TopicCollision
@@ -30,7 +31,7 @@ class World:
 
         def announced(tenant: str, topic: str) -> list[TableOf]:
             self.read += 1
-            return list(self.announced) if topic == TOPIC else []
+            return list(self.announced) if topic == folded_topic(TOPIC) else []
 
         return TopicClaims(now, announced)
 

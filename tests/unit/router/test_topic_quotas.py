@@ -11,12 +11,12 @@ from services.router.topic_quotas import TopicQuotas
 
 class Kafka:
     def __init__(self, *topics: str) -> None:
-        self.topics = set(topics)
+        self.topics = dict.fromkeys(topics, 1)
         self.asked = 0
 
-    def all_topics(self) -> set[str]:
+    def all_topics(self) -> dict[str, int]:
         self.asked += 1
-        return set(self.topics)
+        return dict(self.topics)
 
 
 def targets(*names: str) -> list[Target]:
@@ -51,6 +51,21 @@ def test_what_is_there_stays_and_topics_without_rows_are_always_made() -> None:
     refused = quotas.beyond("s", targets("a.s.shop.orders", "a.s.shop.items", *of_others, "a.s.shop.late"))
 
     assert list(refused) == ["a.s.shop.late"]
+
+
+def test_kafka_partitions_have_a_quota_of_their_own() -> None:
+    """One topic may have thousands: a broker pays for each."""
+    kafka = Kafka("a.s.shop.orders")
+    kafka.topics["a.s.shop.orders"] = 4
+    quotas = TopicQuotas(TopicQuotaSettings(partitions_per_tenant=10, partitions={"b": 100}), kafka.all_topics)
+    wide = [
+        Target(name[0], TopicSpec(name=name, kafka_partitions=3)) for name in ("a.s.shop.x", "a.s.shop.y", "b.s.shop.x")
+    ]
+
+    refused = quotas.beyond("s", wide)
+
+    assert list(refused) == ["a.s.shop.y"]
+    assert "has 9 Kafka partitions, this one would have 3, and it may have 10" in str(refused["a.s.shop.y"])
 
 
 def test_a_trial_takes_no_place_and_what_is_made_takes_one() -> None:

@@ -1,0 +1,38 @@
+"""The bounds of every number of a tenant's document: said once, in its type, for schema, chart and judgement alike."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+
+
+class Bounds(NamedTuple):
+    """From ``least`` to ``most``, both taken."""
+
+    least: float
+    most: float
+
+
+def bounds_of(hint: Any) -> Bounds | None:
+    """Those that a field's type says; None: it says none."""
+    for meta in getattr(hint, "__metadata__", ()):
+        schema = (meta.extra_json_schema or {}) if isinstance(meta, msgspec.Meta) else {}
+        if "maximum" in schema:
+            return Bounds(schema["minimum"], schema["maximum"])
+    return None
+
+
+def bound_mistakes(record: msgspec.Struct, place: str = "") -> Iterator[str]:
+    """Numbers of ``record``, and of the records in it, that are out of their bounds; place first. NaN is out of all."""
+    hints = get_type_hints(type(record), include_extras=True)
+    for name in record.__struct_fields__:
+        value, at = getattr(record, name), f"{place}.{name}" if place else name
+        found = bounds_of(hints[name])
+        if found is not None and value is not None and not found.least <= value <= found.most:
+            yield f"{at}: must be from {found.least:,} to {found.most:,}"
+        elif isinstance(value, msgspec.Struct):
+            yield from bound_mistakes(value, at)
+        elif isinstance(value, tuple):
+            for index, each in enumerate(value):
+                if isinstance(each, msgspec.Struct):
+                    yield from bound_mistakes(each, f"{at}[{index}]")

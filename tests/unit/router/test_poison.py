@@ -1,0 +1,121 @@
+"""Whatever one tenant's document, or a name at the source, makes raise is refused to it; nobody else notices."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.config import tenants as tenant_documents
+from libs.config.tenants import read_tenant
+from libs.errors import ServiceUnavailable
+from libs.events import tenant_fit
+from libs.types.table import TableSchema
+from libs.types.tenant import RowFilter
+from services.router import match, project
+from services.router.match import RouteBook
+from services.router.topic_claims import TopicClaims
+from tests.fuzz.poison import poisoned
+from tests.unit.router.test_deliver import add_run, builder, deliver, orders, records_of, taken, tenant
+
+ROUNDS = 250
+"""``make fuzz-tenants`` runs 10,000 and more."""
+ROW = ("c", b'{"id":1}', b'{"before":null,"after":{"id":1},"op":"c"}')
+
+
+def test_random_documents_and_names_harm_nobody() -> None:
+    refused = [reason for seed in range(ROUNDS) if (reason := poisoned(seed)) is not None]
+
+    assert ROUNDS / 20 < len(refused) < ROUNDS
+
+
+def book_of(*tenants: Any) -> RouteBook:
+    return RouteBook("s", tenants, lambda _table_id, version: orders(version), TopicClaims())
+
+
+def fails_for_bad(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, error: Exception) -> None:
+    """``name`` raises where it is asked of the tenant that excludes ``never``."""
+    called = getattr(module, name)
+
+    def failing(*args: Any, **kwargs: Any) -> Any:
+        if "never" in repr(args):
+            raise error
+        return called(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, failing)
+
+
+BAD = tenant("bad", selection={"exclude_columns": ("never",)})
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(match, "is_selected"), (match, "compile_projection"), (project, "tenant_view"), (match, "claim_topic")],
+)
+def test_an_unforeseen_error_of_a_route_is_one_tenants_refusal(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    fails_for_bad(monkeypatch, module, name, OverflowError("of the world's end"))
+    batch = builder()
+    add_run(batch, [ROW])
+
+    deliveries = deliver(taken(batch), book_of(tenant("good"), BAD))
+
+    assert len(records_of(deliveries, "good.s.shop.orders")) == 1
+    (letter,) = records_of(deliveries, "bad.dead-letter")
+    reason = msgspec.json.decode(letter[1])["reason"]
+    assert "OverflowError" in reason
+    assert "world's end" not in reason
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("schema_history is away")])
+def test_what_tells_of_the_world_is_everybodys(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    fails_for_bad(monkeypatch, match, "compile_projection", error)
+    batch = builder()
+    add_run(batch, [ROW])
+
+    with pytest.raises(ServiceUnavailable):
+        deliver(taken(batch), book_of(tenant("good"), BAD))
+
+
+def test_an_unforeseen_error_of_a_row_sets_that_row_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    from services.router import deliver as delivery
+
+    project_row = delivery.project_row
+
+    def failing(projection: Any, op: int, key: bytes, value: bytes) -> Any:
+        if key == b'{"id":2}':
+            raise ZeroDivisionError
+        return project_row(projection, op, key, value)
+
+    monkeypatch.setattr(delivery, "project_row", failing)
+    batch = builder()
+    add_run(batch, [("c", b'{"id":%d}' % n, b'{"before":null,"after":{"id":%d},"op":"c"}' % n) for n in (1, 2, 3)])
+    hidden = tenant("bad", selection={"exclude_columns": (r".*\.c2",)})
+
+    deliveries = deliver(taken(batch), book_of(tenant("good"), hidden))
+
+    assert [len(records_of(deliveries, f"{name}.s.shop.orders")) for name in ("good", "bad")] == [3, 3]
+
+
+def test_an_unforeseen_error_of_a_document_is_its_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> Any:
+        raise RecursionError
+
+    monkeypatch.setattr(tenant_documents, "_tenant_mistakes", failing)
+    mistakes: list[str] = []
+
+    assert read_tenant("tenant: acme\nsources: [{name: s}]", mistakes=mistakes) is None
+    assert "cannot be judged: Headwater failed on it with RecursionError" in mistakes[0]
+
+
+def test_an_unforeseen_misfit_is_told_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_where: str, _table: TableSchema) -> Any:
+        raise OverflowError
+
+    monkeypatch.setattr(tenant_fit, "compile_filter", failing)
+    spec = tenant("acme", selection={"row_filters": [RowFilter(tables=".*", where="id = 1")]})
+
+    (found,) = tenant_fit.misfits(spec, spec.sources[0], orders(1))
+
+    assert found.place == "row_filters[0].where"
+    assert "OverflowError" in found.why
