@@ -74,14 +74,15 @@ def _table(schema: TableSchema, *, with_comments: bool) -> dict[str, Any]:
         "defaultCharsetName": schema.charset,
         "primaryKeyColumnNames": row_key(schema),
         "columns": [
-            _column(column, position, with_comments=with_comments)
+            column_block(column, position, with_comments=with_comments)
             for position, column in enumerate(schema.columns, start=1)
         ],
         "comment": schema.comment if with_comments else None,
     }
 
 
-def _column(column: Column, position: int, *, with_comments: bool) -> dict[str, Any]:
+def column_block(column: Column, position: int, *, with_comments: bool) -> dict[str, Any]:
+    """What ``tableChanges`` says of one column; ``position`` counts from 1."""
     mysql_type = parse_column_type(column.source_type)
     told = source_type(column, "mysql")
     # Debezium says of a column that the server sets by itself, be it by AUTO_INCREMENT or ON UPDATE, that it is both.

@@ -125,7 +125,7 @@ def tenant_view(
         return TenantView(table, excluded, masks, names, mistakes)
     columns = tuple(
         msgspec.structs.replace(
-            _masked_column(column, masks[column.name]) if column.name in masks else column,
+            masked_as(column, masks[column.name]) if column.name in masks else column,
             name=names[column.name],
             former_names=_former_names(table, column, selection, field_names),
             earlier_names=(),
@@ -242,10 +242,13 @@ def _collisions(names: Mapping[str, str]) -> Sequence[str]:
     return found
 
 
-def _masked_column(column: Column, mask: ColumnMask) -> Column:
-    """A masked column holds text, whatever it held: sinks make it a string. One that is nulled keeps its type."""
+def masked_as(column: Column, mask: ColumnMask) -> Column:
+    """A masked column holds text, whatever it held: sinks make it a string. One that is nulled keeps its type, but for the
+    members of an ENUM or a SET. Neither has a default or a comment, which could tell of values."""
     if mask.set_null:
-        return msgspec.structs.replace(column, is_optional=True, default_expression=None)
+        has_members = column.logical_type.kind in (LogicalKind.ENUM, LogicalKind.ENUM_SET)
+        kept = msgspec.structs.replace(column, is_optional=True, default_expression=None, comment=None)
+        return _without_members(kept) if has_members else kept
     if mask.truncate_chars is not None:
         length = mask.truncate_chars
     elif mask.hash is not None:
@@ -261,5 +264,9 @@ def _masked_column(column: Column, mask: ColumnMask) -> Column:
         logical_type=LogicalType(kind=LogicalKind.STRING),
         is_optional=column.is_optional,
         charset="utf8mb4",
-        comment=column.comment,
     )
+
+
+def _without_members(column: Column) -> Column:
+    text = LogicalType(kind=LogicalKind.STRING)
+    return msgspec.structs.replace(column, source_type="longtext", logical_type=text)

@@ -38,6 +38,7 @@ from libs.events.names import (
     ORDER_HEADER,
     SCHEMA_VERSION_HEADER,
 )
+from libs.events.tenant_view import hidden_by_former_name
 from libs.types.order import EventOrder, sort_key_prefix
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, TableChange, TransactionBoundary
@@ -58,6 +59,7 @@ from services.router.match import (
 from services.router.project import ProjectedRow, project_row
 from services.router.record_batch import NO_HEADERS, GrowingRecords, Records, encode_header, join_headers, lead_headers
 from services.router.record_bytes import PassedRows, ordinal_headers
+from services.router.statements import hides_nothing, project_statement
 
 log = structlog.get_logger()
 
@@ -548,7 +550,8 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
             yield from context.announced.still_to_tell(group.announcements)
     for reader, target, encoding in _change_readers(change, book, context.form):
         try:
-            key, value = encoding.key(change.key), encoding.value(change.value)
+            projected = project_statement(change.value, reader.selection, *_table_of(change, book))
+            key, value = encoding.key(change.key), encoding.value(projected)
         except Exception as error:
             if is_of_all(error):
                 raise
@@ -560,6 +563,14 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
         if len(value) >= context.max_event_bytes:
             continue  # a statement that does not fit into a record: the schema itself was told above
         yield Delivery((target,), _single(key, value, join_headers(*context.headers(schemas=encoding.schemas))))
+
+
+def _table_of(change: TableChange, book: RouteBook) -> tuple[TableId | None, TableSchema | None]:
+    """The one table that a statement is about, and its schema after it."""
+    if not change.table:
+        return None, None
+    table_id = TableId(database=change.database, table=change.table)
+    return table_id, book.newest_schema(table_id, change.schema_version) if change.schema_version else None
 
 
 def _statement_set_aside(
@@ -581,8 +592,9 @@ def _statement_set_aside(
         changes_topic=place.topic,
         changes_kafka_partition=place.kafka_partition,
         changes_offset=place.offset,
+        is_withheld=not hides_nothing(reader.selection),
         event_key=change.key,
-        event_value=change.value,
+        event_value=change.value if hides_nothing(reader.selection) else None,
     )
     headers = join_headers(*context.headers(schemas=False))
     return Delivery(
@@ -597,7 +609,10 @@ def _change_readers(
     if not change.value:
         return
     if change.table:
-        readers = book.who_sees(TableId(database=change.database, table=change.table))
+        table_id = TableId(database=change.database, table=change.table)
+        readers = book.who_sees(table_id)
+        if readers and (schema := book.newest_schema(table_id, change.schema_version)) is not None:
+            readers = tuple(each for each in readers if hidden_by_former_name(each.selection, schema) is None)
     elif change.database:
         readers = book.who_sees_any(change.database, change.database_tables)
     else:

@@ -269,6 +269,8 @@ class RouteBook:
         self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         """Those compiled, without who is left out."""
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
+        self._newest: dict[TableId, TableSchema] = {}
+        """Of tables that statements were met of."""
         self._not_taken: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         """Those compiled since ``take_compiled``."""
         self._fates: dict[tuple[str, RefusedKind], TopicFate] = {}
@@ -329,6 +331,13 @@ class RouteBook:
             routes = self._find((database, table, schema_version, form))
             self._routes[database, table, schema_version, form] = routes
         return routes
+
+    def newest_schema(self, table_id: TableId, schema_version: int) -> TableSchema | None:
+        """A table's schema, or after its end (version 0) the last one that was met; None: it was never met. Raises as
+        ``routes``."""
+        if schema_version:
+            self._newest[table_id] = self._fetch_schema(table_id, schema_version)
+        return self._newest.get(table_id)
 
     def _find(self, key: tuple[str, str, int, EnvelopeForm]) -> TableRoutes:
         compiled = self._compiled.get(key)
