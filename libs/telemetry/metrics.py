@@ -538,6 +538,14 @@ ROUTER_BATCHES = _counter(
     "Flat while headwater_router_lag_batches grows: the lane is stuck; /healthz turns 503 and a restart follows.",
     _PARTITION,
 )
+ROUTER_UNREADABLE_RECORDS = _counter(
+    Area.ROUTER,
+    "headwater_router_unreadable_records_total",
+    "Records of a changes topic that are no batch of its source, and were set aside.",
+    "Any rise: the log line changes_record_set_aside has the offset. Find out who may write to the topic; where a reader of "
+    "another release wrote it, bring the router to that release and resync the source's tables.",
+    ("source",),
+)
 ROUTER_FILTERED = _counter(
     Area.ROUTER,
     "headwater_router_filtered_events_total",

@@ -112,7 +112,7 @@ class ChangesConsumer:
 
         async def callback(message: Any) -> None:
             partition = ChangesPartition(message.topic, message.partition)
-            await self._lanes.wait_for_room(partition, len(message.value))
+            await self._lanes.wait_for_room(partition, len(message.value or b""))
             await to_agent(message)
 
         return callback
@@ -121,7 +121,7 @@ class ChangesConsumer:
         async for event in stream.events():
             message = event.message
             partition = ChangesPartition(message.topic, message.partition)
-            batch = WaitingBatch(message.offset, message.value, self._fetching.lap_ns())
+            batch = WaitingBatch(message.offset, message.value or b"", self._fetching.lap_ns())
             await self._lanes.offer(partition, message.generation_id, batch)
 
     async def _on_revoked(self, _app: Any, /, *_: Any, signal: Any, **__: Any) -> None:

@@ -18,9 +18,13 @@ import structlog
 
 from libs.errors import InvalidEvent, is_of_all, refusal_of
 from libs.events.batch import (
+    OP_CREATE,
     OP_DELETE,
     OP_KEY_CHANGE_CREATE,
     OP_KEY_CHANGE_DELETE,
+    OP_READ,
+    OP_TRUNCATE,
+    OP_UPDATE,
 )
 from libs.events.connect_schema import (
     HEADER_TEXT,
@@ -63,6 +67,9 @@ from services.router.statements import hides_nothing, project_statement
 
 log = structlog.get_logger()
 
+_OPS: Final = frozenset(
+    (OP_CREATE, OP_UPDATE, OP_DELETE, OP_READ, OP_TRUNCATE, OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE)
+)
 _KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
 
 
@@ -120,12 +127,38 @@ class Changes(NamedTuple):
     """All but the entries."""
     entries: Sequence[Run | TableChange | TransactionBoundary]
     """In log order."""
+    unreadable: str | None = None
+    """Why the record is no ChangeBatch; it has no entries then."""
 
 
 def read_changes(payload: bytes) -> Changes:
     """Raises ValueError or protobuf's DecodeError where it is no ChangeBatch."""
     head, entries = read_entries(payload)
     return Changes(ChangeBatch.FromString(head), entries)
+
+
+def read_record(payload: bytes | None, source: str) -> Changes:
+    """A record of a source's changes topic, whatever its bytes are: one that nobody can read has no entries, and says why."""
+    try:
+        changes = read_changes(payload or b"")
+        if changes.head.source != source:
+            raise ValueError("it is no batch of this source")
+        for entry in changes.entries:
+            _check_place(entry)
+    except Exception as error:  # of bytes that anybody may have written
+        reason = str(error) if type(error) is ValueError else type(error).__name__
+        return Changes(ChangeBatch(source=source), (), reason)
+    return changes
+
+
+def _check_place(entry: Run | TableChange | TransactionBoundary) -> None:
+    """Raises ValueError where an entry cannot be put in order, or is of no table."""
+    if isinstance(entry, TransactionBoundary):
+        return
+    if not (entry.rank.isascii() and entry.rank.isdigit()):
+        raise ValueError("an entry has no rank")
+    if isinstance(entry, Run) and not (entry.schema_version and entry.table and set(entry.ops) <= _OPS):
+        raise ValueError("a run has no table, no schema version, or operations that there are not")
 
 
 def deliver_batch(

@@ -44,12 +44,13 @@ from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 from services.router.awaited import LACKS, PassedPartitions, awaited_ends, stretches
 from services.router.covered import OffsetNotWritten, offset_after
-from services.router.deliver import Changes, gone_tables, read_changes, targets_of, unseen_addressees
+from services.router.deliver import Changes, gone_tables, read_record, targets_of, unseen_addressees
 from services.router.encode import KnownSchemas
 from services.router.match import RouteBook
 from services.router.metering import Meter, fetch_cpu_ns
 from services.router.outputs import LaneDependencies, Outputs, Reached, WaitingBatch, reached_by, tell_refused_schemas
 from services.router.refusals import RecordsFate
+from services.router.settings import UnreadableRecords
 from services.router.straggler_offsets import count_note, find_stragglers
 from services.router.stragglers import Straggler, Stragglers
 from services.router.writer import TopicsRefused, TransactionWriter
@@ -126,6 +127,8 @@ class Lane:
         self.is_fenced = False
         self.awaits: str | None = None
         """What of other partitions is routed first, while the lane stands and waits for it."""
+        self.unreadable: str | None = None
+        """The last record that nobody can read and that was set aside, since the lane opened."""
         self._refused_topics: Mapping[str, str] = {}
         self._shared = shared
         self._rows: dict[str, int] = {}
@@ -315,6 +318,7 @@ class Lane:
                     self.routing_since_s = time.monotonic()
                     self.position = await worker.route(stretch, behind, self._transaction_began)
                     self._refused_topics = worker.refused_topics
+                    self.unreadable = worker.unreadable
                     self.routing_since_s = None
         finally:
             await asyncio.to_thread(self._stragglers.close)
@@ -448,6 +452,9 @@ class _LaneWorker:
         self._released: set[str] = set()
         """Who was behind and is no tenant any more: Kafka is told with the next transaction."""
         self._reached = Reached()
+        self._source_partition = ""
+        self.unreadable: str | None = None
+        """Of the last record that was set aside since the lane opened: where, and why."""
         self._tenants: tuple[TenantSpec, ...] | None = None
         self._book: RouteBook
         self._book_made_s = 0.0
@@ -470,9 +477,22 @@ class _LaneWorker:
     def stretches(self, waiting: Sequence[WaitingBatch]) -> Iterator["Stretch"]:
         """What of ``waiting`` is not routed yet, cut before each batch that awaits others."""
         fresh = [batch for batch in waiting if batch.offset >= self._next_offset]
-        batches = [read_changes(batch.payload) for batch in fresh]
+        batches = [read_record(batch.payload, self._source) for batch in fresh]
+        self._judge_unreadable(fresh, batches)
         for first, behind in stretches(batches):
             yield Stretch(fresh[first:behind], batches[first:behind])
+
+    def _judge_unreadable(self, waiting: Sequence[WaitingBatch], batches: Sequence[Changes]) -> None:
+        """Raises PipelineHalted where they are not to be set aside."""
+        if self._shared.settings.unreadable_records is not UnreadableRecords.HALT:
+            return
+        for each, batch in zip(waiting, batches, strict=True):
+            if batch.unreadable is not None:
+                raise PipelineHalted(
+                    f"{self._place.topic}/{self._place.partition}: the record at offset {each.offset} is no ChangeBatch "
+                    f"({batch.unreadable}); if a newer reader wrote it, bring this router to its release; else set "
+                    "lane.unreadable_records: set_aside to pass it over, and resync the source's tables"
+                )
 
     async def route(
         self, stretch: "Stretch", lacking: Collection[str], transaction_began: Callable[[float | None], None]
@@ -521,10 +541,28 @@ class _LaneWorker:
             transaction_began(None)
             failpoint("router_after_commit")
             self._settle(step, next_offset, fresh[first:done])
+            self._tell_unreadable(batches[first:done], fresh[first:done])
             self._note_refusals(batches[first:done])
             self._count(batches[first:done], fresh[first:done], time.monotonic() - began_s)
             step = _Step({})
         return self._position(batches)
+
+    def _tell_unreadable(self, batches: Sequence[Changes], waiting: Sequence[WaitingBatch]) -> None:
+        """The committed transaction passed them over."""
+        for each, batch in zip(waiting, batches, strict=True):
+            if batch.unreadable is None:
+                continue
+            metrics.ROUTER_UNREADABLE_RECORDS.labels(self._source).inc()
+            self.unreadable = (
+                f"{self._place.topic}/{self._place.partition}: the record at offset {each.offset} is no ChangeBatch "
+                f"({batch.unreadable}) and was set aside: find out who wrote it, and resync the source's tables if a reader did"
+            )
+            self._log.error(
+                "changes_record_set_aside",
+                offset=each.offset,
+                size_bytes=len(each.payload),
+                reason=batch.unreadable,
+            )
 
     def take_in_tenants(self) -> None:
         """Between two transactions: who is no tenant any more is behind no more."""
@@ -643,7 +681,7 @@ class _LaneWorker:
         """Those that may come back, when all that they need for what they miss, and for what comes, is there."""
         for straggler, backlog in self._stragglers.take_joining():
             tenant = straggler.tenant
-            missed = [(each.offset, read_changes(each.payload)) for each in backlog]
+            missed = [(each.offset, read_record(each.payload, self._source)) for each in backlog]
             if tenant in step.lacking or any(batch.head.awaited for _, batch in missed):
                 self._stragglers.stay(straggler, None)  # it finds out itself when that is routed
                 continue
@@ -733,17 +771,22 @@ class _LaneWorker:
         self._book.leave_out(self._behind)
 
     def _count(self, batches: Sequence[Changes], waiting: Sequence[WaitingBatch], took_s: float) -> None:
-        source_partition = batches[-1].head.source_partition
+        source_partition = self._source_partition = self._partition_of(batches)
         metrics.ROUTER_TRANSACTION_SECONDS.labels(self._source, source_partition).observe(took_s)
         metrics.ROUTER_BATCHES.labels(self._source, source_partition).inc(len(batches))
         self._outputs.count(fetch_cpu_ns(waiting))
+
+    def _partition_of(self, batches: Sequence[Changes]) -> str:
+        """The source's, of the last batch that says it."""
+        said = (batch.head.source_partition for batch in reversed(batches))
+        return next(filter(None, said), self._source_partition)
 
     def _position(self, batches: Sequence[Changes]) -> LanePosition:
         return LanePosition(
             next_offset=self._next_offset,
             moved_at_s=time.monotonic(),
             source=self._source,
-            source_partition=batches[-1].head.source_partition,
+            source_partition=self._partition_of(batches),
             committed_at_us=self._reached.committed_at_us,
             order=self._reached.order,
             tenants=frozenset(self._specs),

@@ -49,7 +49,8 @@ class Lanes:
             for tenant, position in lane.behind.items():
                 if position.is_stuck:
                     reasons.setdefault(tenant, f"{tenant} is behind alone: {position.reason}")
-        return "; ".join(reasons.values()) or None
+        unreadable = [lane.unreadable for lane in self.all() if lane.unreadable is not None]
+        return "; ".join([*unreadable, *reasons.values()]) or None
 
     def records_fates(self) -> list[RecordsFate]:
         """Of each open lane, whose records cannot be written. Called from any thread."""

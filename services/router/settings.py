@@ -1,5 +1,6 @@
 """The router's settings."""
 
+import enum
 import math
 
 import msgspec
@@ -8,6 +9,15 @@ from libs.config.connections import GrpcClientSettings, KafkaSettings, SchemaReg
 from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
 from services.router.record_batch import CODECS
+
+
+class UnreadableRecords(enum.Enum):
+    """What becomes of a record of a changes topic that is no ChangeBatch of its source."""
+
+    SET_ASIDE = "set_aside"
+    """It is passed over; the log, a metric and ``headwater status`` say where it lies."""
+    HALT = "halt"
+    """The router ends, until a person has seen to it."""
 
 
 class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +38,8 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """none, lz4, zstd, snappy or gzip. lz4 takes less CPU than none, since less is sent."""
     max_event_bytes: int = 900_000
     """A larger event becomes a dead letter. Below the 1 MB that a broker takes by default (``message.max.bytes``)."""
+    unreadable_records: UnreadableRecords = UnreadableRecords.SET_ASIDE
+    """What becomes of a record of a changes topic that is no ChangeBatch, such as bytes that a stranger wrote."""
     transaction_timeout_s: float = 60.0
     """How long Kafka keeps a transaction open without its end; an abandoned one delays readers by so much at most."""
     stuck_transaction_s: float = 45.0

@@ -38,7 +38,7 @@ from libs.telemetry import metrics
 from libs.types.tenant import TenantSpec
 from services.router.awaited import LACKS, PassedPartitions, awaited_ends
 from services.router.covered import offset_after
-from services.router.deliver import Changes, read_changes, targets_of
+from services.router.deliver import Changes, read_record, targets_of
 from services.router.match import RouteBook
 from services.router.metering import Meter
 from services.router.outputs import (
@@ -506,7 +506,7 @@ class Stragglers:
     def _made_ready(self, straggler: Straggler) -> list[tuple[WaitingBatch, Changes]]:
         began_ns = time.thread_time_ns()
         waiting = self._read(straggler.cursor)
-        batches = self._passed([(each, read_changes(each.payload)) for each in waiting], straggler.tenant)
+        batches = self._passed([(each, read_record(each.payload, self._source)) for each in waiting], straggler.tenant)
         book = self._book_of(straggler)
         for _, batch in batches:
             self._prepare_batch(straggler, batch, book)
@@ -677,10 +677,10 @@ class Stragglers:
                     )
                 raise ServiceUnavailable(f"{self._place.topic} cannot be read: {error}")
             offset, value = message.offset(), message.value()
-            if offset is None or value is None:
+            if offset is None:
                 continue
-            batches.append(WaitingBatch(offset, value))
-            size_bytes += len(value)
+            batches.append(WaitingBatch(offset, value or b""))
+            size_bytes += len(value or b"")
             if offset + 1 >= end:
                 break
         if not batches:

@@ -9,19 +9,22 @@ import structlog
 from aiokafka import TopicPartition
 
 from libs.config.connections import KafkaSettings
+from libs.errors import PipelineHalted
 from libs.events.names import straggler_group
+from libs.telemetry import metrics
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
-from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange
 from services.router import lane, outputs
 from services.router.covered import OffsetNotWritten, offset_after
 from services.router.lane import Stretch
 from services.router.outputs import LaneDependencies, Reached, WaitingBatch
 from services.router.rate_limits import RateLimits
-from services.router.settings import LaneSettings, TenantLimitSettings
+from services.router.settings import LaneSettings, TenantLimitSettings, UnreadableRecords
 from services.router.stragglers import Straggler
 from services.router.topic_claims import TopicClaims
 
+DEFAULTS: Final = LaneSettings()
 PLACE: Final = TopicPartition("headwater.changes.s", 0)
 EMPTY: Final = ChangeBatch(source="s", source_partition="0").SerializeToString()
 
@@ -87,12 +90,14 @@ def waiting(offsets: Sequence[int]) -> list[WaitingBatch]:
     return [WaitingBatch(offset, EMPTY) for offset in offsets]
 
 
-def worker_of(writer: RecordingWriter, stragglers: ComingBack, behind: dict[str, int]) -> Any:
+def worker_of(
+    writer: RecordingWriter, stragglers: ComingBack, behind: dict[str, int], settings: LaneSettings = DEFAULTS
+) -> Any:
     tenants = (tenant("acme"), tenant("slow"))
     shared = LaneDependencies(
         kafka=KafkaSettings(bootstrap_servers="nowhere:1"),
         group="routers",
-        settings=LaneSettings(),
+        settings=settings,
         tenants=lambda: tenants,
         fetch_schema=lambda _source: no_schema,
         claims=TopicClaims(),
@@ -145,6 +150,45 @@ def test_an_offset_above_what_was_written_is_not_committed(monkeypatch: pytest.M
         asyncio.run(worker.route(stretch, (), lambda _began_s: None))
 
     assert writer.offsets == []
+
+
+POISON: Final = (
+    b"",
+    b"\x00",
+    b"garbage bytes of a stranger",
+    b"\x0a\x05other",
+    EMPTY + b"\x3a\x02\x0a\x00",
+    ChangeBatch(
+        source="s", entries=[Entry(run=Run(ops=b"c", keys=[b""], values=[b"{}"], rank="x"))]
+    ).SerializeToString(),
+    ChangeBatch(
+        source="s", entries=[Entry(run=Run(ops=b"z", keys=[b""], values=[b"{}"], rank="1"))]
+    ).SerializeToString(),
+    ChangeBatch(source="s", entries=[Entry(table_change=TableChange(rank=""))]).SerializeToString(),
+)
+
+
+def test_records_that_nobody_can_read_are_set_aside_by_their_place() -> None:
+    """What comes after them is routed; the metric and ``unreadable`` say that they were."""
+    writer, counter = RecordingWriter(), metrics.ROUTER_UNREADABLE_RECORDS.labels("s")
+    worker, before = worker_of(writer, ComingBack([]), {}), counter._value.get()
+    batches = [WaitingBatch(offset, payload) for offset, payload in enumerate((*POISON, EMPTY))]
+    (stretch,) = worker.stretches(batches)
+
+    position = asyncio.run(worker.route(stretch, (), lambda _began_s: None))
+
+    assert position.next_offset == len(batches)
+    assert counter._value.get() - before == len(POISON)
+    assert f"headwater.changes.s/0: the record at offset {len(POISON) - 1} is no ChangeBatch" in worker.unreadable
+    assert position.source_partition == "0"
+
+
+def test_a_mesh_may_rather_halt_at_such_a_record() -> None:
+    settings = LaneSettings(unreadable_records=UnreadableRecords.HALT)
+    worker = worker_of(RecordingWriter(), ComingBack([]), {}, settings)
+
+    with pytest.raises(PipelineHalted, match=r"offset 7 is no ChangeBatch .*: set_aside"):
+        list(worker.stretches([WaitingBatch(6, EMPTY), WaitingBatch(7, POISON[2])]))
 
 
 @pytest.mark.parametrize(
