@@ -33,6 +33,7 @@ from libs.types.tenant import (
     Deletes,
     EventFormat,
     FormatSettings,
+    HeaderForm,
     KeyFrom,
     NameAdjustment,
     SinkMode,
@@ -321,7 +322,7 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
             yield f"sources[{index}].name: {source.name!r} stands here twice; join the two"
         for mistake in _source_mistakes(source, check_condition):
             yield f"sources[{index}].{mistake}"
-    for mistake in (*_format_mistakes(spec.format), *_registered_mistakes(spec)):
+    for mistake in (*_format_mistakes(spec.format), *_registered_mistakes(spec), *_header_mistakes(spec)):
         yield f"format.{mistake}"
     for mistake in _topic_mistakes(spec):
         yield f"topics.{mistake}"
@@ -484,6 +485,15 @@ def _format_mistakes(event_format: FormatSettings) -> Iterable[str]:
         yield (
             "schema_names: are of Connect schemas, which format.schemas: true writes; set it or kind: avro, or leave them out"
         )
+
+
+def _header_mistakes(spec: TenantSpec) -> Iterable[str]:
+    if spec.format.headers is HeaderForm.TEXT:
+        return
+    if not spec.format.schemas:
+        yield "headers: json holds Connect schemas, which format.schemas: true writes; set it, or take text"
+    if spec.sink is not None:
+        yield "headers: a sink reads text; take it, or set sink: null"
 
 
 def _registered_mistakes(spec: TenantSpec) -> Iterable[str]:

@@ -33,6 +33,15 @@ class EventFormat(enum.Enum):
     """Protobuf, in the same way."""
 
 
+class HeaderForm(enum.Enum):
+    """How the values of records' headers are written."""
+
+    TEXT = "text"
+    """Plain text, and a changed key as its JSON: what Connect's default, SimpleHeaderConverter, writes and reads."""
+    JSON = "json"
+    """JSON with its Connect schema, as JsonConverter writes and reads; only with ``schemas``, and without a sink."""
+
+
 class NameAdjustment(enum.Enum):
     """How names become such as Avro takes: letters, digits and ``_``, no digit first."""
 
@@ -223,6 +232,8 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Each key and value carries its Connect schema, as JsonConverter with ``schemas.enable`` does."""
     tombstones: bool = True
     """A null value follows each delete, so that a compacted topic forgets the key."""
+    headers: HeaderForm = HeaderForm.TEXT
+    """Of all headers, Headwater's own too."""
     schema_names: NameAdjustment = NameAdjustment.NONE
     """Of schemas; only with ``schemas`` or ``kind: avro`` or ``protobuf``, where ``none`` is ``avro``."""
     field_names: NameAdjustment = NameAdjustment.NONE

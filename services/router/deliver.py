@@ -261,18 +261,18 @@ class _Context:
         self.max_event_bytes = max_event_bytes
         self._headers: dict[tuple[bool, int], tuple[bytes, bytes]] = {}
 
-    def headers(self, *, schemas: bool) -> tuple[bytes, ...]:
+    def headers(self, *, is_json: bool) -> tuple[bytes, ...]:
         batch = self.batch
-        return _context_headers(batch.source, batch.source_partition, batch.connector, batch.run_id, schemas)
+        return _context_headers(batch.source, batch.source_partition, batch.connector, batch.run_id, is_json)
 
-    def around_order(self, *, schemas: bool, schema_version: int) -> tuple[bytes, bytes]:
+    def around_order(self, *, is_json: bool, schema_version: int) -> tuple[bytes, bytes]:
         """What stands before and behind the order in a row's headers."""
-        around = self._headers.get((schemas, schema_version))
+        around = self._headers.get((is_json, schema_version))
         if around is None:
-            order = encode_header(ORDER_HEADER, _ANY_ORDER)
-            version = encode_header(SCHEMA_VERSION_HEADER, b"%d" % schema_version)
-            before, behind = join_headers(*self.headers(schemas=schemas), order, version).rsplit(_ANY_ORDER, 1)
-            around = self._headers[schemas, schema_version] = (before, behind)
+            order = encode_header(ORDER_HEADER, _header_value(_ANY_ORDER, is_json=is_json))
+            version = encode_header(SCHEMA_VERSION_HEADER, _header_value(b"%d" % schema_version, is_json=is_json))
+            before, behind = join_headers(*self.headers(is_json=is_json), order, version).rsplit(_ANY_ORDER, 1)
+            around = self._headers[is_json, schema_version] = (before, behind)
         return around
 
 
@@ -281,8 +281,8 @@ _ANY_ORDER: Final = EventOrder(epoch=0, rank=0, tx_ordinal=0).sort_key().encode(
 
 
 @functools.lru_cache(maxsize=64)
-def _context_headers(source: str, partition: str, connector: str, run_id: str, schemas: bool) -> tuple[bytes, ...]:
-    """Debezium's context headers: plain text, or text with its schema (SimpleHeaderConverter, JsonConverter).
+def _context_headers(source: str, partition: str, connector: str, run_id: str, is_json: bool) -> tuple[bytes, ...]:
+    """Debezium's context headers, as SimpleHeaderConverter or as JsonConverter writes them.
 
     Tasks of its Vitess connector with offsets of their own are called as our source partitions are; any other is "0", as there.
     """
@@ -292,10 +292,12 @@ def _context_headers(source: str, partition: str, connector: str, run_id: str, s
         CONTEXT_CONNECTOR_HEADER: connector,
         CONTEXT_RUN_HEADER: run_id,
     }
-    if not schemas:
-        return tuple(encode_header(name, text.encode()) for name, text in texts.items())
-    prefix = payload_prefix(HEADER_TEXT)
-    return tuple(encode_header(name, prefix + msgspec.json.encode(text) + b"}") for name, text in texts.items())
+    return tuple(encode_header(name, _header_value(text.encode(), is_json=is_json)) for name, text in texts.items())
+
+
+def _header_value(text: bytes, *, is_json: bool) -> bytes:
+    """Text as it is, or as JSON with its schema."""
+    return payload_prefix(HEADER_TEXT) + msgspec.json.encode(text.decode()) + b"}" if is_json else text
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -347,22 +349,22 @@ class _Rows:
     def values(self) -> list[bytes]:
         return self.run.values
 
-    def around_ordinal(self, *, schemas: bool) -> tuple[bytes, bytes]:
+    def around_ordinal(self, *, is_json: bool) -> tuple[bytes, bytes]:
         """What stands before and behind the ordinal in a row's headers."""
         run = self.run
-        before, behind = self._context.around_order(schemas=schemas, schema_version=run.schema_version)
+        before, behind = self._context.around_order(is_json=is_json, schema_version=run.schema_version)
         return before + sort_key_prefix(run.epoch, int(run.rank)).encode(), behind
 
-    def headers(self, *, schemas: bool) -> list[bytes]:
+    def headers(self, *, is_json: bool) -> list[bytes]:
         """Of each row, encoded."""
-        headers = self._headers.get(schemas)
+        headers = self._headers.get(is_json)
         if headers is None:
-            headers = self._headers[schemas] = self._build_headers(schemas=schemas)
+            headers = self._headers[is_json] = self._build_headers(is_json=is_json)
         return headers
 
-    def _build_headers(self, *, schemas: bool) -> list[bytes]:
+    def _build_headers(self, *, is_json: bool) -> list[bytes]:
         run = self.run
-        before, behind = self.around_ordinal(schemas=schemas)
+        before, behind = self.around_ordinal(is_json=is_json)
         first, count = run.first_tx_ordinal, len(run)
         if run.is_snapshot:
             return [before + b"%010d" % first + behind] * count
@@ -381,7 +383,7 @@ def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iter
         if passed is not None:
             yield Delivery(group.targets, passed, rows=len(rows.run))
             return
-    written = _Written(encoding, rows.headers(schemas=encoding.schemas))
+    written = _Written(encoding, rows.headers(is_json=encoding.has_json_headers))
     invalid = _write_rows(rows, group, written, context.max_event_bytes)
     if written.rows or written.filtered:
         yield Delivery(group.targets, written.records, rows=written.rows, filtered=written.filtered)
@@ -402,7 +404,7 @@ def _passed_through(rows: _Rows, encoding: Encoding, max_event_bytes: int) -> Re
         return _all_encoded(rows, encoding, max_event_bytes)
     if rows.run.largest_value + encoding.around_value >= max_event_bytes:
         return None
-    before, behind = rows.around_ordinal(schemas=encoding.schemas)
+    before, behind = rows.around_ordinal(is_json=encoding.has_json_headers)
     return PassedRows(
         rows.run,
         before=before,
@@ -421,7 +423,7 @@ def _all_encoded(rows: _Rows, encoding: Encoding, max_event_bytes: int) -> Recor
         return None  # which of them, and why, is found row by row
     if max(map(len, values)) >= max_event_bytes:
         return None
-    headers = rows.headers(schemas=False)
+    headers = rows.headers(is_json=False)
     if not encoding.tombstones or OP_DELETE not in rows.ops:
         return Records(keys, values, headers)
     gathered = GrowingRecords()
@@ -568,7 +570,7 @@ def _dead_letter(
         event_key=None if is_withheld else key,
         event_value=None if is_withheld else rows.values[index],
     )
-    headers = rows.headers(schemas=False)[index]
+    headers = rows.headers(is_json=False)[index]
     return (letter.event_key, encode_dead_letter(letter), headers)
 
 
@@ -595,7 +597,9 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
             continue
         if len(value) >= context.max_event_bytes:
             continue  # a statement that does not fit into a record: the schema itself was told above
-        yield Delivery((target,), _single(key, value, join_headers(*context.headers(schemas=encoding.schemas))))
+        yield Delivery(
+            (target,), _single(key, value, join_headers(*context.headers(is_json=encoding.has_json_headers)))
+        )
 
 
 def _table_of(change: TableChange, book: RouteBook) -> tuple[TableId | None, TableSchema | None]:
@@ -629,7 +633,7 @@ def _statement_set_aside(
         event_key=change.key,
         event_value=change.value if hides_nothing(reader.selection) else None,
     )
-    headers = join_headers(*context.headers(schemas=False))
+    headers = join_headers(*context.headers(is_json=False))
     return Delivery(
         (dead_letter_target(reader),), _single(change.key, encode_dead_letter(letter), headers), dead_letters=1
     )

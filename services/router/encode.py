@@ -13,7 +13,7 @@ from libs.events.avro_schema import avro_schema_text
 from libs.events.binary_writers import AvroWriter, ProtobufWriter
 from libs.events.connect_schema import ConnectSchema, payload_prefix
 from libs.events.protobuf_schema import protobuf_schema, read_protobuf_schema
-from libs.types.tenant import EventFormat, FormatSettings
+from libs.types.tenant import EventFormat, FormatSettings, HeaderForm
 
 
 class EventSchemas(NamedTuple):
@@ -130,11 +130,8 @@ class Encoding:
     """Of a binary form, and of events that have a key."""
     value_writer: AvroWriter | ProtobufWriter | None = None
     """Of a binary form."""
-
-    @property
-    def schemas(self) -> bool:
-        """Each key and value carries its Connect schema."""
-        return bool(self.value_prefix)
+    has_json_headers: bool = False
+    """Headers are JSON with their Connect schemas; else text."""
 
     @property
     def around_value(self) -> int:
@@ -161,8 +158,8 @@ class Encoding:
         return self.value_prefix + payload + b"}" if self.value_prefix else payload
 
     def key_in_header(self, payload: bytes) -> bytes:
-        """A key as other events' headers name it. Headers are text, so of a binary key it is the JSON."""
-        key = payload if self.key_writer is not None else self.key(payload)
+        """A key as other events' headers name it: its JSON."""
+        key = self.key(payload) if self.has_json_headers else payload
         return key or b"null"
 
 
@@ -200,6 +197,7 @@ def encoding(event_format: FormatSettings, schemas: EventSchemas | None, ids: Wi
             tombstones=event_format.tombstones,
             key_prefix=b"" if schemas.key is None else payload_prefix(schemas.key),
             value_prefix=payload_prefix(schemas.value),
+            has_json_headers=event_format.headers is HeaderForm.JSON,
         )
     kind = event_format.kind
     return Encoding(

@@ -9,7 +9,7 @@ from bench.connect import Connector
 from bench.debezium_vitess import debezium_vitess
 from libs.source.vitess.settings import EventSettings, TransactionMetadata
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicSettings
+from libs.types.tenant import FormatSettings, HeaderForm, SourceSelection, SourceTypes, TenantSpec, TopicSettings
 from libs.types.value_modes import ValueModes
 from services.router.deliver import read_changes
 from services.router.match import RouteBook
@@ -41,7 +41,7 @@ def our_records(
     spec = TenantSpec(
         tenant="acme",
         sources=(SourceSelection(name=prefix),),
-        format=FormatSettings(schemas=True, source_types=SourceTypes(columns=(".*",))),
+        format=FormatSettings(schemas=True, headers=HeaderForm.JSON, source_types=SourceTypes(columns=(".*",))),
         topics=TopicSettings(transactions=True),
     )
     deliveries = deliver(read_changes(replayed.batch.take(0)[0]), RouteBook(prefix, (spec,), schema_of, TopicClaims()))

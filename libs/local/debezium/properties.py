@@ -407,7 +407,11 @@ PROPERTIES: Final = (
         ("database.ssl.truststore.password", "", "as database.ssl.keystore.password"),
         ("binlog.net.read.timeout", "", "the server's net_read_timeout", ("0",)),
         ("binlog.net.write.timeout", "", "the server's net_write_timeout", ("0",)),
-        ("header.converter", "", "headers are written as JsonConverter writes them"),
+        (
+            "header.converter",
+            "",
+            "format.headers of a tenant: text is SimpleHeaderConverter's, json is JsonConverter's",
+        ),
         ("key.converter.<setting>", "", "a schema registry is the installation's: schema_registry.yaml"),
         ("value.converter.<setting>", "", "a schema registry is the installation's: schema_registry.yaml"),
         ("errors.<setting>", "", "a tenant's rows that cannot be delivered go to <tenant>.dead-letter"),

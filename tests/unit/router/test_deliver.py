@@ -13,7 +13,7 @@ from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
-from libs.types.tenant import FormatSettings, RowFilter, SourceSelection, TenantSpec, TopicSettings
+from libs.types.tenant import FormatSettings, HeaderForm, RowFilter, SourceSelection, TenantSpec, TopicSettings
 from libs.types.value import LogicalKind, LogicalType
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from services.router.deliver import (
@@ -156,7 +156,10 @@ def recorded_rows(table: str) -> tuple[list[dict[str, Any]], dict[tuple[str, int
 def test_records_are_the_recorded_ones(table: str, schemas: bool) -> None:
     """Keys, values, tombstones, key changes and Debezium's headers are those that Debezium wrote, record by record."""
     recorded, versions, batch = recorded_rows(table)
-    book = route_book(tenant(format=FormatSettings(schemas=schemas)), source="v1", schemas=versions)
+    headers_form = HeaderForm.JSON if schemas else HeaderForm.TEXT
+    book = route_book(
+        tenant(format=FormatSettings(schemas=schemas, headers=headers_form)), source="v1", schemas=versions
+    )
 
     written = records_of(deliver(batch, book), f"acme.v1.smp.{table.replace(' ', '_')}")
 
@@ -176,6 +179,29 @@ def test_records_are_the_recorded_ones(table: str, schemas: bool) -> None:
         [(name, header_text(name, value)) for name, value in headers if name not in OURS] for _, _, headers in written
     ] == [[(name, told(value)) for name, value in record["headers"]] for record in recorded]
     assert {tuple(name for name, _ in headers[-2:]) for _, _, headers in written} == {OURS}
+    for name, value in (header for _, _, headers in written for header in headers[-2:]):
+        assert isinstance(header_text(name, value)["payload"] if schemas else value.decode(), str)
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_headers_are_what_connects_default_converter_reads(schemas: bool) -> None:
+    """SimpleHeaderConverter takes text that begins with ``{`` for a map of one type: an envelope of a schema and a payload is
+    none, and a consumer fails at the first record. A changed key is the JSON that it makes of a Struct itself."""
+    batch = builder()
+    add_run(batch, [("D", b'{"id":3}', b'{"before":{"id":3},"after":null}'), ("C", b'{"id":4}', b"{}")])
+    book = route_book(tenant(format=FormatSettings(schemas=schemas)))
+
+    written = records_of(deliver(taken(batch), book), "acme.s.shop.orders")
+
+    texts = {name: value.decode() for _, _, headers in written for name, value in headers}
+    assert texts["__debezium.context.connectorLogicalName"] == "s"
+    assert texts["__debezium.context.runId"] == RUN_ID
+    assert texts["headwater.schema-version"] == "1"
+    assert [name for name, text in texts.items() if text.startswith(("{", "["))] == [
+        "__debezium.newkey",
+        "__debezium.oldkey",
+    ]
+    assert (texts["__debezium.newkey"], texts["__debezium.oldkey"]) == ('{"id":4}', '{"id":3}')
 
 
 def test_headers_name_the_task_that_read_the_row() -> None:
