@@ -8,12 +8,12 @@ from typing import Any
 import click
 import msgspec
 import orjson
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from libs.cli.mesh import mesh_options
 from libs.cli.tail import choose_topic, event_line
+from libs.cli.terminal import PlainConsole, echo
 from libs.errors import InvalidSettings
 from libs.events.dead_letter import SetAsideBy
 from libs.local.dead_letters import (
@@ -68,11 +68,11 @@ def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: b
     shown = [each for each in letters if each.is_waiting is not False or with_taken_up]
     if as_json:
         for each in shown:
-            click.echo(orjson.dumps(_as_json(each)))
+            echo(orjson.dumps(_as_json(each)))
         return
     _show_groups(shown)
     if hidden := len(letters) - len(shown):
-        click.echo(f"{hidden} more were taken up: see --all")
+        echo(f"{hidden} more were taken up: see --all")
 
 
 @dead_letter.command("show")
@@ -94,10 +94,10 @@ def show_command(tenant: str, letter: int, as_json: bool, mesh: Mesh) -> None:
             f"letter {letter}", [f"tenant {tenant} has none of that number; `headwater dead-letter list` has them"]
         )
     if as_json:
-        click.echo(orjson.dumps(_as_json(found), option=orjson.OPT_INDENT_2))
+        echo(orjson.dumps(_as_json(found), option=orjson.OPT_INDENT_2))
         return
     for name, text in _facts(found):
-        click.echo(f"{name:<12} {text}")
+        echo(f"{name:<12} {text}")
 
 
 @dead_letter.command("replay")
@@ -137,18 +137,18 @@ def replay_command(
     topics = sorted(parked.tables) if chosen is None else chosen
     requests = replay_requests(chosen_keys(parked, topics, keys), leave_out_refused=leave_out_refused)
     if not requests:
-        click.echo("no key is parked")
+        echo("no key is parked")
         for remedy in router_remedies(tenant, read_letters(mesh.kafka, tenant, parked), chosen):
-            click.echo(remedy)
+            echo(remedy)
         return
     send_requests(mesh.kafka, tenant, requests)
     refused = 0
     for request, answer in await_answers(mesh.home, tenant, requests, timeout_s=timeout_s):
         done = answer.keys - answer.refused
         refused += answer.refused
-        click.echo(f"{request.topic}: {done} of {answer.keys} key(s) taken up")
+        echo(f"{request.topic}: {done} of {answer.keys} key(s) taken up")
     if refused:
-        click.echo(f"{refused} key(s) stay parked: see `headwater dead-letter list {tenant}`", err=True)
+        echo(f"{refused} key(s) stay parked: see `headwater dead-letter list {tenant}`", err=True)
         raise click.exceptions.Exit(1)
 
 
@@ -160,15 +160,15 @@ def _replay_elsewhere(
         raise click.UsageError("--key names a parked key, and with --mesh those cannot be seen: replay the whole table")
     letters = read_letters(mesh.kafka, tenant, None)
     for remedy in router_remedies(tenant, letters, chosen):
-        click.echo(remedy)
+        echo(remedy)
     with_letters = {each.letter.topic for each in letters if each.letter.set_aside_by is SetAsideBy.SINK}
     topics = sorted(with_letters if chosen is None else with_letters & set(chosen))
     if not topics:
-        click.echo("the sink has set nothing aside")
+        echo("the sink has set nothing aside")
         return
     requests = replay_requests(dict.fromkeys(topics, ()), leave_out_refused=leave_out_refused)
     send_requests(mesh.kafka, tenant, requests)
-    click.echo(
+    echo(
         f"asked for all parked keys of {', '.join(topics)}; what becomes of it: dead_letters_replayed in the sink's log"
     )
 
@@ -203,7 +203,7 @@ def _show_groups(letters: Sequence[StoredLetter]) -> None:
             str(first.number),
             escape(reason),
         )
-    Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH).print(shown)
+    PlainConsole(width=None if sys.stdout.isatty() else _PLAIN_WIDTH).print(shown)
 
 
 def _facts(stored: StoredLetter) -> list[tuple[str, str]]:

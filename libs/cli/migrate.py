@@ -5,10 +5,12 @@ from pathlib import Path
 import click
 
 from libs.cli.home import home_option
+from libs.config.plain_text import one_line
 from libs.errors import InvalidSettings
 from libs.local.debezium.carry import PASSWORD
 from libs.local.debezium.migrate import migrate
 from libs.local.home import Home
+from libs.local.state import replace_file
 
 
 @click.group(name="migrate")
@@ -55,7 +57,7 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
     if path.exists():
         raise InvalidSettings(str(path), ["is there already; move it away, or give another --name"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(found.text(), encoding="utf-8")
+    replace_file(path, found.text().encode(), mode=0o600)  # a person writes the password into it
     click.echo(f"wrote {path}")
     for place in ("database", "vtgate"):
         if found.document.get(place, {}).get("password") == PASSWORD:
@@ -64,5 +66,5 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
         if lines:
             click.echo(f"{title}:")
         for line in lines:
-            click.echo(f"  - {line}")
+            click.echo(f"  - {one_line(line)}")
     click.echo(f"next: `headwater validate {found.source}`")

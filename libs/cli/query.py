@@ -9,11 +9,12 @@ from typing import Any
 import click
 import orjson
 import pyarrow as pa
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from libs.cli.home import home_option
+from libs.cli.terminal import PlainConsole, is_terminal
+from libs.config.plain_text import printable
 from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.warehouse import rows_of, run_query, tables_of
@@ -66,9 +67,10 @@ def _show(answer: pa.Table, output: str, max_rows: int) -> None:
     match output:
         case "csv":
             writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(answer.column_names)
+            shown = printable if is_terminal() else str
+            writer.writerow([shown(name) for name in answer.column_names])
             for batch in answer.to_batches():
-                writer.writerows([_plain(value) for value in row] for row in rows_of(batch))
+                writer.writerows([shown(_plain(value)) for value in row] for row in rows_of(batch))
         case "json":
             for batch in answer.to_batches():
                 for row in rows_of(batch):
@@ -88,7 +90,7 @@ def _show_table(answer: pa.Table, max_rows: int) -> None:
     for batch in answer.slice(0, max_rows).to_batches():
         for row in rows_of(batch):
             table.add_row(*(Text("NULL", style="bright_black") if cell is None else Text(_plain(cell)) for cell in row))
-    console = Console()
+    console = PlainConsole()
     console.print(table)
     left_out = f", the first {max_rows} shown: see --max-rows" if answer.num_rows > max_rows else ""
     console.print(f"{answer.num_rows:,} row(s){left_out}", highlight=False)

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from libs.cli.home import home_option
+from libs.cli.terminal import PlainConsole
 from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.state import running_state
@@ -65,7 +66,7 @@ def status(as_json: bool, home: Home) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
     else:
         # Off a terminal rich would cut at 80 columns.
-        print_status(found, Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH))
+        print_status(found, PlainConsole(width=None if sys.stdout.isatty() else PLAIN_WIDTH))
     if not is_well(found):
         raise click.exceptions.Exit(1)
 

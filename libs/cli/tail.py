@@ -9,6 +9,7 @@ import orjson
 from confluent_kafka import Message
 
 from libs.cli.home import home_option
+from libs.cli.terminal import echo
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.names import row_topic_template
@@ -57,7 +58,7 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
             line = _line(message, schemas, as_json)
             if line is None:
                 continue
-            click.echo(line)
+            echo(line)
             shown += 1
             if shown == limit:
                 return

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
+from libs.cli.terminal import PlainConsole, echo
 from libs.config.mask_keys import KeyUnusable
 from libs.config.tenant_config_map import TenantObject
 from libs.config.yaml_text import read_text
@@ -110,7 +110,7 @@ def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
         raise InvalidSettings(str(file), parsed_mistakes)
     plan = plan_tenant(home, documents, parsed.spec, parsed.lines)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(plan)))
+        echo(msgspec.json.format(msgspec.json.encode(plan)))
     else:
         print_tenant_plan(plan, show_all=show_all)
     if plan.is_refused:
@@ -221,7 +221,7 @@ def explain_command(
         found = _tenant_elsewhere(settings, mesh_file, tenant, document_file)
         explanation = explain_elsewhere(settings, found, tenant, table)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(explanation)))
+        echo(msgspec.json.format(msgspec.json.encode(explanation)))
     else:
         print_explanation(explanation)
 
@@ -245,11 +245,11 @@ def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
     """
     running_state(home)
     for asked in ask_for_tenant(home, load_documents(home), tenant, tables):
-        click.echo(
+        echo(
             f"asked the reader of {asked.source} for {', '.join(asked.tables)}, for {tenant} alone "
             f"(signal {asked.signal_id}, offset {asked.signal_offset})"
         )
-    click.echo("watch it with: headwater status")
+    echo("watch it with: headwater status")
 
 
 @tenant_command.command(name="decrypt")
@@ -279,9 +279,9 @@ def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: s
     mistakes = []
     for number, value in enumerate(values or map(str.strip, sys.stdin), 1):
         try:
-            click.echo(decrypt(value))
+            echo(decrypt(value))
         except NotDecryptable as error:
-            click.echo()
+            echo()
             mistakes.append(f"value {number} {error}")
     if mistakes:
         raise InvalidSettings(f"tenant {tenant}", mistakes)
@@ -315,13 +315,13 @@ def print_tenant_plan(plan: TenantPlan, *, show_all: bool = False) -> None:
     if plan.is_new:
         click.secho(f"tenant {plan.tenant} is new", bold=True)
     for setting in plan.settings:
-        click.echo(f"  {setting}")
+        echo(f"  {setting}")
     shown = [table for table in plan.tables if show_all or table.change != AS_BEFORE or table.fate.refused]
     for table in shown:
         _print_planned(table)
     for label, topics in (("topic made", plan.topics_made), ("topic left", plan.topics_left)):
         for topic in topics:
-            click.echo(f"  {label}: {topic}")
+            echo(f"  {label}: {topic}")
     for note in plan.notes:
         click.secho(f"note: {note}", fg="yellow")
     if plan.changes_nothing:
@@ -343,16 +343,16 @@ def _print_planned(planned: PlannedTable) -> None:
     to = f" → {fate.topic}" + (f", {fate.warehouse} {fate.warehouse_table}" if fate.warehouse else "")
     click.secho(f"  {planned.change:<9} {fate.source}: {fate.table}{'' if planned.change == GONE else to}", fg=colour)
     for difference in planned.differences:
-        click.echo(f"      {difference}")
+        echo(f"      {difference}")
     if planned.change == NEW:
         for rule in fate.rows:
-            click.echo(f"      rows: {rule.says}")
+            echo(f"      rows: {rule.says}")
         by_fate: dict[str, list[str]] = {}
         for column in fate.columns:
             name = column.name if column.seen_as in (None, column.name) else f"{column.name} as {column.seen_as}"
             by_fate.setdefault(column.fate, []).append(name)
         for what, columns in by_fate.items():
-            click.echo(f"      {what}: {', '.join(columns)}")
+            echo(f"      {what}: {', '.join(columns)}")
     if planned.change != GONE:
         for refusal in fate.refused:
             click.secho(f"      REFUSED  {refusal}", fg="red")
@@ -368,22 +368,22 @@ def print_explanation(explanation: Explanation) -> None:
 
 def _print_fate(tenant: str, fate: TableFate) -> None:
     verdict = click.style("is delivered", fg="green") if fate.is_delivered else click.style("does not come", fg="red")
-    click.echo(f"{fate.table} of source {fate.source} {verdict} to {tenant}")
+    echo(f"{fate.table} of source {fate.source} {verdict} to {tenant}")
     for rule in fate.because:
-        click.echo(f"  because  {rule.says}{_at(rule.where)}")
+        echo(f"  because  {rule.says}{_at(rule.where)}")
     if not fate.is_delivered:
         return
-    click.echo(f"  topic    {fate.topic}")
+    echo(f"  topic    {fate.topic}")
     if fate.warehouse:
-        click.echo(f"  table    {fate.warehouse} {fate.warehouse_table}")
+        echo(f"  table    {fate.warehouse} {fate.warehouse_table}")
     for rule in fate.rows:
-        click.echo(f"  rows     {rule.says}{_at(rule.where)}")
+        echo(f"  rows     {rule.says}{_at(rule.where)}")
     if not fate.rows:
-        click.echo("  rows     all")
+        echo("  rows     all")
     for refusal in fate.refused:
         click.secho(f"  REFUSED  {refusal}", fg="red")
     if not fate.columns:
-        click.echo("  columns  not known")
+        echo("  columns  not known")
         return
     _print_table(
         ("column", "becomes", "seen as", "by", "line"),
@@ -406,21 +406,21 @@ def _at(where: str) -> str:
 
 def _print_applied(applied: Applied) -> None:
     if applied.kept is not None:
-        click.echo(f"what was in {applied.file}, edited by hand, is kept as version {applied.kept.number}")
+        echo(f"what was in {applied.file}, edited by hand, is kept as version {applied.kept.number}")
     if applied.is_changed:
         click.secho(
             f"tenant {applied.tenant}: version {applied.version.number} is in force ({applied.file})", fg="green"
         )
     else:
-        click.echo(f"tenant {applied.tenant}: nothing changes, version {applied.version.number} is in force")
+        echo(f"tenant {applied.tenant}: nothing changes, version {applied.version.number} is in force")
 
 
 def _print_versions(found: Sequence[TenantVersion], as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        echo(msgspec.json.format(msgspec.json.encode(found)))
         return
     if not found:
-        click.echo("no versions yet: `headwater tenant apply FILE` keeps one each time")
+        echo("no versions yet: `headwater tenant apply FILE` keeps one each time")
         return
     _print_table(
         ("tenant", "version", "applied at (UTC)", "file"),
@@ -436,15 +436,15 @@ def _print_difference(home: Home, tenant: str, first: int, second: int) -> None:
         raise InvalidSettings(f"tenant {tenant}", [f"{mistake}; there are {there_are}" for mistake in missing])
     old, new = (version_text(known[number]).splitlines(keepends=True) for number in (first, second))
     for line in difflib.unified_diff(old, new, f"{tenant} version {first}", f"{tenant} version {second}"):
-        click.echo(line, nl=not line.endswith("\n"))
+        echo(line, nl=not line.endswith("\n"))
 
 
 def _print_tenants(listed: Sequence[ListedTenant], as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(listed)))
+        echo(msgspec.json.format(msgspec.json.encode(listed)))
         return
     if not listed:
-        click.echo("no tenants yet: `headwater tenant apply FILE`")
+        echo("no tenants yet: `headwater tenant apply FILE`")
         return
     _print_table(
         ("tenant", "version", "sources", "sink", "file", "state"),
@@ -468,4 +468,4 @@ def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
+    PlainConsole(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)

@@ -262,6 +262,21 @@ sink:
 """
 
 
+def keep_private(home: Home) -> None:
+    """Let nobody but the home's owner read it: sources' documents and generated settings hold passwords, tables hold rows. What
+    is somebody else's stays as that one has it."""
+    folders = (home.root, home.sources_dir, home.run_dir, home.keys_dir)
+    for path, mode in (
+        *((folder, 0o700) for folder in folders),
+        *((document, 0o600) for document in home.sources_dir.glob("*.yaml")),
+    ):
+        try:
+            if path.stat().st_mode & 0o077:
+                path.chmod(mode)
+        except OSError:
+            continue
+
+
 def write_examples(home: Home) -> tuple[Path, ...]:
     """Create the folders, and a commented example of each document where its folder holds none.
 
@@ -270,8 +285,8 @@ def write_examples(home: Home) -> tuple[Path, ...]:
     """
     for folder in (home.sources_dir, home.tenants_dir, home.logs_dir, home.run_dir, home.data_dir, home.warehouse_dir):
         folder.mkdir(parents=True, exist_ok=True)
-    home.run_dir.chmod(0o700)  # generated settings hold the databases' passwords
     home.keys_dir.mkdir(mode=0o700, exist_ok=True)
+    keep_private(home)
     written = []
     for path, text in (
         (home.sources_dir / "shop.yaml.example", EXAMPLE_SOURCE),

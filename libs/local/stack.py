@@ -25,7 +25,7 @@ from libs.errors import InvalidSettings, ServiceUnavailable
 from libs.local import kafka_broker, ports, postgresql_server, valkey_server
 from libs.local.compiled_modules import require_built
 from libs.local.documents import POSTGRESQL, Documents, read_documents
-from libs.local.home import Home, is_initialised
+from libs.local.home import Home, is_initialised, keep_private
 from libs.local.joining import note_beginnings, watched_joining
 from libs.local.own_servers import own_servers
 from libs.local.plan import (
@@ -124,6 +124,7 @@ def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
     generations = planned_generations(home, documents)
     processes = plan_processes(home, documents, chosen, toolchain, generations)
     store_generations(home, generations)
+    keep_private(home)
     replace_file(home.ports_file, msgspec.json.format(msgspec.json.encode(chosen)))
     for folder in (home.logs_dir, home.data_dir, home.sink_dir, home.warehouse_dir):
         folder.mkdir(parents=True, exist_ok=True)

@@ -424,6 +424,10 @@ def run_query(warehouse: Warehouse, tables: Sequence[TenantTable], sql: str) -> 
         if PROGRESS_VIEW in sql.casefold():
             connection.register(PROGRESS_VIEW, without_zones(warehouse.progress(tables)))
         try:
+            # From here on it reads what was registered, and no file, address or variable of this process.
+            connection.execute("SET python_enable_replacements = false")
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
             statement = _the_query(connection.extract_statements(sql))
             return connection.sql(statement).to_arrow_table()
         except duckdb.Error as error:

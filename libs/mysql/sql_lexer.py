@@ -197,6 +197,11 @@ def _end_of_skipped(statement: str, start: int) -> int:
     raise UnreadableSql(f"a comment that begins at character {start} is not closed")
 
 
+def tokens_of(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> tuple[Token, ...]:
+    """All tokens, without comments. Raises UnreadableSql."""
+    return tuple(_tokens(statement, sql_mode))
+
+
 def first_words(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE, count: int = 2) -> tuple[str, ...]:
     """The first ``count`` tokens as keywords in upper case, comments aside; "" for one that is no keyword, or lacks.
 

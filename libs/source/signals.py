@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from libs.errors import InvalidEvent
+from libs.source.filter_text import no_condition
 
 EXECUTE, STOP, PAUSE, RESUME, LOG = "execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log"
 TYPES: Final = (EXECUTE, STOP, PAUSE, RESUME, LOG)
@@ -172,6 +173,8 @@ def _conditions(members: Mapping[str, Any], mistakes: list[str]) -> tuple[tuple[
     old = _text(members, "additional-condition", mistakes)
     listed = members.get("additional-conditions") or ()
     conditions = [(".*", old)] if old.strip() else []
+    if old.strip():
+        mistakes.extend(f"additional-condition: {why}" for why in no_condition(old))
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         mistakes.append("additional-conditions: must be a list of {'data-collection': …, 'filter': …}")
         return ()
@@ -184,6 +187,7 @@ def _conditions(members: Mapping[str, Any], mistakes: list[str]) -> tuple[tuple[
         if not isinstance(condition, str):
             mistakes.append(f"additional-conditions: the filter of {name!r} must be text")
         elif condition.strip():
+            mistakes.extend(f"additional-conditions: the filter of {name!r} {why}" for why in no_condition(condition))
             conditions.append((name, condition))
     return tuple(conditions)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 
+from libs.config.plain_text import one_line
 from libs.errors import InvalidSettings
 from libs.local.debezium.properties import Property
 from libs.source.failure_handling import FailureHandling
@@ -35,8 +36,8 @@ class Migration:
     def text(self) -> str:
         """The document as YAML, with the notes as comments."""
         lines = [f"# Written from the Debezium connector {self.source!r} by `headwater migrate debezium`."]
-        lines += [f"# for the tenants' documents: {each}" for each in self.tenant]
-        lines += [f"# not carried over: {each}" for each in self.left_out]
+        lines += [f"# for the tenants' documents: {one_line(each)}" for each in self.tenant]
+        lines += [f"# not carried over: {one_line(each)}" for each in self.left_out]
         return "\n".join(lines) + "\n" + yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True)
 
 
