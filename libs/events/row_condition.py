@@ -23,7 +23,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from libs.errors import InvalidEvent, UndecodableValue
-from libs.events.row_filter import EXACT, Evaluate, WireRow, decimal_of_wire
+from libs.events.row_filter import EXACT, Evaluate, FilterKey, WireRow, decimal_of_wire
 from libs.types.table import Column, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind
 
@@ -70,9 +70,11 @@ _MAX_DEPTH: Final = 60
 """Below what Python's stack takes, when rows are judged too, wherever it is asked from."""
 
 
-def compile_condition(where: str, table: TableSchema | None, mistakes: list[str], used: set[str]) -> Evaluate:
-    """A condition as a function of a row, its mistakes and the columns that it uses added to what is given; without a table its
-    syntax alone is looked at."""
+def compile_condition(
+    where: str, table: TableSchema | None, mistakes: list[str], used: set[str], keys: list[FilterKey] | None = None
+) -> Evaluate:
+    """A condition as a function of a row, its mistakes, the columns that it uses and its keys added to what is given; without a
+    table its syntax alone is looked at."""
     if len(where) > _MAX_CONDITION_CHARACTERS:
         mistakes.append(f"is longer than {_MAX_CONDITION_CHARACTERS} characters; shorten it")
         return _MISTAKEN.evaluate
@@ -85,7 +87,11 @@ def compile_condition(where: str, table: TableSchema | None, mistakes: list[str]
         if len(statements) != 1 or statements[0] is None:
             mistakes.append("must be one condition, without a semicolon")
             return _MISTAKEN.evaluate
-        return _Compiler(table, mistakes, used).condition(statements[0])
+        compiler = _Compiler(table, mistakes, used)
+        holds = compiler.condition(statements[0])
+        if keys is not None and not mistakes:
+            keys += compiler.keys(statements[0])
+        return holds
     except SqlglotError as error:
         mistakes.append(f"is not SQL: {(str(error).splitlines() or ['it cannot be read'])[0]}")
     except RecursionError:
@@ -126,6 +132,38 @@ class _Compiler:
             case _:
                 self._mistaken(f"{_sql(node)} is {term.domain.value}, not a condition; compare it with something")
                 return _MISTAKEN.evaluate
+
+    def keys(self, node: exp.Expr) -> list[FilterKey]:
+        """Of the conjuncts of a condition without mistakes."""
+        conjuncts = list(node.flatten()) if isinstance(node, exp.And) else [node]
+        found: list[FilterKey] = []
+        for conjunct in conjuncts:
+            match conjunct:
+                case exp.Paren() | exp.And() if conjunct is not node or isinstance(conjunct, exp.Paren):
+                    found += self.keys(conjunct.this if isinstance(conjunct, exp.Paren) else conjunct)
+                case exp.EQ():
+                    left, right = conjunct.this, conjunct.expression
+                    column, literal = (left, right) if isinstance(left, exp.Column) else (right, left)
+                    found += self._key(column, [literal], conjunct)
+                case exp.In() if conjunct.expressions:
+                    found += self._key(conjunct.this, conjunct.expressions, conjunct)
+                case _:
+                    continue
+        return found
+
+    def _key(self, column: exp.Expr, literals: Sequence[exp.Expr], node: exp.Expr) -> list[FilterKey]:
+        """None where a value is computed, or is compared as another kind than the column's own."""
+        if not isinstance(column, exp.Column):
+            return []
+        own = self.term(column)
+        values: set[Any] = set()
+        for literal in literals:
+            left, right = self._comparable(own, self.term(literal), node)
+            if left is not own or not right.is_constant or right.domain is _Domain.ANY:
+                return []
+            values.add(right.constant)
+        found = None if self._table is None else _find_column(self._table, column.name)
+        return [] if found is None else [FilterKey(found.name, own.evaluate, frozenset(values))]
 
     def term(self, node: exp.Expr) -> _Term:
         """Any expression. An argument of the node that is not known here is a mistake: it could turn the meaning."""

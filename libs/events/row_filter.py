@@ -28,6 +28,20 @@ Evaluate = Callable[[WireRow], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class FilterKey:
+    """A conjunct ``column = literal`` or ``column IN (literals)`` of a condition: no row of another value can meet it."""
+
+    column: str
+    evaluate: Evaluate
+    """The column's value in a row, as ``values`` are; the same function of all conditions over a table version's column.
+
+    Raises:
+        InvalidEvent: as ``CompiledFilter.matches``.
+    """
+    values: frozenset[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledFilter:
     """A condition over the rows of one table version."""
 
@@ -39,6 +53,8 @@ class CompiledFilter:
     Raises:
         InvalidEvent: a value that the condition needs is not in the log, or is not of its column's type.
     """
+    key: FilterKey | None = None
+    """None: the condition has no such conjunct."""
 
 
 class InvalidCondition(HeadwaterError):
@@ -68,10 +84,11 @@ def compile_filter(where: str, table: TableSchema) -> CompiledFilter:
 
     mistakes: list[str] = []
     used: set[str] = set()
-    holds = compile_condition(where, table, mistakes, used)
+    keys: list[FilterKey] = []
+    holds = compile_condition(where, table, mistakes, used, keys)
     if mistakes:
         raise InvalidCondition(mistakes)
-    return CompiledFilter(tuple(sorted(used)), lambda row: holds(row) is True)
+    return CompiledFilter(tuple(sorted(used)), lambda row: holds(row) is True, next(iter(keys), None))
 
 
 EXACT: Final = Context(prec=200)

@@ -549,7 +549,7 @@ ROUTER_UNREADABLE_RECORDS = _counter(
 ROUTER_FILTERED = _counter(
     Area.ROUTER,
     "headwater_router_filtered_events_total",
-    "Row changes that a tenant's row filter held back.",
+    "Row changes that a tenant's row filter held back, but for those that a look-up by a column's value ruled out.",
     "Suddenly everything: the filter's column changed its meaning at the source.",
     ("tenant",),
 )

@@ -48,6 +48,7 @@ from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, TableChange, TransactionBoundary
 from services.router.changes import Run, read_entries
 from services.router.encode import Encoding
+from services.router.filter_index import ColumnIndex, FilterIndex
 from services.router.match import (
     Announcement,
     RefusedRoute,
@@ -100,6 +101,14 @@ class Announced:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], TableSchema] = {}
+        self._indexes: set[FilterIndex] = set()
+
+    def is_new(self, index: FilterIndex) -> bool:
+        """Whether its groups were not asked about yet; from now on they were."""
+        if index in self._indexes:
+            return False
+        self._indexes.add(index)
+        return True
 
     def still_to_tell(self, announcements: Sequence[Announcement]) -> list[Delivery]:
         """Those that were not told yet, or that a tenant's new document changed; they count as told from now on."""
@@ -308,21 +317,63 @@ def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
     if not routes.groups and not routes.refused:
         return
     rows = _Rows(run, context)
-    for group in routes.groups:
-        yield from context.announced.still_to_tell(group.announcements)
-        try:
-            deliveries = list(_deliver_to_group(rows, group, context))
-        except Exception as error:
-            if is_of_all(error):
-                raise
-            reason = _unforeseen(error, run.database, run.table)
-            deliveries = [
-                _all_set_aside(rows, RefusedRoute(target, dead_letters, reason), context)
-                for target, dead_letters in zip(group.targets, group.dead_letters, strict=True)
-            ]
-        yield from deliveries
+    index = routes.index
+    if index is None:
+        for group in routes.groups:
+            yield from context.announced.still_to_tell(group.announcements)
+            yield from _contained(rows, group, context)
+    else:
+        if context.announced.is_new(index):
+            for group in routes.groups:
+                yield from context.announced.still_to_tell(group.announcements)
+        for number in index.others:
+            yield from _contained(rows, routes.groups[number], context)
+        for column in index.columns:
+            for number, places in _places_by_group(rows, column).items():
+                yield from _contained(rows, routes.groups[number], context, places)
     for refused in routes.refused:
         yield _all_set_aside(rows, refused, context)
+
+
+def _places_by_group(rows: "_Rows", column: ColumnIndex) -> dict[int, list[int]]:
+    """For each group that a row of the run may be for, the rows, in order; of a changed key both halves."""
+    found: dict[int, list[int]] = {}
+    ops, values = rows.ops, rows.values
+    for place, is_pair in _starts(rows):
+        numbers = column.candidates(ops[place], values[place]).numbers
+        if is_pair:
+            numbers = sorted({*numbers, *column.candidates(ops[place + 1], values[place + 1]).numbers})
+        for number in numbers:
+            found.setdefault(number, []).append(place)
+    return found
+
+
+def _starts(rows: "_Rows") -> Iterator[tuple[int, bool]]:
+    """The places of rows, and whether the two halves of a changed key begin there."""
+    if not rows.has_key_changes:
+        yield from ((place, False) for place in range(len(rows.run)))
+        return
+    place = 0
+    while place < len(rows.run):
+        is_pair = rows.ops[place : place + 2] == _KEY_CHANGE
+        yield place, is_pair
+        place += 2 if is_pair else 1
+
+
+def _contained(
+    rows: "_Rows", group: RouteGroup, context: _Context, places: Sequence[int] | None = None
+) -> Sequence[Delivery]:
+    """As ``_deliver_to_group``; where that fails, the run is set aside for the group's tenants alone."""
+    try:
+        return list(_deliver_to_group(rows, group, context, places))
+    except Exception as error:
+        if is_of_all(error):
+            raise
+        reason = _unforeseen(error, rows.run.database, rows.run.table)
+        return [
+            _all_set_aside(rows, RefusedRoute(target, dead_letters, reason), context)
+            for target, dead_letters in zip(group.targets, group.dead_letters, strict=True)
+        ]
 
 
 def _run_routes(run: Run, book: RouteBook, form: EnvelopeForm) -> TableRoutes:
@@ -376,7 +427,10 @@ class _Rows:
         return EventOrder(epoch=run.epoch, rank=int(run.rank), tx_ordinal=ordinal)
 
 
-def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iterator[Delivery]:
+def _deliver_to_group(
+    rows: _Rows, group: RouteGroup, context: _Context, places: Sequence[int] | None
+) -> Iterator[Delivery]:
+    """``places``: of the rows that may be for it, a changed key by its first half; None: any."""
     encoding = group.encoding
     if not rows.has_key_changes and group.projection.lets_pass(rows.ops):
         passed = _passed_through(rows, encoding, context.max_event_bytes)
@@ -384,7 +438,7 @@ def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iter
             yield Delivery(group.targets, passed, rows=len(rows.run))
             return
     written = _Written(encoding, rows.headers(is_json=encoding.has_json_headers))
-    invalid = _write_rows(rows, group, written, context.max_event_bytes)
+    invalid = _write_rows(rows, group, written, context.max_event_bytes, places)
     if written.rows or written.filtered:
         yield Delivery(group.targets, written.records, rows=written.rows, filtered=written.filtered)
     if invalid:
@@ -480,12 +534,13 @@ _Invalid = tuple[int, str, bool]
 """A row's index in its run, the reason, and whether the event is too large."""
 
 
-def _write_rows(rows: _Rows, group: RouteGroup, written: _Written, max_event_bytes: int) -> list[_Invalid]:
+def _write_rows(
+    rows: _Rows, group: RouteGroup, written: _Written, max_event_bytes: int, places: Sequence[int] | None
+) -> list[_Invalid]:
     """Write each row that the group sees; what cannot be written is returned."""
     invalid: list[_Invalid] = []
-    index = 0
-    while index < len(rows.run):
-        is_pair = rows.ops[index : index + 2] == _KEY_CHANGE
+    starts = _starts(rows) if places is None else ((each, rows.ops[each : each + 2] == _KEY_CHANGE) for each in places)
+    for index, is_pair in starts:
         halves: list[tuple[int, _EncodedRow]] = []
         for place in (index, index + 1) if is_pair else (index,):
             try:
@@ -508,7 +563,6 @@ def _write_rows(rows: _Rows, group: RouteGroup, written: _Written, max_event_byt
         else:
             for place, row in halves:
                 written.write(place, row)
-        index += 2 if is_pair else 1
     return invalid
 
 

@@ -55,6 +55,7 @@ from services.router.encode import (
     needs_schemas,
     wire_ids,
 )
+from services.router.filter_index import FilterIndex, filter_index
 from services.router.project import InvalidProjection, KeysMissing, Projection, compile_projection
 from services.router.topic_claims import TopicClaims, TopicCollision
 
@@ -187,6 +188,12 @@ class TableRoutes:
     refused: tuple[RefusedRoute, ...] = ()
     unready: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tenants whose schemas are not known to the registry yet, as far as is known without asking it; each with the reason."""
+    index: FilterIndex | None = None
+    """Of the groups, by their places; None: each is asked about every row."""
+
+    def indexed(self) -> "TableRoutes":
+        """The same, with an index where many filters want values of one column."""
+        return replace(self, index=filter_index(group.projection for group in self.groups))
 
     def without(self, tenants: Collection[str]) -> "TableRoutes":
         """The same for all others."""
@@ -346,7 +353,7 @@ class RouteBook:
             compiled = self._compile(TableId(database=database, table=table), schema_version, form)
             self._compiled[key] = self._not_taken[key] = compiled
         self.unready.update(compiled.unready)
-        return compiled.without(self.left_out) if self.left_out else compiled
+        return (compiled.without(self.left_out) if self.left_out else compiled).indexed()
 
     def take_compiled(self) -> list[Compiled]:
         """What was found since the last call. To be asked once all is there that rows need: a topic that is refused then makes
