@@ -29,7 +29,7 @@ from tests.sink_query import is_noted
 from tests.sink_topics import SOURCE, table_id
 
 LIMIT = 100
-WAITING = 450
+WAITING = 250
 
 
 @pytest.mark.promise("retry")
@@ -57,7 +57,7 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
 
     def is_asked_and_begun(tenant: Tenant) -> bool:
         found = parked(tenant)
-        # It was tried with the second batch of the five that it takes until so many wait.
+        # It was tried with the second batch of the three that it takes until so many wait.
         if not refused and found is not None and found.waiting_offsets >= WAITING:
             refused.append(found)
             postgresql_server.execute(f"ALTER TABLE {place} DROP CONSTRAINT low")
