@@ -21,6 +21,10 @@ class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     """EventOrder.epoch of the events that follow."""
     by_file: bool = False
+    last_transaction: str = ""
+    """The newest of them that the log has shown, as MySQL writes a GTID; empty: none yet, or no GTIDs."""
+    last_committed_at_us: int = 0
+    """When that one was committed, at the server that numbered it: another history has another time."""
     quarantined: Mapping[str, str] = {}
     """Tables (``database.table``) whose rows are passed over since they could not be read rightly, each with the reason."""
 

@@ -211,6 +211,8 @@ class LogDecoder:
         self._checksum_bytes = checksum_bytes
         self._transaction_metadata = transaction_metadata
         self._epoch = position.epoch
+        self._last_transaction = position.last_transaction
+        self._last_committed_at_us = position.last_committed_at_us
         self._file = position.file
         self._file_json = json_text(position.file)
         self._pos = position.pos
@@ -256,6 +258,8 @@ class LogDecoder:
             pos=self._pos,
             epoch=self._epoch,
             by_file=self._executed is None,
+            last_transaction=self._last_transaction,
+            last_committed_at_us=self._last_committed_at_us,
             quarantined=self._quarantined,
         )
 
@@ -443,6 +447,8 @@ class LogDecoder:
             self._watch.transaction_ends((transaction.event.uuid, transaction.event.tag, transaction.event.number))
         if self._executed is not None:
             self._executed.add(transaction.event.uuid, transaction.event.tag, transaction.event.number)
+            self._last_transaction = transaction.gtid
+            self._last_committed_at_us = transaction.committed_at_us
         self.transactions += 1
         self.committed_at_us = transaction.committed_at_us
         self.last_order = EventOrder(

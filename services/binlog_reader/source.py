@@ -69,6 +69,7 @@ from libs.source.mysql.snapshot import (
     captured_tables,
     database_charsets,
     estimated_rows,
+    executed_gtids,
     log_end,
     oldest_position,
     source_tables,
@@ -102,12 +103,15 @@ from services.binlog_reader.incremental import (
     read_between_watermarks,
 )
 from services.binlog_reader.position import SOURCE_PARTITION, BinlogPosition, decode_position, encode_position
+from services.binlog_reader.same_history import require_same_history
 from services.binlog_reader.settings import BinlogReaderSettings
 
 log = structlog.get_logger()
 
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
 _SIGNAL_POLL_S: Final = 0.2
+_HISTORY_LOOK_S: Final = 5.0
+"""How often the server is asked whether it still has what it had: one short query."""
 _RANGES_PER_READER: Final = 4
 """More than one, so that a reader whose ranges were small goes on with another's."""
 _MAX_GATHERING_S: Final = 0.1
@@ -148,6 +152,8 @@ class BinlogSource:
         database, missing = self._settings.database, None
         try:
             database = sound_server(self._settings, position)
+            if position is not None:
+                require_same_history(msgspec.structs.replace(self._settings, database=database), position)
         except PositionPurged as error:
             missing = error
         start = beginning(
@@ -272,6 +278,9 @@ class BinlogChangeLog:
         self._signal_topic: SignalTopic | None = None
         self._chunk_connection: Connection | None = None
         self._count_connection: Connection | None = None
+        self._history_connection: Connection | None = None
+        self._server_executed = GtidSet()
+        """When the server was asked last."""
         self._counting: tuple[TableCopy, asyncio.Future[Counted | None]] | None = None
         """The copy whose rows the source counts."""
         self._batch = BatchBuilder(identity)
@@ -863,7 +872,7 @@ class BinlogChangeLog:
         received, transactions = metrics.READER_BYTES.labels(*labels), metrics.READER_TRANSACTIONS.labels(*labels)
         transactions_counted = transactions_told = transactions_until = 0
         gathers_until_s = 0.0
-        heartbeat_s = time.monotonic()
+        heartbeat_s = looked_s = time.monotonic()
         while True:
             receiving = asyncio.ensure_future(asyncio.to_thread(reader.receive))
             try:
@@ -874,6 +883,9 @@ class BinlogChangeLog:
             finally:
                 receiving.cancel()
             decoder.tick(time.time_ns())
+            if time.monotonic() - looked_s >= _HISTORY_LOOK_S and not decoder.position.by_file:
+                looked_s = time.monotonic()
+                await asyncio.to_thread(self._require_server_keeps_history)
             if isinstance(packets, Packets):
                 received.inc(len(packets.data))
                 events = packets.behind_ok()
@@ -915,6 +927,21 @@ class BinlogChangeLog:
                 gathers_until_s = time.monotonic() + _MAX_GATHERING_S
             transactions.inc(decoder.transactions - transactions_counted)
             transactions_counted = decoder.transactions
+
+    def _require_server_keeps_history(self) -> None:
+        """Blocks. Raises SourceUnavailable where the server has lost transactions that it had: the log is opened again, and the
+        pre-flight names what is wrong. A dump that was open when the log was reset would stay silent for good."""
+        if self._history_connection is None:
+            self._history_connection = connect(self._settings.database)
+            self._connections.append(self._history_connection)
+        executed = executed_gtids(self._history_connection)
+        lost = self._server_executed.subtract(executed)
+        self._server_executed = executed
+        if lost:
+            where = f"{self._settings.database.host}:{self._settings.database.port}"
+            raise SourceUnavailable(
+                f"MySQL at {where} no longer has transactions that it had ({lost}): its log was reset, or another one answers"
+            )
 
     def _drained(self, decoder: LogDecoder) -> ReadBatch:
         """Everything decoded so far: nothing waits for more of the log to come."""

@@ -383,7 +383,7 @@ def test_columns_that_an_image_lacks_are_unavailable_or_unchanged() -> None:
 @pytest.mark.parametrize("unavailable", [None, "x"])
 def test_a_key_that_the_log_lacks_is_an_error(unavailable: str | None) -> None:
     _, decoder = decoder_of(PAIR, key=(0,), unavailable=unavailable)
-    row = event(binlog_events.WRITE_ROWS, 2, b"\0" + NAME.stored("x"), present=b"\x02")
+    row = event(binlog_events.DELETE_ROWS, 2, b"\0" + NAME.stored("x"), present=b"\x02")
     with pytest.raises(ValueError, match="binlog_row_image"):
         decode(decoder, row)
 

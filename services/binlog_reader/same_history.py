@@ -1,0 +1,87 @@
+"""Whether a server's log is the one that was read so far: its GTIDs alone do not tell.
+
+``RESET BINARY LOGS AND GTIDS``, or a server restored under its old uuid, counts from 1 again. Once the new numbers cover the
+old ones, a resume by GTID passes every new transaction over as if it had been read. So a position names its last transaction
+with its commit time in microseconds, which no other transaction of that number has. The server is asked for it again.
+"""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from libs.errors import PositionPurged
+from libs.mysql import binlog_events as events
+from libs.mysql.binlog_position import BinlogPosition
+from libs.mysql.gtid import GtidSet, parse_gtid
+from libs.mysql.packets import Packets
+from libs.source.mysql.client import Connection, connect, hang_up, purged, raise_error_packet, start_dump
+from services.binlog_reader.settings import BinlogReaderSettings
+
+log = structlog.get_logger()
+
+_LOOKED_FOR_S: Final = 30.0
+"""How long the transaction is looked for: it stands before all that the position lacks."""
+_HEARTBEATS_OF_SILENCE: Final = 4
+
+
+def require_same_history(settings: BinlogReaderSettings, position: BinlogPosition) -> None:
+    """Return where the server's log has the position's last transaction as it was read, or has it no more. Blocks.
+
+    Raises:
+        PositionPurged: the log has another transaction of that number: its history is another one.
+        SourceUnavailable, AccessDenied.
+    """
+    if position.by_file or not position.last_transaction or not position.last_committed_at_us:
+        return
+    connection = connect(settings.database)
+    try:
+        host, tag, number = parse_gtid(position.last_transaction)
+        if purged(connection).contains(host, tag, number):
+            return
+        found_at_us = _committed_at_us(connection, settings, position)
+    finally:
+        hang_up(connection)
+    if found_at_us and found_at_us != position.last_committed_at_us:
+        raise PositionPurged(
+            f"MySQL at {settings.database.host}:{settings.database.port} has another history than the one that was read: its "
+            f"transaction {position.last_transaction} is another one than the log had before. The log was reset (RESET BINARY "
+            "LOGS AND GTIDS) or the server restored, and its numbers began again: re-snapshot the source"
+        )
+
+
+def _committed_at_us(connection: Connection, settings: BinlogReaderSettings, position: BinlogPosition) -> int:
+    """When the server's transaction of that number was committed; 0: it did not send it, or does not say."""
+    before = GtidSet.parse(position.gtid_set).subtract(GtidSet.parse(position.last_transaction))
+    reader = start_dump(
+        connection,
+        msgspec.structs.replace(position, gtid_set=str(before)),
+        also_done=purged(connection),
+        replica_server_id=settings.replica_server_id,
+        heartbeat_s=settings.database.heartbeat_s,
+        spill_dir=Path(settings.spill_dir),
+    )
+    ends_s = time.monotonic() + _LOOKED_FOR_S
+    heartbeats = 0
+    while time.monotonic() < ends_s and heartbeats < _HEARTBEATS_OF_SILENCE:
+        packets, _ = reader.receive()
+        if not isinstance(packets, Packets):
+            packets.close()
+            continue
+        for nth in range(len(packets)):
+            place, end = packets[nth]
+            raise_error_packet(packets.data, place, end)
+            event = packets.data[place + 1 : end]  # behind an OK byte
+            kind, body = event[events.KIND_OFFSET], event[events.HEADER_BYTES :]
+            if kind in (events.HEARTBEAT, events.HEARTBEAT_V2):
+                heartbeats += 1  # one stands for what was skipped before the transaction
+                continue
+            if kind not in (events.GTID, events.GTID_TAGGED):
+                continue
+            found = events.parse_gtid(body) if kind == events.GTID else events.parse_gtid_tagged(body)
+            if str(found) == position.last_transaction:
+                return found.committed_at_us
+    log.info("last_transaction_not_sent", transaction=position.last_transaction)
+    return 0

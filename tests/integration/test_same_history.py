@@ -1,0 +1,53 @@
+"""A server whose log was reset counts its transactions from 1 again: the reader halts by name and passes none over."""
+
+import asyncio
+
+import pytest
+
+from libs.errors import PositionPurged, SourceUnavailable
+from libs.source.mysql.settings import SnapshotMode, SnapshotSettings
+from services.binlog_reader import source as binlog_source
+from tests.conftest import MysqlServer, StartMysql
+from tests.integration.log_reading import Event, LogReading, ids
+
+RESET = "RESET BINARY LOGS AND GTIDS"
+
+
+def reading_of(server: MysqlServer) -> LogReading:
+    settings = {"include_tables": (r"d\..*",), "snapshot": SnapshotSettings(mode=SnapshotMode.NO_DATA)}
+    return LogReading(server, settings=settings, database={"heartbeat_s": 1.0})
+
+
+async def test_a_log_that_was_reset_is_another_history(
+    start_mysql: StartMysql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two runs, with new numbers that cover the old ones; and while the log is followed, where nothing would come."""
+    server = start_mysql(server_id=13)
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    reading, live = reading_of(server), reading_of(server)
+    for each in (reading, live):
+        await each.begin()
+    seen = []
+    for number in (1, 2):  # a restart as any other
+        server.execute(f"INSERT INTO d.t VALUES ({number})")
+        seen += ids(await reading.read(bool))
+    assert seen == [1, 2]
+    monkeypatch.setattr(binlog_source, "_HISTORY_LOOK_S", 0.0)
+    follows = asyncio.Event()
+
+    def first_came(events: list[Event]) -> bool:
+        if events:
+            follows.set()
+        return False
+
+    following = asyncio.create_task(live.read(first_came))
+    await follows.wait()
+    await asyncio.to_thread(server.execute, RESET)
+
+    with pytest.raises(SourceUnavailable, match="no longer has transactions that it had"):
+        await following
+    with pytest.raises(PositionPurged, match="does not have transactions that were already read"):
+        await live.read(bool)
+    server.execute(*(f"INSERT INTO d.t VALUES ({number})" for number in range(10, 20)))
+    with pytest.raises(PositionPurged, match="has another history than the one that was read"):
+        await reading.read(bool)
