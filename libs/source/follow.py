@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from libs.config.connections import KafkaSettings
-from libs.errors import Fenced, TransientError
+from libs.errors import Fenced, PipelineHalted, TransientError
 from libs.events.batch import BatchIdentity
 from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_partitions, ensure_topics
@@ -26,6 +26,7 @@ from libs.source.signal_topic import keep_beginning, signals_topic
 from libs.source.status import ReaderStatus
 from libs.telemetry import metrics
 from libs.types.checkpoint import FencingToken
+from libs.types.position import SourcePartition
 
 log = structlog.get_logger()
 
@@ -137,12 +138,16 @@ async def _follow_once(
                     await status.while_paused()
                     await publisher.publish(batch)
 
-            await _first_to_end(
-                read,
-                publisher.failed,
-                lambda: _renew(committer, source, owner, token, lease_s),
-                lambda: _confirm(change_log, durable),
-            )
+            try:
+                await _first_to_end(
+                    read,
+                    publisher.failed,
+                    lambda: _renew(committer, source, owner, token, lease_s),
+                    lambda: _confirm(change_log, durable),
+                )
+            except PipelineHalted as error:
+                await require_lease(committer, partition, owner, token, lease_s, because=error)
+                raise
     finally:
         metrics.READER_CONNECTED.labels(partition.source, partition.name).set(0)
         await publisher.stop(_STOP_TIMEOUT_S)
@@ -202,6 +207,30 @@ async def _renew(
             continue
         if renewed != token:
             raise Fenced(f"the lease of {source.partition} was given to another reader meanwhile")
+
+
+async def require_lease(
+    committer: CheckpointCommitterClient,
+    partition: SourcePartition,
+    owner: str,
+    token: FencingToken,
+    lease_s: float,
+    *,
+    because: PipelineHalted,
+) -> None:
+    """Return where the lease is still this reader's, or nobody can say; only then is what halted it a person's affair.
+
+    A reader that stood still for longer than its lease finds its successor at work: MySQL, for example, ends its log since
+    another asked for it under the same server id.
+
+    Raises Fenced: the lease is another's. The reader ends, starts again, and waits for its turn.
+    """
+    try:
+        renewed = await committer.acquire(partition, owner, lease_s)
+    except TransientError:
+        return
+    if renewed != token:
+        raise Fenced(f"the lease of {partition} was given to another reader meanwhile") from because
 
 
 async def _release(committer: CheckpointCommitterClient, source: Source, owner: str, token: FencingToken) -> None:
