@@ -7,21 +7,37 @@ made); ``/readyz`` answers 503 while requests should go elsewhere (loading, or a
 ``libs.types.fault.Fault``.
 """
 
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import msgspec
 import prometheus_client
+import structlog
 
 from libs.config.connections import TelemetrySettings
 from libs.telemetry.faults import lasting_faults
 from libs.telemetry.tags import TaggedRegistry
 
+log = structlog.get_logger()
+
 HealthCheck = Callable[[], str | None]
 """None: fine; else the reason, in words for an operator. Runs in the endpoint's thread: it must not block."""
 
 _REQUEST_TIMEOUT_S = 10.0
+
+
+class _Server(ThreadingHTTPServer):
+    """Says nothing of clients that hang up: a probe with a short timeout does so as a matter of course."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exception()
+        if not isinstance(error, (ConnectionError, TimeoutError)):
+            log.warning("http_answer_failed", error=type(error).__name__)
 
 
 class Endpoint:
@@ -99,8 +115,7 @@ def start_endpoint(
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing: a probe a second would drown the log."""
 
-    server = ThreadingHTTPServer((settings.http_host, settings.http_port), Handler)
-    server.daemon_threads = True
+    server = _Server((settings.http_host, settings.http_port), Handler)
     return Endpoint(server)
 
 

@@ -1,5 +1,8 @@
 """The telemetry endpoint: metrics, and health by callbacks."""
 
+import socket
+import struct
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -142,3 +145,17 @@ def test_an_unknown_page_is_not_found(endpoint: Endpoint) -> None:
 
     assert status == 404
     assert "/metrics" in text
+
+
+def test_probes_that_hang_up_write_no_stack_trace(capfd: pytest.CaptureFixture[str]) -> None:
+    """They reset the connection as their timeout ends, while the answer is read or written."""
+    endpoint = start_endpoint(TelemetrySettings(http_host="127.0.0.1", http_port=0))
+    for request in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n") * 10:
+        with socket.create_connection(("127.0.0.1", endpoint.port)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            probe.sendall(request)
+    for thread in [each for each in threading.enumerate() if "process_request_thread" in each.name]:
+        thread.join(10.0)
+    endpoint.close()
+
+    assert "Traceback" not in capfd.readouterr().err
