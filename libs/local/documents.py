@@ -32,6 +32,7 @@ from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
+from libs.source.unseen_rows import UnseenPolicy
 from libs.source.vitess.settings import KeyspaceSettings, VtgateSettings, keyspace_mistakes
 from libs.types.tenant import Consistency, EventFormat, TenantSpec
 from libs.types.value_modes import ValueModes
@@ -92,6 +93,8 @@ class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     """How often a record goes to ``__debezium-heartbeat.<source>`` while nothing captured changes; 0: never."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded."""
+    on_unseen_change: tuple[UnseenPolicy, ...] = ()
+    """What is done, by table, where a statement changed rows of which the log has no event."""
     transaction_metadata: bool = False
     metric_tags: dict[str, str] = {}
     """Labels on every metric of the reader."""

@@ -183,6 +183,9 @@ include_tables: ['shop\\..*']
 
 # failure_handling: fail         # of a row that cannot be decoded; or warn, skip, dead-letter
 
+# on_unseen_change:              # rows that a statement changed without an event: warn (the default), resync, halt
+#   - {tables: 'shop\\.orders', action: resync}
+
 # heartbeat_interval_s: 10        # a record to __debezium-heartbeat.<source> while nothing captured changes
 # transaction_metadata: false   # BEGIN/END events and a "transaction" block in each event
 # metric_tags: {team: shop}     # labels on every metric of the reader

@@ -257,6 +257,7 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
         case MysqlDocument():
             return {
                 "database": _database(source.database),
+                "on_unseen_change": msgspec.to_builtins(source.on_unseen_change),
                 "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
                 "snapshot": {
                     **_told(source.snapshot),

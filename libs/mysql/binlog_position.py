@@ -27,6 +27,8 @@ class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
     """When that one was committed, at the server that numbered it: another history has another time."""
     quarantined: Mapping[str, str] = {}
     """Tables (``database.table``) whose rows are passed over since they could not be read rightly, each with the reason."""
+    unseen: Mapping[str, str] = {}
+    """Tables of which rows changed and the log has none of these changes, each with what changed them."""
 
     @property
     def rank(self) -> int:

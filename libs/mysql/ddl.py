@@ -13,6 +13,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -64,6 +65,7 @@ from libs.mysql.ddl_syntax import (
 from libs.mysql.default_text import default_text
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
 from libs.mysql.row_key import row_key
+from libs.mysql.unseen_values import may_change_values
 from libs.types.table import Column, FormerName, Index, TableId, TableSchema
 
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "apply_database_ddl",
     "apply_ddl",
     "changed_database",
+    "cut_columns",
     "show_create_to_schema",
     "unseen_rows",
 ]
@@ -201,7 +204,7 @@ def changed_database(
 
 @dataclass(frozen=True, slots=True)
 class UnseenRows:
-    """Rows that a statement made come or go, of which the log has none."""
+    """Rows that a statement made come, go or change, of which the log has none."""
 
     clause: str
     """``DROP PARTITION``, for example."""
@@ -210,21 +213,76 @@ class UnseenRows:
 
 
 def unseen_rows(
-    default_database: str, statement: str, *, context: StatementContext = _DEFAULT_CONTEXT
+    default_database: str,
+    statement: str,
+    *,
+    tables: Mapping[TableId, TableSchema] = MappingProxyType({}),
+    context: StatementContext = _DEFAULT_CONTEXT,
 ) -> UnseenRows | None:
     """What a statement does to rows without a row event of it (manual, "ALTER TABLE Partition Operations" and "Importing
     InnoDB Tables"); None for all that the log has whole. TRUNCATE TABLE is none of these: it comes out as an event.
 
+    ``tables``, as they are before it, tell more: columns whose stored values it may have rounded or cut, and new columns
+    whose values in the rows of before the server alone knows.
+
     Raises:
         DdlNotUnderstood: as ``apply_ddl``.
     """
-    match parse_statement(statement, default_database, context):
-        case AlterTable(table_id=table_id, actions=actions):
-            for action in actions:
-                if isinstance(action, ChangeRows):
-                    other = (action.exchanged_with,) if action.exchanged_with is not None else ()
-                    return UnseenRows(action.clause, (table_id, *other))
-    return None
+    parsed = parse_statement(statement, default_database, context)
+    if not isinstance(parsed, AlterTable):
+        return None
+    changes = [action for action in parsed.actions if isinstance(action, ChangeRows)]
+    others = tuple(action.exchanged_with for action in changes if action.exchanged_with is not None)
+    clauses = [action.clause for action in changes]
+    before = tables.get(parsed.table_id)
+    if before is not None:
+        clauses += _unseen_values(before, parsed, context)
+    return UnseenRows(", ".join(clauses), (parsed.table_id, *others)) if clauses else None
+
+
+def _unseen_values(before: TableSchema, statement: AlterTable, context: StatementContext) -> list[str]:
+    """The clauses that change values of the rows that are there; empty for a statement that contradicts ``before``."""
+    try:
+        after = _alter(before, statement, before.table_id, before.charset or "utf8mb4", context)
+    except (_Contradiction, DdlNotUnderstood):
+        return []
+    columns = {column.name.lower(): column for column in after.columns}
+    is_strict = context.sql_mode.is_strict
+    clauses = []
+    for action in statement.actions:
+        match action:
+            case ChangeColumn(old_name=old_name, definition=definition) if definition.name.lower() in columns:
+                old, new = _old_column(before, old_name), columns[definition.name.lower()]
+                if may_change_values(old, new, is_strict=is_strict):
+                    clauses.append(f"{old.name} from {old.source_type} to {new.source_type}")
+            case AddColumn(definition=definition) if definition.name.lower() in columns:
+                new = columns[definition.name.lower()]
+                if _is_known_to_server(new, definition.default):
+                    clauses.append(f"ADD COLUMN {new.name}, whose values in the rows of before the server computed")
+            case TableOptions(converts_columns=True):
+                for old in before.columns:
+                    converted = columns.get(old.name.lower())
+                    if converted is not None and may_change_values(old, converted, is_strict=is_strict):
+                        clauses.append(f"{old.name} from {old.charset} to {converted.charset}")
+    return clauses
+
+
+def cut_columns(before: TableSchema, after: TableSchema, *, is_strict: bool) -> list[str]:
+    """Columns of one name that cannot hold in ``after`` all that they hold in ``before``, with both types."""
+    columns = {column.name.lower(): column for column in after.columns}
+    pairs = [(old, columns[old.name.lower()]) for old in before.columns if old.name.lower() in columns]
+    return [
+        f"{old.name} from {old.source_type} to {new.source_type}"
+        for old, new in pairs
+        if may_change_values(old, new, is_strict=is_strict)
+    ]
+
+
+def _is_known_to_server(column: Column, default: DefaultValue | None) -> bool:
+    """The server computed the value of a new column in the rows that were there."""
+    if column.is_generated or column.is_auto_increment:
+        return True
+    return default is not None and default.kind in (DefaultKind.COMPUTED, DefaultKind.CURRENT_TIMESTAMP)
 
 
 def show_create_to_schema(

@@ -69,6 +69,7 @@ def check_source(
         *_metadata_warnings(variables),
         *_retention_warnings(variables, min_retention_s),
         *_grant_warnings(grants, has_gtids=has_gtids),
+        *_foreign_key_warnings(connection, variables),
     ]
     if not any("REPLICATION CLIENT" in fault.what for fault in faults):
         faults += _replica_faults(connection, variables)
@@ -260,6 +261,34 @@ def _filter_warnings(connection: "Connection[Any]") -> list[Fault]:
     ]
 
 
+_FOREIGN_KEYS_LISTED: Final = 5
+
+
+def _foreign_key_warnings(connection: "Connection[Any]", variables: Mapping[str, str]) -> list[Fault]:
+    """InnoDB carries out CASCADE and SET NULL by itself, and no log has it. MySQL 9.6 and later do it in the server, which logs
+    the rows, unless ``innodb_native_foreign_keys`` is ON."""
+    if variables.get("innodb_native_foreign_keys", "ON") != "ON":
+        return []
+    rows = _query(
+        connection,
+        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, REFERENCED_TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS "
+        "WHERE (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL')) "
+        "AND CONSTRAINT_SCHEMA NOT IN ('mysql', 'sys') ORDER BY 1, 2",
+    )
+    if not rows:
+        return []
+    listed = [f"{schema}.{table} by {parent}" for schema, table, parent in rows[:_FOREIGN_KEYS_LISTED]]
+    more = [f"{len(rows) - _FOREIGN_KEYS_LISTED} more"] if len(rows) > _FOREIGN_KEYS_LISTED else []
+    return [
+        Fault(
+            f"foreign keys change rows of which this server's log has no event, by CASCADE or SET NULL: "
+            f"{', '.join([*listed, *more])}",
+            "upgrade to MySQL 9.6 or later with innodb_native_foreign_keys = OFF, or change such rows by own statements; "
+            "`headwater check TENANT` shows what differs, `headwater resync TENANT TABLE` mends it",
+        )
+    ]
+
+
 def _resume_faults(
     connection: "Connection[Any]", resume_from: GtidSet, is_gtid_passed: Callable[[str], bool]
 ) -> list[Fault]:
@@ -329,6 +358,7 @@ def _variables(connection: "Connection[Any]") -> dict[str, str]:
         "log_slave_updates",
         "gtid_mode",
         "binlog_row_metadata",
+        "innodb_native_foreign_keys",
         *(name for name, *_ in _WANTED),
     )
     listed = ", ".join(f"'{name}'" for name in names)

@@ -54,11 +54,13 @@ class SqlMode:
     backslash_escapes: bool = True
     real_as_float: bool = False
     """REAL is a FLOAT, not a DOUBLE."""
+    is_strict: bool = False
+    """A value that does not fit is an error. False also where this is not known."""
 
 
 DEFAULT_SQL_MODE: Final = SqlMode()
 
-_MODE_BITS: Final = {"real_as_float": 1, "ansi_quotes": 4, "no_backslash_escapes": 1 << 20}
+_MODE_BITS: Final = {"real_as_float": 1, "ansi_quotes": 4, "no_backslash_escapes": 1 << 20, "strict": 3 << 21}
 """MySQL source sql/system_variables.h, MODE_…: a Query event carries the session's ``sql_mode`` as a bit set."""
 
 
@@ -68,6 +70,7 @@ def sql_mode_of(bits: int) -> SqlMode:
         ansi_quotes=bool(bits & _MODE_BITS["ansi_quotes"]),
         backslash_escapes=not bits & _MODE_BITS["no_backslash_escapes"],
         real_as_float=bool(bits & _MODE_BITS["real_as_float"]),
+        is_strict=bool(bits & _MODE_BITS["strict"]),
     )
 
 

@@ -1,18 +1,48 @@
-"""Statements that change rows without a row event: said aloud by every reader, since nobody behind it could find out.
+"""Statements that change rows without a row event: every reader tells them, since nobody after it could find out.
 
-A partition that is dropped, emptied or exchanged takes rows along of which the log has only the statement. No event can be made
-of it: which rows they were, nobody knows any more.
+A dropped partition takes rows along, an ALTER rounds stored values, a table that nobody captured is renamed to a captured name:
+the log has the statement alone. No event can be made of it. ``on_unseen_change`` says what a reader does besides telling.
 """
 
+import enum
+import re
 from collections.abc import Callable, Sequence
 
+import msgspec
 import structlog
 
+from libs.errors import PipelineHalted
 from libs.mysql.ddl import UnseenRows
 from libs.telemetry import metrics
+from libs.telemetry.faults import ROWS_CHANGED_UNSEEN, raise_fault
+from libs.types.fault import FaultScope
 from libs.types.table import TableId
 
 log = structlog.get_logger()
+
+
+class UnseenAction(enum.Enum):
+    """What a reader does where rows of a table changed unseen."""
+
+    WARN = "warn"
+    """Tell it, and go on: tenants keep the rows as they were."""
+    RESYNC = "resync"
+    """Tell it, empty the tenants' tables by a truncation, and read the table again while the log is followed."""
+    HALT = "halt"
+    """Stop before the statement, with its place."""
+
+
+class UnseenPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule of ``on_unseen_change``."""
+
+    tables: str = ".*"
+    """A regular expression that matches the whole ``database.table``."""
+    action: UnseenAction
+
+
+def action_for(policies: Sequence[UnseenPolicy], table_id: TableId) -> UnseenAction:
+    """That of the first rule that names the table; WARN where none does."""
+    return next((each.action for each in policies if re.fullmatch(each.tables, str(table_id))), UnseenAction.WARN)
 
 
 def report_unseen_rows(
@@ -22,9 +52,21 @@ def report_unseen_rows(
     source_partition: str,
     is_captured: Callable[[TableId], bool],
     at: str,
+    policies: Sequence[UnseenPolicy] = (),
 ) -> Sequence[TableId]:
-    """Warn and count for each captured table that ``found`` is about; those tables. ``at``: the transaction, or the shard."""
+    """Tell each captured table that ``found`` is about; those tables. ``at``: the transaction and its place, or the shard.
+
+    Raises:
+        PipelineHalted: the policy of one of them says so; nothing of the statement was done.
+    """
     concerned = [table_id for table_id in found.table_ids if is_captured(table_id)] if found is not None else []
+    for table_id in concerned:
+        assert found is not None
+        if action_for(policies, table_id) is UnseenAction.HALT:
+            raise PipelineHalted(
+                f"{table_id}: {found.clause} (at {at}) changed rows of which the log has no event, and on_unseen_change halts "
+                "for this table: set it to resync; or to warn, and run `headwater resync TENANT TABLE` afterwards"
+            )
     for table_id in concerned:
         assert found is not None
         metrics.READER_UNSEEN_ROW_CHANGES.labels(source, source_partition).inc()
@@ -35,5 +77,8 @@ def report_unseen_rows(
             at=at,
             mend="the log has none of these rows, and tenants' tables keep what is gone: `headwater resync TENANT TABLE` "
             "builds such a table anew, `headwater check TENANT` shows what differs",
+        )
+        raise_fault(
+            ROWS_CHANGED_UNSEEN, FaultScope(source=source, table=str(table_id)), happened=f"{found.clause} at {at}"
         )
     return concerned

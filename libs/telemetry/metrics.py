@@ -261,8 +261,8 @@ READER_SCHEMA_CHANGES = _counter(
 READER_UNSEEN_ROW_CHANGES = _counter(
     Area.READER,
     "headwater_reader_unseen_row_changes_total",
-    "Captured tables met in statements that change rows of which the log has none: DROP, TRUNCATE, EXCHANGE, DISCARD and "
-    "IMPORT PARTITION, DISCARD and IMPORT TABLESPACE.",
+    "Captured tables met in statements that change rows of which the log has none: partitions and tablespaces that go or come, "
+    "ALTERs that round or cut values or add computed ones, tables renamed into the capture.",
     "Any at all: `rows_changed_unseen` in the reader's log names table and statement. Tenants' tables keep what is gone: "
     "`headwater resync TENANT TABLE` builds them anew.",
     _PARTITION,

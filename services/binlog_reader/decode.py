@@ -229,6 +229,7 @@ class LogDecoder:
         self._prepared: dict[str, _XaTransaction] = {}
         """By their xid, as XA COMMIT names it."""
         self._quarantined = dict(position.quarantined)
+        self._unseen = dict(position.unseen)
         self._temporary: dict[int, set[TableId]] = {}
         """In lower case: temporary tables that statements of the log made, by the session's thread."""
         self._ddl_of: dict[TableId, str] = {}
@@ -261,12 +262,26 @@ class LogDecoder:
             last_transaction=self._last_transaction,
             last_committed_at_us=self._last_committed_at_us,
             quarantined=self._quarantined,
+            unseen=self._unseen,
         )
 
     @property
     def quarantined(self) -> Mapping[str, str]:
         """Tables whose rows are passed over because they could not be read rightly, each with the reason."""
         return self._quarantined
+
+    @property
+    def unseen(self) -> Mapping[str, str]:
+        """Tables of which rows changed without the log, each with what changed them, until all of it was read again."""
+        return self._unseen
+
+    def note_unseen(self, table_id: TableId, reason: str) -> None:
+        """Rows of a table changed, and the log does not have it."""
+        self._unseen[str(table_id)] = reason
+
+    def seen_again(self, table: str) -> None:
+        """A table was read again from its beginning for everybody, or it was emptied or dropped."""
+        self._unseen.pop(table, None)
 
     @property
     def executed(self) -> GtidSet:
@@ -390,6 +405,7 @@ class LogDecoder:
                 self._schemas.pop(table_id, None)
                 self._ddl_of.pop(table_id)
                 self.release(table_id)
+                self.seen_again(str(table_id))
             else:
                 self._schemas[table_id] = schema
         self._forget_tables()

@@ -14,6 +14,7 @@ from libs.config.connections import (
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from libs.source.unseen_rows import UnseenPolicy
 from libs.types.value_modes import ValueModes
 
 __all__ = ["BinlogReaderSettings", "DatabaseSettings", "SnapshotMode", "SnapshotSettings"]
@@ -52,6 +53,8 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
+    on_unseen_change: tuple[UnseenPolicy, ...] = ()
+    """What is done, by table, where a statement changed rows of which the log has no event; no rule: warn."""
     transaction_metadata: bool = False
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0

@@ -32,9 +32,11 @@ from libs.mysql.binlog_events import QueryEvent
 from libs.mysql.ddl import (
     TableChange,
     TableChangeKind,
+    UnseenRows,
     apply_database_ddl,
     apply_ddl,
     changed_database,
+    cut_columns,
     show_create_to_schema,
     unseen_rows,
 )
@@ -83,9 +85,16 @@ from libs.source.mysql.table_schemas import TableSchemas, is_made_again
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, matches, parse_signal, signal_of
-from libs.source.unseen_rows import report_unseen_rows
+from libs.source.unseen_rows import UnseenAction, action_for, report_unseen_rows
 from libs.telemetry import metrics
-from libs.telemetry.faults import COPY_REFUSED, TABLE_QUARANTINED, keep_faults, lift_fault, raise_fault
+from libs.telemetry.faults import (
+    COPY_REFUSED,
+    ROWS_CHANGED_UNSEEN,
+    TABLE_QUARANTINED,
+    keep_faults,
+    lift_fault,
+    raise_fault,
+)
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress, TableCopy
 from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
@@ -304,6 +313,11 @@ class BinlogChangeLog:
         self._database_charsets: Mapping[str, str] = {}
         self._statement_context = StatementContext()
         self._connections: list[Connection] = []
+        self._unseen: Mapping[str, str] = {}
+        """Tables of which rows changed unseen, as they were reported last."""
+        self._unseen_since: set[str] = set()
+        """Those of them where that came after a copy had begun, which so has not read all of it."""
+        self._to_resync: list[TableId] = []
         self._reported: Mapping[str, str] = {}
         """Quarantined tables that were told of."""
         self._readmitted: set[tuple[str, str]] = set()
@@ -343,6 +357,7 @@ class BinlogChangeLog:
             self._follow_databases_of(self._tables.schemas)
             await self._follow_settings(checkpoint, position)
             self._report_quarantined(position.quarantined)
+            self._report_unseen_rows(position.unseen)
             if start.learns_schemas:
                 readers = await self._open_readers(epoch=position.epoch, is_position=False)
                 at = CopiedAt(position, checkpoint.order, checkpoint.committed_at_us)
@@ -538,6 +553,7 @@ class BinlogChangeLog:
             if change.kind is TableChangeKind.TRUNCATE and self._is_captured(change.table_id):
                 truncated = self._tables.schemas[change.table_id]
                 self._append_truncate(ddl, truncated)
+                decoder.seen_again(str(change.table_id))
                 self._incremental.table_changed(change.table_id, truncated, truncated)
         for record in _records_of(changes, self._tables.schemas):
             if not self._is_followed(record.table_id):
@@ -562,6 +578,7 @@ class BinlogChangeLog:
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
+        self._resync_unseen(decoder, ddl)
         for table_id in filter(self._is_captured, applied):
             await self._learn_database(decoder, table_id.database)
 
@@ -616,7 +633,7 @@ class BinlogChangeLog:
             # A table renamed from one that is not followed is known to the source alone.
             unknown = [c.table_id for c in changes if c.kind is TableChangeKind.RENAME and c.schema is None]
             learned = await self._changes_from_source(decoder, ddl, list(filter(self._is_followed, unknown)))
-            self._report_unseen(decoder, ddl, context)
+            self._report_unseen(decoder, ddl, changes, context)
             database = changed_database(ddl.database, ddl.statement, context=context)
             return [*(c for c in changes if c.table_id not in unknown), *learned], database
         except DdlNotUnderstood as error:
@@ -628,17 +645,60 @@ class BinlogChangeLog:
                 raise
             return await self._changes_from_source(decoder, ddl, concerned), None
 
-    def _report_unseen(self, decoder: LogDecoder, ddl: DdlStatement, context: StatementContext) -> None:
-        """Rows that came or went without the log; a chunk that has some of them is read again."""
-        for table_id in report_unseen_rows(
-            unseen_rows(ddl.database, ddl.statement, context=context),
-            source=self._settings.source,
-            source_partition=SOURCE_PARTITION,
-            is_captured=self._is_captured,
-            at=ddl.transaction_id,
-        ):
-            if (schema := decoder.schemas.get(table_id)) is not None:
-                self._incremental.table_changed(table_id, schema, schema)
+    def _report_unseen(
+        self, decoder: LogDecoder, ddl: DdlStatement, changes: Sequence[TableChange], context: StatementContext
+    ) -> None:
+        """Rows that came, went or changed without the log; a chunk that has some of them is read again."""
+        at = f"{ddl.transaction_id}, {ddl.position.file}:{ddl.event_position}"
+        found = [
+            unseen_rows(ddl.database, ddl.statement, tables=decoder.schemas, context=context),
+            *self._renamed_unseen(decoder, changes, context),
+        ]
+        for each in filter(None, found):
+            for table_id in report_unseen_rows(
+                each,
+                source=self._settings.source,
+                source_partition=SOURCE_PARTITION,
+                is_captured=self._is_captured,
+                at=at,
+                policies=self._settings.on_unseen_change,
+            ):
+                decoder.note_unseen(table_id, f"{each.clause} at {at}")
+                if any(copy.table == str(table_id) and copy.chunks_read for copy in self._incremental.state.tables):
+                    self._unseen_since.add(str(table_id))
+                if action_for(self._settings.on_unseen_change, table_id) is UnseenAction.RESYNC:
+                    self._to_resync.append(table_id)
+                if (schema := decoder.schemas.get(table_id)) is not None:
+                    self._incremental.table_changed(table_id, schema, schema)
+
+    def _renamed_unseen(
+        self, decoder: LogDecoder, changes: Sequence[TableChange], context: StatementContext
+    ) -> Iterator[UnseenRows]:
+        """Renames to a captured name of a table whose rows nobody delivered. A shadow table has the rows of the one whose place
+        it takes, as its columns can hold them."""
+        for change in changes:
+            previous = change.previous_id
+            if previous is None or not self._is_captured(change.table_id) or self._is_captured(previous):
+                continue
+            before = decoder.schemas.get(change.table_id)
+            if not any(re.fullmatch(pattern, previous.table) for pattern in self._settings.shadow_tables):
+                yield UnseenRows(f"RENAME of {previous}, whose rows were not captured, to it", (change.table_id,))
+            elif before is not None and change.schema is not None:
+                cut = cut_columns(before, change.schema, is_strict=context.sql_mode.is_strict)
+                if cut:
+                    yield UnseenRows(f"RENAME of {previous} to it: {', '.join(cut)}", (change.table_id,))
+
+    def _resync_unseen(self, decoder: LogDecoder, ddl: DdlStatement) -> None:
+        """Empty the tenants' tables and read them again, where the policy says so."""
+        to_resync, self._to_resync = self._to_resync, []
+        for table_id in to_resync:
+            schema = self._tables.schemas.get(table_id)
+            if schema is None:
+                continue
+            self._append_truncate(ddl, schema)
+            signal = ExecuteSnapshot(signal_id=f"unseen-{ddl.transaction_id}", tables=(str(table_id),))
+            self._incremental.take(signal, [str(each.table_id) for each in self._tables.captured])
+            log.info("unseen_rows_resync", table=str(table_id), transaction=ddl.transaction_id)
 
     async def _changes_from_source(
         self, decoder: LogDecoder, ddl: DdlStatement, tables: Sequence[TableId]
@@ -710,7 +770,9 @@ class BinlogChangeLog:
                 log.warning("table_not_readmitted", table=table, reason=str(error))
                 left[table] = reason
         self._report_quarantined(left)
-        return replace(view, position=msgspec.structs.replace(view.position, quarantined=left))
+        unseen = {table: happened for table, happened in self._unseen.items() if table in begun}
+        self._report_unseen_rows(unseen)
+        return replace(view, position=msgspec.structs.replace(view.position, quarantined=left, unseen=unseen))
 
     async def _estimate(self, view: ReadView) -> int:
         return await asyncio.to_thread(
@@ -952,7 +1014,16 @@ class BinlogChangeLog:
         if not decoder.is_between_transactions:
             return None
         self._report_quarantined(decoder.quarantined)
+        self._report_unseen_rows(decoder.unseen)
         return self._resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
+
+    def _report_unseen_rows(self, unseen: Mapping[str, str]) -> None:
+        if unseen == self._unseen:
+            return
+        source = self._settings.source
+        scopes = {FaultScope(source=source, table=table): happened for table, happened in unseen.items()}
+        keep_faults({ROWS_CHANGED_UNSEEN: scopes}, lambda scope: scope.source == source)
+        self._unseen = dict(unseen)
 
     def _report_quarantined(self, quarantined: Mapping[str, str]) -> None:
         source = self._settings.source
@@ -1204,6 +1275,9 @@ class BinlogChangeLog:
         )
         failpoint("reader_between_incremental_chunks")
         if chunk.is_last:
+            if not chunk.copy.for_tenants and not chunk.copy.condition and chunk.copy.table not in self._unseen_since:
+                decoder.seen_again(chunk.copy.table)
+            self._unseen_since.discard(chunk.copy.table)
             lift_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=chunk.copy.table))
             log.info("incremental_table_finished", table=chunk.copy.table, rows_read=chunk.copy.rows_read)
 

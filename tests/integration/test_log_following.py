@@ -11,13 +11,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from libs.errors import DiskFull, PositionPurged, SourceMisconfigured, SourceUnavailable
+from libs.errors import DiskFull, PipelineHalted, PositionPurged, SourceMisconfigured, SourceUnavailable
 from libs.local.process import stop
 from libs.mysql.charsets import charset_of_collation_id
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import Packets
 from libs.source.mysql.client import connect, raise_error_packet, start_dump
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from libs.source.unseen_rows import UnseenAction, UnseenPolicy
+from libs.telemetry.faults import lasting_faults
 from libs.types.table import TableId
 from services.binlog_reader.position import BinlogPosition, decode_position
 from tests.conftest import MysqlServer, StartMysql
@@ -722,3 +724,91 @@ async def test_a_silent_source_is_given_up_and_read_again(start_mysql: StartMysq
     server.execute("INSERT INTO d.t VALUES (2)")
 
     assert ids(await reading.read(lambda events: len(events) >= 1)) == [2]
+
+
+UNSEEN = (
+    ("price", "ALTER TABLE {d}.price MODIFY v DECIMAL(6,1)", "v from decimal(6,3) to decimal(6,1)"),
+    ("at", "ALTER TABLE {d}.at MODIFY v DATETIME", "v from datetime(6) to datetime"),
+    ("born", "ALTER TABLE {d}.born ADD at TIMESTAMP DEFAULT CURRENT_TIMESTAMP", "ADD COLUMN at"),
+    ("word", "ALTER TABLE {d}.word CONVERT TO CHARACTER SET latin1", "v from utf8mb4 to latin1"),
+    ("part", "ALTER TABLE {d}.part DROP PARTITION p0", "DROP PARTITION"),
+    ("swapped", "RENAME TABLE {d}.swapped TO {d}.aside_2, {d}.aside TO {d}.swapped", "RENAME of {d}.aside"),
+    ("ghost", "RENAME TABLE {d}.ghost TO {d}._ghost_del, {d}._ghost_gho TO {d}.ghost", "v from int to tinyint"),
+    ("wide", "ALTER TABLE {d}.wide MODIFY v BIGINT, ADD n INT NOT NULL DEFAULT (1 + 1)", ""),
+)
+
+
+def make_unseen_tables(mysql_server: MysqlServer, database: str) -> None:
+    mysql_server.execute(
+        f"USE {database}",
+        "SET SESSION sql_mode = ''",
+        "CREATE TABLE price (id INT PRIMARY KEY, v DECIMAL(6,3))",
+        "CREATE TABLE at (id INT PRIMARY KEY, v DATETIME(6))",
+        "CREATE TABLE born (id INT PRIMARY KEY)",
+        "CREATE TABLE word (id INT PRIMARY KEY, v VARCHAR(9)) CHARACTER SET utf8mb4",
+        "CREATE TABLE part (id INT PRIMARY KEY) PARTITION BY RANGE (id) "
+        "(PARTITION p0 VALUES LESS THAN (2), PARTITION p1 VALUES LESS THAN MAXVALUE)",
+        "CREATE TABLE swapped (id INT PRIMARY KEY)",
+        "CREATE TABLE aside (id INT PRIMARY KEY)",
+        "CREATE TABLE ghost (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE _ghost_gho (id INT PRIMARY KEY, v TINYINT)",
+        "CREATE TABLE wide (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO price VALUES (1, 1.234)",
+        "INSERT INTO part VALUES (1), (2)",
+        "INSERT INTO swapped VALUES (1)",
+        "INSERT INTO aside VALUES (7)",
+    )
+
+
+async def test_what_rows_become_without_the_log_is_told_until_they_are_read_again(
+    mysql_server: MysqlServer, database: str
+) -> None:
+    """Narrower columns, computed columns, partitions, and a table renamed into the capture. The checkpoint has them by table,
+    until the table is emptied or dropped. A change that widens is not told."""
+    make_unseen_tables(mysql_server, database)
+    settings = {"include_tables": (rf"{database}\..*",), "exclude_tables": (rf"{database}\.aside.*",)}
+    reading = LogReading(mysql_server, settings=settings)
+    await reading.begin()
+    mysql_server.execute("SET SESSION sql_mode = ''", *(statement.format(d=database) for _, statement, _ in UNSEEN))
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (1, 'x')")
+
+    await reading.read(lambda events: len(events) >= 1)
+    assert reading.checkpoint is not None
+    unseen = decode_position(reading.checkpoint.position).unseen
+    told = {fault.scope.table: fault.happened for fault in lasting_faults() if fault.id == "rows_changed_unseen"}
+
+    wanted = {f"{database}.{table}": clause.format(d=database) for table, _, clause in UNSEEN if clause}
+    assert set(unseen) == set(wanted)
+    assert all(clause in unseen[table] and "binlog." in unseen[table] for table, clause in wanted.items())
+    assert {table: told.get(table) for table in wanted} == dict(unseen)
+    mysql_server.execute(f"TRUNCATE TABLE {database}.price", f"DROP TABLE {database}.at")
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (2, 'x')")
+    await reading.read(lambda events: len(events) >= 1)
+    assert set(decode_position(reading.checkpoint.position).unseen) == set(wanted) - {
+        f"{database}.price",
+        f"{database}.at",
+    }
+
+
+async def test_an_unseen_change_resyncs_or_halts_where_the_policy_says_so(
+    mysql_server: MysqlServer, database: str
+) -> None:
+    """With resync the tenants' tables are emptied and read again; with halt nothing of the statement is done."""
+    make_unseen_tables(mysql_server, database)
+    resync = UnseenPolicy(tables=rf"{database}\.(price|part)", action=UnseenAction.RESYNC)
+    halt = UnseenPolicy(tables=rf"{database}\.word", action=UnseenAction.HALT)
+    settings = {"include_tables": (rf"{database}\..*",), "on_unseen_change": (resync, halt)}
+    reading = LogReading(mysql_server, settings=settings)
+    await reading.begin()
+    mysql_server.execute(
+        f"ALTER TABLE {database}.price MODIFY v DECIMAL(6,1)", f"ALTER TABLE {database}.part DROP PARTITION p0"
+    )
+
+    events = await reading.read(lambda events: sum(event.op == "r" for event in events) >= 2)
+    rows = [(event.table.partition(".")[2], event.op, event.after and event.after["id"]) for event in events]
+    assert sorted(rows) == [("part", "r", 2), ("part", "t", None), ("price", "r", 1), ("price", "t", None)]
+    await reading.read(lambda _: not decode_position(reading.checkpoint.position).unseen)  # type: ignore[union-attr]
+
+    mysql_server.execute("SET SESSION sql_mode = ''", f"ALTER TABLE {database}.word CONVERT TO CHARACTER SET latin1")
+    with pytest.raises(PipelineHalted, match=r"word: v from utf8mb4 to latin1 \(at .*on_unseen_change"):
+        await reading.read(lambda _: False)

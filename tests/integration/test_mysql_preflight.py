@@ -170,12 +170,21 @@ def test_a_server_that_lost_transactions_is_told_apart(connection: "Connection[A
 
 
 def test_a_filtered_log_is_warned_of(start_mysql: StartMysql) -> None:
-    """binlog_ignore_db makes changes vanish without a trace."""
-    with start_mysql(extra_options=("--binlog-ignore-db=secret",)).connect() as connection:
+    """binlog_ignore_db makes changes vanish without a trace, and so do foreign keys that InnoDB carries out by itself."""
+    options = ("--binlog-ignore-db=secret", "--innodb-native-foreign-keys=ON")
+    with start_mysql(extra_options=options).connect() as connection:
+        assert not any("foreign keys" in warning.what for warning in check_source(connection).warnings)
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE DATABASE shop")
+            cursor.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY)")
+            cursor.execute(
+                "CREATE TABLE shop.items (id INT, FOREIGN KEY (id) REFERENCES shop.orders (id) ON DELETE SET NULL)"
+            )
         report = check_source(connection)
 
     assert report.faults == ()
     assert any("leaves databases out" in warning.what for warning in report.warnings)
+    assert any("CASCADE or SET NULL: shop.items by orders" in warning.what for warning in report.warnings)
 
 
 def test_a_place_that_the_log_does_not_reach_is_told(start_mysql: StartMysql) -> None:

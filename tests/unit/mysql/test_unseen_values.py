@@ -1,0 +1,69 @@
+"""Which changes of a type may change stored values: what a tenant's rows could then differ in."""
+
+import pytest
+
+from libs.mysql.ddl import show_create_to_schema
+from libs.mysql.unseen_values import may_change_values
+from libs.types.table import Column, TableId
+
+
+def column(definition: str) -> Column:
+    (found,) = show_create_to_schema(TableId(database="d", table="t"), f"CREATE TABLE t (c {definition})").columns
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("INT", "BIGINT"),
+        ("INT UNSIGNED", "BIGINT"),
+        ("INT", "DECIMAL(10)"),
+        ("INT", "DOUBLE"),
+        ("INT", "VARCHAR(20)"),
+        ("DECIMAL(8,2)", "DECIMAL(10,4)"),
+        ("DATETIME", "DATETIME(6)"),
+        ("DATE", "DATETIME"),
+        ("VARCHAR(9)", "VARCHAR(10)"),
+        ("VARCHAR(9)", "TEXT"),
+        ("CHAR(9)", "VARCHAR(9)"),
+        ("VARCHAR(9) CHARACTER SET latin1", "VARCHAR(9) CHARACTER SET utf8mb4"),
+        ("ENUM('a','b')", "ENUM('b','a','c')"),
+        ("BIT(3)", "BIT(8)"),
+        ("VARBINARY(4)", "BLOB"),
+        ("INT NOT NULL", "INT"),
+    ],
+)
+def test_what_holds_as_much_changes_nothing(old: str, new: str) -> None:
+    assert not may_change_values(column(old), column(new), is_strict=False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "also_strict"),
+    [
+        ("BIGINT", "INT", False),
+        ("INT", "INT UNSIGNED", False),
+        ("INT", "INT NOT NULL", False),
+        ("DECIMAL(10,4)", "DECIMAL(10,2)", True),
+        ("DECIMAL(10,2)", "DECIMAL(8,2)", False),
+        ("DECIMAL(10,2)", "INT", True),
+        ("DOUBLE", "FLOAT", True),
+        ("FLOAT", "DOUBLE", True),
+        ("DOUBLE", "DOUBLE(10,2)", True),
+        ("BIGINT", "DOUBLE", True),
+        ("DATETIME(6)", "DATETIME(3)", True),
+        ("DATETIME", "DATE", True),
+        ("TIME(6)", "TIME", True),
+        ("DATETIME", "TIMESTAMP", True),
+        ("VARCHAR(10)", "VARCHAR(5)", True),
+        ("VARCHAR(10)", "CHAR(10)", True),
+        ("TEXT", "TINYTEXT", True),
+        ("VARCHAR(9) CHARACTER SET utf8mb4", "VARCHAR(9) CHARACTER SET latin1", False),
+        ("ENUM('a','b')", "ENUM('a')", True),
+        ("VARCHAR(9)", "ENUM('a')", True),
+        ("BIT(8)", "BIT(3)", False),
+        ("JSON", "TEXT", True),
+    ],
+)
+def test_what_holds_less_may_change_values(old: str, new: str, also_strict: bool) -> None:
+    assert may_change_values(column(old), column(new), is_strict=False)
+    assert may_change_values(column(old), column(new), is_strict=True) == also_strict
