@@ -7,7 +7,10 @@ as it is passes the same seeds, the tests say beside it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from libs.mysql import watermarks
 from libs.source import follow, publisher
+from libs.source.mysql import snapshot
+from services.binlog_reader import incremental
 from services.checkpoint_committer import leases
 from services.router import lane, lanes, stragglers, writer
 from tests.simulation import router
@@ -266,4 +269,74 @@ OWNERSHIP = (
     ),
 )
 
-PLANTED: Sequence[Planted] = (*ROUTER, *OWNERSHIP)
+_WINDOWS = "tests/integration/test_incremental_snapshot.py: a copy beside writes, and its reader killed"
+
+WINDOWS = (
+    Planted(
+        "a read has the order of the change before it",
+        "windows",
+        (Edit(snapshot, "append_rows", "first_order=view.order.after()", "first_order=view.order"),),
+        "a copy whose order is below a change that it holds",
+    ),
+    Planted(
+        "rows that the window shows stay in the chunk",
+        "windows",
+        (Edit(incremental.IncrementalCopy, "_take_out", "del chunk.rows[identity]", "pass"),),
+        _WINDOWS,
+    ),
+    Planted(
+        "the low watermark lacks what the log has shown",
+        "windows",
+        (
+            Edit(
+                incremental,
+                "read_between_watermarks",
+                "if not low.is_superset(seen):\n        query(connection",
+                "if False:\n        query(connection",
+            ),
+        ),
+        _WINDOWS,
+    ),
+    Planted(
+        "a window closes at its low watermark",
+        "windows",
+        (
+            Edit(
+                watermarks,
+                "set_high",
+                "high=executed.subtract(window.low), unseen=executed.union(window.low).subtract(seen)",
+                "high=executed.subtract(executed), unseen=window.low.subtract(seen)",
+            ),
+        ),
+        _WINDOWS,
+    ),
+    Planted(
+        "the high watermark is taken before the rows",
+        "windows",
+        (
+            Edit(
+                incremental,
+                "read_between_watermarks",
+                "chunk.window = set_high(chunk.window, executed_gtids(connection), seen)",
+                "chunk.window = set_high(chunk.window, low, seen)",
+            ),
+        ),
+        _WINDOWS,
+    ),
+    Planted(
+        "progress is kept before the chunk is delivered",
+        "windows",
+        (
+            Edit(
+                incremental.IncrementalCopy,
+                "take_chunk",
+                "    self.chunk = chunk\n    self.is_due = caught_up",
+                "    self.chunk = chunk\n    self.is_due = caught_up\n"
+                "    self.state = chunk_delivered(self.state, chunk.copy, is_last=False)",
+            ),
+        ),
+        _WINDOWS,
+    ),
+)
+
+PLANTED: Sequence[Planted] = (*ROUTER, *OWNERSHIP, *WINDOWS)
