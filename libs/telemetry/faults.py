@@ -141,6 +141,24 @@ TENANT_REFUSED = _kind(
     example="tenants/acme.yaml: masks[0].columns: no column matches",
 )
 
+TABLE_REFUSED = _kind(
+    "table_refused",
+    Severity.DIFFERS,
+    "A table cannot be delivered as the tenant's document says; its events become dead letters, other tables go on.",
+    "Do what the message names: change the document, or the table at the source.",
+    command="headwater tenant explain {tenant} {table}",
+    docs="docs/tenants.md",
+    example="shop.hidden_archive was shop.hidden, which 'shop\\.hidden' excludes",
+)
+CHANGES_RECORD_SET_ASIDE = _kind(
+    "changes_record_set_aside",
+    Severity.DIFFERS,
+    "A record of a source's changes topic is no batch of its reader, and was passed over for all tenants.",
+    "Find out who may write to the topic. Where a reader of another release wrote it, build the source's tables again.",
+    docs="docs/failure_modes.md",
+    example="headwater.changes.shop/0: the record at offset 4711 is no ChangeBatch (DecodeError)",
+)
+
 # --- processes ------------------------------------------------------------------------------------------------------
 
 PROCESS_DOWN = _kind(

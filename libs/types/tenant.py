@@ -388,10 +388,10 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where micro-batches are small, up to so many seconds from one to the next; null: always ``trigger_s``."""
     trigger_rows: Annotated[int, bounds(1, 1_000_000_000)] = 10_000
     """A micro-batch with so many events is large enough: the next ones start sooner, those behind smaller ones later."""
-    max_batch_rows: Annotated[int | None, bounds(100, 1_000_000_000)] = None
+    max_batch_rows: Annotated[int | None, bounds(5, 1_000_000_000)] = None
     """At most so many events in a micro-batch, and a quarter of that of tables that are hardly behind; null: as many as the job
     takes. The job's own limit holds too."""
-    max_rows_per_s: Annotated[float | None, bounds(0.1, 1_000_000_000)] = None
+    max_rows_per_s: Annotated[float | None, bounds(0.001, 1_000_000_000)] = None
     """At most so many events a second, over a micro-batch and the pause behind it; null: as fast as can be."""
 
 

@@ -39,6 +39,8 @@ from libs.events.names import STRAGGLING, straggler_group
 from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
 from libs.telemetry import metrics
+from libs.telemetry.faults import CHANGES_RECORD_SET_ASIDE, raise_fault
+from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
@@ -557,6 +559,7 @@ class _LaneWorker:
                 f"{self._place.topic}/{self._place.partition}: the record at offset {each.offset} is no ChangeBatch "
                 f"({batch.unreadable}) and was set aside: find out who wrote it, and resync the source's tables if a reader did"
             )
+            raise_fault(CHANGES_RECORD_SET_ASIDE, FaultScope(source=self._source), happened=self.unreadable)
             self._log.error(
                 "changes_record_set_aside",
                 offset=each.offset,

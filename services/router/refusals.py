@@ -32,6 +32,8 @@ from libs.config.mask_keys import MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable, TransientError
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.rpc.tenants_client import TenantsClient
+from libs.telemetry.faults import TABLE_REFUSED, lift_fault, raise_fault
+from libs.types.fault import FaultScope
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
@@ -274,7 +276,8 @@ class Refusals:
                 is_news = known != news.standing.get(key) or (known != self._told.get(key) and key not in taken)
                 if not is_news and key in held:
                     self._standing[key] = held[key]
-                elif not is_news and self._standing.pop(key, None) is not None:
+                elif not is_news and (gone := self._standing.pop(key, None)) is not None:
+                    lift_fault(TABLE_REFUSED, _scope(gone))
                     self._lacking_keys.discard(key)
                     self._ended += 1
             self._told = held
@@ -313,11 +316,14 @@ class Refusals:
         self._standing[_key(refusal)] = refusal
         if known is None or known.reason != refusal.reason:
             log.error(f"tenant_{_called(refusal)}_refused", **_logged(refusal), reason=refusal.reason)
+        if refusal.what is RefusedKind.TABLE:
+            raise_fault(TABLE_REFUSED, _scope(refusal), happened=refusal.reason)
 
     def _end(self, refusal: Refusal) -> None:
         del self._standing[_key(refusal)]
         self._lacking_keys.discard(_key(refusal))
         self._ended += 1
+        lift_fault(TABLE_REFUSED, _scope(refusal))
         log.info(f"tenant_{_called(refusal)}_accepted", **_logged(refusal))
 
 
@@ -528,6 +534,10 @@ def _targets(refusal: Refusal, subscriber: Subscriber) -> tuple[Target, ...]:
 def _called(refusal: Refusal) -> str:
     is_of_topic = refusal.what in (RefusedKind.SCHEMA_CHANGES, RefusedKind.TRANSACTIONS)
     return f"{refusal.what.value}_topic" if is_of_topic else refusal.what.value
+
+
+def _scope(refusal: Refusal) -> FaultScope:
+    return FaultScope(source=refusal.source, tenant=refusal.tenant, table=str(refusal.table_id))
 
 
 def _key(refusal: Refusal) -> _Key:
