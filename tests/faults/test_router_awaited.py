@@ -43,15 +43,15 @@ def withheld(rig: Rig, kafka_partition: int) -> Iterator[None]:
     producer = Producer(
         {"bootstrap.servers": rig.services.bootstrap_servers, "transactional.id": f"other-{rig.source.name}"}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     rig.source.creates(range(rig.published, rig.published + ROWS_A_BATCH))
     rig.published += ROWS_A_BATCH
     payload, _ = rig.source.batch.take(time.time_ns() // 1000)
     producer.begin_transaction()
     producer.produce(changes_topic(rig.source.name), payload, partition=kafka_partition)
-    producer.flush(30)
+    producer.flush(120)
     yield
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
 
 
 def got(rig: Rig, tenant: str) -> list[int]:

@@ -1,7 +1,6 @@
 """A binlog reader as a process, beside the two services that it needs, and what it published."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run
 from tests.conftest import KafkaBroker, MysqlServer
 from tests.integration.service_process import ServiceProcess, Services
 from tests.kafka_reading import TopicRecords
+from tests.waiting import WITHIN_S, wait_until
 
 _REPLICA_SERVER_ID = iter(range(7_001, 8_000))
 
@@ -68,25 +68,31 @@ class ReaderPipeline:
         return [row for entry in self.entries() if entry.WhichOneof("entry") == "run" for row in rows_of_run(entry.run)]
 
     def wait_for_rows(
-        self, is_enough: Callable[[list[PublishedRow]], bool], timeout_s: float = 240.0
+        self, is_enough: Callable[[list[PublishedRow]], bool], timeout_s: float = WITHIN_S
     ) -> list[PublishedRow]:
         """The rows, once there are enough of them."""
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            rows = self.rows()
-            if is_enough(rows):
-                return rows
-            assert time.monotonic() < deadline_s, (
-                f"{len(rows)} rows only; the reader's log:\n{self.reader.log_text[-3000:]}"
-            )
-            time.sleep(0.2)
+        found: list[PublishedRow] = []
 
-    def wait_for_log(self, timeout_s: float = 240.0) -> None:
+        def is_there() -> bool:
+            found[:] = self.rows()
+            return is_enough(found)
+
+        wait_until(
+            is_there,
+            because="enough rows are published",
+            seen=lambda: f"{len(found)} rows; the reader's log:\n{self.reader.log_text[-3000:]}",
+            within_s=timeout_s,
+            pause_s=0.2,
+        )
+        return found
+
+    def wait_for_log(self) -> None:
         """Return once the reader follows the log: what is written from now on is no part of its snapshot."""
-        deadline_s = time.monotonic() + timeout_s
-        while '"log_opened"' not in self.reader.log_text:
-            assert time.monotonic() < deadline_s, f"the log was not opened:\n{self.reader.log_text[-3000:]}"
-            time.sleep(0.05)
+        wait_until(
+            lambda: '"log_opened"' in self.reader.log_text,
+            because="the reader opens the log",
+            seen=lambda: self.reader.log_text[-3000:],
+        )
 
     def stop(self) -> None:
         """Stop the reader."""

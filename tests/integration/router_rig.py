@@ -84,7 +84,7 @@ class ChangesSource:
                 "linger.ms": 1,
             }
         )
-        self._producer.init_transactions(30)
+        self._producer.init_transactions(120)
         identity = BatchIdentity(
             source=source, source_partition="0", connector="mysql", run_id="run-1", fencing_token=1
         )
@@ -127,10 +127,10 @@ class ChangesSource:
         self._producer.begin_transaction()
         self._producer.produce(changes_topic(self.name), payload, self.name.encode(), kafka_partition)
         if abort:
-            self._producer.flush(30)
-            self._producer.abort_transaction(30)
+            self._producer.flush(120)
+            self._producer.abort_transaction(120)
         else:
-            self._producer.commit_transaction(30)
+            self._producer.commit_transaction(120)
 
 
 async def record_schema(client: GrpcClientSettings, source: str, schema: TableSchema, *, rank: int = 0) -> int:

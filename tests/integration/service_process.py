@@ -21,6 +21,7 @@ from libs.errors import ServiceUnavailable
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
 from tests.service_forks import start_fork
+from tests.waiting import WITHIN_S
 
 REPOSITORY = Path(__file__).parents[2]
 READY_TIMEOUT_S = 180.0
@@ -86,7 +87,7 @@ class ServiceProcess:
         """SIGTERM; the exit code."""
         return stop(self.running, STOP_TIMEOUT_S) if self.running is not None else 0
 
-    def wait_for_exit(self, timeout_s: float) -> int:
+    def wait_for_exit(self, timeout_s: float = WITHIN_S) -> int:
         """The exit code of a process that ends by itself."""
         assert self.running is not None
         return self.running.popen.wait(timeout_s)

@@ -108,7 +108,7 @@ class Reader:
                 "transaction.timeout.ms": 600_000,  # longer than any test, on a machine at work
             }
         )
-        self.producer.init_transactions(30)
+        self.producer.init_transactions(120)
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Open a transaction and send; it stays open."""
@@ -116,12 +116,12 @@ class Reader:
         self.producer.produce(
             self._topic, key=checkpoint_key(checkpoint.partition), value=encode_checkpoint(checkpoint)
         )
-        self.producer.flush(30)
+        self.producer.flush(120)
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Returns when the checkpoint is committed."""
         self.write(checkpoint)
-        self.producer.commit_transaction(30)
+        self.producer.commit_transaction(120)
 
 
 @pytest.fixture

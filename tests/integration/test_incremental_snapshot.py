@@ -34,7 +34,7 @@ def send(pipeline: ReaderPipeline, kind: str, *, key: str | None = None, **data:
     producer = Producer({"bootstrap.servers": pipeline.kafka.bootstrap_servers})
     value = json.dumps({"id": "a-signal", "type": kind, "data": data})
     producer.produce(SIGNALS_TOPIC, key=key or pipeline.source, value=value)
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
 
 
 def test_existing_rows_come_as_reads_once_and_changes_go_on(

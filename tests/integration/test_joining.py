@@ -48,7 +48,7 @@ class Joining:
         producer = Producer({"bootstrap.servers": self.bootstrap_servers})
         signal = json.dumps({"id": signal_id, "type": "execute-snapshot", "data": data})
         producer.produce(SIGNALS_TOPIC, key=self.pipeline.source, value=signal)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     @property
     def bootstrap_servers(self) -> str:

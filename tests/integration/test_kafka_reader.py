@@ -48,10 +48,10 @@ class Topics:
                 topic, value.encode(), b"of %s" % value.encode(), partition=partition, headers=headers
             )
         if is_broken_off:
-            self._producer.flush(30)
-            self._producer.abort_transaction(30)
+            self._producer.flush(120)
+            self._producer.abort_transaction(120)
         else:
-            self._producer.commit_transaction(30)
+            self._producer.commit_transaction(120)
 
     def forget_before(self, topic: str, offset: int) -> None:
         self._admin.delete_records([TopicPartition(topic, 0, offset)])[TopicPartition(topic, 0)].result(30)

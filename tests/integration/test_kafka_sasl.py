@@ -119,7 +119,7 @@ class Topic:
         producer = Producer({"bootstrap.servers": self.kafka.broker.bootstrap_servers})
         for ps, value in enumerate(values, 1):
             producer.produce(self.name, value=value, partition=0, headers=[("ps", str(ps).encode())])
-        assert producer.flush(30.0) == 0
+        assert producer.flush(120) == 0
 
     def subscription(
         self,
@@ -336,7 +336,7 @@ def test_rows_come_all_the_way_with_every_kafka_behind_users(
                 "subscription": {**subscription, "bootstrap_servers": kafka.address(PLAINTEXT), "password": "wr0ng"},
             }
             decoder.start(waits=False)
-            exit_code = decoder.wait_for_exit(60.0)
+            exit_code = decoder.wait_for_exit()
         finally:
             decoder.stop()
             router.stop()
@@ -421,7 +421,7 @@ class Elsewhere:
             schema = TableSchema(table_id=table_id, columns=(), key=(), version=1)
             delivered = DeliveredSchema(topic=topic, source=self.source, table_schema=schema)
             producer.produce(schemas, encode_delivered_schema(delivered), delivered_schema_key(topic, 1))
-        assert producer.flush(30.0) == 0
+        assert producer.flush(120) == 0
 
     def set_aside(self, by: SetAsideBy, topic: str) -> None:
         letter = DeadLetter(
@@ -442,7 +442,7 @@ class Elsewhere:
         )
         producer = Producer(client_config(self.kafka))
         producer.produce(dead_letter_topic(self.tenant), encode_dead_letter(letter))
-        assert producer.flush(30.0) == 0
+        assert producer.flush(120) == 0
 
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(headwater, [*arguments, "--mesh", str(self.file)])

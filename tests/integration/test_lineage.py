@@ -53,7 +53,7 @@ def test_a_query_tells_of_its_batches_and_of_its_failure(
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
     topic = f"{tenant.spec.tenant}.{SOURCE}.shop.orders"
     producer.produce(topic, b"no event", b"{}")
-    producer.flush(30)
+    producer.flush(120)
     deadline_s = time.monotonic() + TIMEOUT_S
     while not again.is_halted and time.monotonic() < deadline_s:
         again.supervise()

@@ -133,7 +133,7 @@ async def test_keys_lie_where_javas_partitioner_puts_them(make_rig: Callable[...
     )
     for key in keys:
         producer.produce(reference.topic, b"", key)
-    producer.flush(30)
+    producer.flush(120)
 
     async with rig.writer() as writer:
         await rig.write(writer, records([(None, b"")] * 10 + [(key, b"") for key in keys]))

@@ -306,7 +306,7 @@ def test_the_process_ends_with_the_reason(
 
     reads.start(waits=False)
 
-    assert reads.wait_for_exit(60.0) == code
+    assert reads.wait_for_exit() == code
     assert re.search(message, reads.log_text)
 
 
