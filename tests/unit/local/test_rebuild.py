@@ -48,7 +48,7 @@ def test_a_place_in_the_log_is_behind_every_event_before_it(text: str, table: Ta
 
     assert found is not None
     assert EventOrder(epoch=0, rank=rank, tx_ordinal=999_999).sort_key() < found
-    assert found < EventOrder(epoch=0, rank=rank + 1, tx_ordinal=0).sort_key()
+    assert found < EventOrder(epoch=0, rank=rank + 1, tx_ordinal=1).sort_key()  # the first event of a transaction
 
 
 @pytest.mark.parametrize(
