@@ -85,7 +85,17 @@ class UnknownTable:
     table_id: TableId
 
 
-Step = DdlStatement | UnknownTable | None
+@dataclass(frozen=True, slots=True)
+class RowStatement:
+    """A change that the log has as a statement, without its rows; the captured tables that it names are quarantined already."""
+
+    database: str
+    names: frozenset[str]
+    """Every word that may be a name, in lower case."""
+    where: str
+
+
+Step = DdlStatement | RowStatement | UnknownTable | None
 
 
 class LogWatch(Protocol):
@@ -349,7 +359,7 @@ class LogDecoder:
                     yield ddl
             nth += 1
 
-    def _other(self, kind: int, data: bytes, place: int, end: int) -> DdlStatement | None:
+    def _other(self, kind: int, data: bytes, place: int, end: int) -> DdlStatement | RowStatement | None:
         _, _, server_id, size, end_position, flags = events.read_header(data, place)
         body = place + events.HEADER_BYTES
         end -= self._checksum_bytes
@@ -373,7 +383,7 @@ class LogDecoder:
                 events.parse_query(data[body:end], flags), server_id, end_position, size, is_of_thread
             )
         elif kind == events.EXECUTE_LOAD_QUERY:
-            self._report_statement(events.parse_load_query(data[body:end]), end_position - size)
+            return self._report_statement(events.parse_load_query(data[body:end]), end_position - size)
         elif kind == events.ROTATE:
             self._rotate(data[body:end])
         elif kind == events.FORMAT_DESCRIPTION:
@@ -475,7 +485,7 @@ class LogDecoder:
 
     def _statement(
         self, query: events.QueryEvent, server_id: int, end_position: int, size: int, uses_temporary: bool
-    ) -> DdlStatement | None:
+    ) -> DdlStatement | RowStatement | None:
         self._pos = self._unwrapped(end_position)
         transaction = self._transaction
         if transaction is None:
@@ -508,7 +518,10 @@ class LogDecoder:
             if noun == "TEMPORARY":
                 self._follow_temporary(query)
         elif verb not in _WITHOUT_ROWS:
-            self._report_statement(query, end_position - size, uses_temporary)
+            rows = self._report_statement(query, end_position - size, uses_temporary)
+            if not transaction.is_open:
+                self._end_transaction()
+            return rows
         # CREATE TABLE … SELECT and temporary tables stand between BEGIN and its end too: that alone ends the transaction.
         if not transaction.is_open:
             self._end_transaction()
@@ -535,28 +548,41 @@ class LogDecoder:
 
     def _captured_in(self, query: events.QueryEvent) -> set[TableId]:
         """The captured tables that a statement may name."""
-        names = names_in(query.statement, sql_mode_of(query.sql_mode))
+        return self._captured_of(names_in(query.statement, sql_mode_of(query.sql_mode)), query.database)
+
+    def _captured_of(self, names: frozenset[str], database: str) -> set[TableId]:
         return {
             table_id
             for table_id in self._schemas
             if table_id.table.lower() in names
             and self._is_captured(table_id)
-            and (query.database.lower() == table_id.database.lower() or table_id.database.lower() in names)
+            and (database.lower() == table_id.database.lower() or table_id.database.lower() in names)
         }
 
-    def _report_statement(self, query: events.QueryEvent, at: int, uses_temporary: bool = False) -> None:
+    def _report_statement(self, query: events.QueryEvent, at: int, uses_temporary: bool = False) -> RowStatement:
         """A change that the log has as a statement: its rows are not there, so each table that it may concern is incomplete."""
         named = self._captured_in(query)
+        hidden = self._temporary.get(query.thread_id, set())
         if uses_temporary:
-            hidden = self._temporary.get(query.thread_id, set())
             named = {table_id for table_id in named if _in_lower_case(table_id) not in hidden}
-        for table_id in sorted(named):
+        where = f"transaction {self._gtid_text()}, {self._where(at)}"
+        self._quarantine_incomplete(named, where)
+        hidden_names = {table_id.table for table_id in hidden} if uses_temporary else set()
+        return RowStatement(
+            query.database, names_in(query.statement, sql_mode_of(query.sql_mode)) - hidden_names, where
+        )
+
+    def quarantine_reached(self, statement: RowStatement, names: frozenset[str]) -> None:
+        """Quarantine the captured tables that a statement may have changed by way of others."""
+        self._quarantine_incomplete(self._captured_of(names - statement.names, statement.database), statement.where)
+
+    def _quarantine_incomplete(self, tables: set[TableId], where: str) -> None:
+        for table_id in sorted(tables):
             if str(table_id) not in self._quarantined:
                 self.quarantine(
                     table_id,
-                    f"{table_id}: the log has a change of it as a statement, without its rows (transaction "
-                    f"{self._gtid_text()}, {self._where(at)}): SET GLOBAL binlog_format = 'ROW', end the sessions that have "
-                    "another one, then re-snapshot the table",
+                    f"{table_id}: the log has a change of it as a statement, without its rows ({where}): SET GLOBAL "
+                    "binlog_format = 'ROW', end the sessions that have another one, then re-snapshot the table",
                 )
 
     def _without_gtid(self, at: int) -> PipelineHalted:

@@ -44,6 +44,7 @@ from libs.mysql.ddl_syntax import DdlNotUnderstood, SentIn, StatementContext
 from libs.mysql.gtid import ExecutedGtids, GtidSet, server_filter
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
+from libs.mysql.reached_names import reached_names
 from libs.mysql.sql_lexer import first_words, names_in, sql_mode_of
 from libs.mysql.watermarks import open_low, set_high
 from libs.rpc.schema_history_client import SchemaHistoryClient
@@ -74,6 +75,7 @@ from libs.source.mysql.snapshot import (
     executed_gtids,
     log_end,
     oldest_position,
+    reaching_definitions,
     source_tables,
     statement_context,
     table_definitions,
@@ -100,7 +102,7 @@ from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
-from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed, UnknownTable, shortened
+from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed, RowStatement, UnknownTable, shortened
 from services.binlog_reader.incremental import (
     Chunk,
     Counted,
@@ -957,6 +959,9 @@ class BinlogChangeLog:
             for step in steps:
                 if isinstance(step, UnknownTable):
                     await self._learn_database(decoder, step.table_id.database)
+                elif isinstance(step, RowStatement):
+                    definitions = await asyncio.to_thread(reaching_definitions, self._settings.database)
+                    decoder.quarantine_reached(step, reached_names(step.names, definitions))
                 elif step is not None:
                     await self._apply(decoder, step)
                 for row in self._incremental.table_signals():

@@ -812,3 +812,39 @@ async def test_an_unseen_change_resyncs_or_halts_where_the_policy_says_so(
     mysql_server.execute("SET SESSION sql_mode = ''", f"ALTER TABLE {database}.word CONVERT TO CHARACTER SET latin1")
     with pytest.raises(PipelineHalted, match=r"word: v from utf8mb4 to latin1 \(at .*on_unseen_change"):
         await reading.read(lambda _: False)
+
+
+async def test_a_statement_quarantines_what_it_reaches_by_others(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """A view, a trigger of a table that nobody captures, and stored functions in SELECT and DO, over several steps."""
+    tables = ("by_view", "by_trigger", "by_select", "by_do", "untouched")
+    reading.settings["exclude_tables"] = (rf"{database}\.hidden",)
+    mysql_server.execute(
+        f"USE {database}",
+        "SET GLOBAL log_bin_trust_function_creators = ON",
+        *(f"CREATE TABLE {table} (id INT)" for table in (*tables, "hidden")),
+        "INSERT INTO by_view VALUES (1)",
+        "CREATE VIEW v AS SELECT id FROM by_view",
+        "CREATE VIEW v2 AS SELECT id FROM v",
+        "CREATE TRIGGER tr AFTER INSERT ON hidden FOR EACH ROW INSERT INTO by_trigger VALUES (NEW.id)",
+        "CREATE FUNCTION f() RETURNS INT BEGIN INSERT INTO by_select VALUES (1); RETURN 1; END",
+        "CREATE FUNCTION g() RETURNS INT BEGIN INSERT INTO by_do VALUES (1); RETURN 1; END",
+    )
+    await reading.begin()
+    mysql_server.execute(
+        f"USE {database}",
+        "SET SESSION binlog_format = STATEMENT",
+        "-- a comment\nUPDATE v2 SET id = 2",
+        "INSERT INTO hidden VALUES (3)",
+        "SELECT f()",
+        "DO g()",
+        "SET GLOBAL log_bin_trust_function_creators = OFF",
+    )
+    mysql_server.execute(f"INSERT INTO {database}.untouched VALUES (1)")
+
+    await reading.read(lambda events: len(events) >= 1)
+
+    assert reading.checkpoint is not None
+    quarantined = decode_position(reading.checkpoint.position).quarantined
+    assert set(quarantined) == {f"{database}.{table}" for table in tables if table != "untouched"}

@@ -29,6 +29,7 @@ from libs.mysql.chunk_query import KeyPlace, can_order_by, chunk_list, chunk_sta
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
+from libs.mysql.reached_names import Definition
 from libs.mysql.row_key import row_key
 from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
@@ -270,6 +271,28 @@ def table_definitions(settings: DatabaseSettings, tables: Sequence[TableId]) -> 
     try:
         existing = set(captured_tables(connection))
         return {table_id: create_statement(connection, table_id) for table_id in tables if table_id in existing}
+    finally:
+        connection.close()
+
+
+_REACHING: Final = """
+SELECT TABLE_NAME, TABLE_SCHEMA, VIEW_DEFINITION FROM information_schema.VIEWS WHERE TABLE_SCHEMA <> 'sys'
+UNION ALL SELECT EVENT_OBJECT_TABLE, TRIGGER_SCHEMA, ACTION_STATEMENT FROM information_schema.TRIGGERS
+WHERE TRIGGER_SCHEMA <> 'sys'
+UNION ALL SELECT ROUTINE_NAME, ROUTINE_SCHEMA, ROUTINE_DEFINITION FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys'
+UNION ALL SELECT REFERENCED_TABLE_NAME, CONSTRAINT_SCHEMA, TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS
+"""
+
+
+def reaching_definitions(settings: DatabaseSettings) -> list[Definition]:
+    """Views, triggers, routines and foreign keys that the server has now, as far as the user may see them (SHOW VIEW, TRIGGER,
+    SHOW_ROUTINE). Blocks. Raises SourceUnavailable, AccessDenied."""
+    connection = connect(settings)
+    try:
+        return [
+            Definition(str(name), str(database), str(text or ""))
+            for name, database, text in query(connection, _REACHING)
+        ]
     finally:
         connection.close()
 
