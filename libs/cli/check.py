@@ -20,6 +20,7 @@ from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
 from libs.cli.on_the_way import told_on_the_way
 from libs.config.connections import TelemetrySettings
+from libs.config.plain_text import printable
 from libs.errors import HeadwaterError, TransientError
 from libs.local.check.chunks import CHUNK_ROWS, Chunk
 from libs.local.check.compare import MISSING, Difference
@@ -534,13 +535,13 @@ def _table_line(table: TableCheck) -> str:
     verdict = click.style("equal", fg="green") if table.is_equal else click.style("DIFFERENT", fg="red")
     if table.not_compared:
         verdict = click.style("NOT COMPARED", fg="yellow")
-    where = f" where {table.table.where}" if table.table.where else ""
+    where = f" where {printable(table.table.where)}" if table.table.where else ""
     masked = [column.name for column in table.table.columns if column.mask is not None]
     masks = f", masked: {', '.join(masked)}" if masked else ""
     chunks = f", {table.chunks:,} chunks" if table.chunks else ""
     keys = "" if table.chunk is None else f", {keys_of(table.chunk)}"
     return (
-        f"{table.tenant:<12} {table.table.table_id!s:<28} {table.comparison.rows_compared:>10,} rows x "
+        f"{table.tenant:<12} {printable(str(table.table.table_id)):<28} {table.comparison.rows_compared:>10,} rows x "
         f"{len(table.columns):>2} columns  {verdict}{where}{masks}{keys}{chunks}"
     )
 

@@ -8,6 +8,8 @@ from libs.errors import InvalidSettings
 from libs.local.documents import Documents, read_documents
 from libs.local.home import Home, is_initialised, write_examples
 from libs.local.preflight import preflight, reader_has_begun, resume_position, where
+from libs.local.tenant_explain import known_tables, lines_in_home
+from libs.local.tenant_plan import idle_mistakes
 
 
 @click.command()
@@ -78,4 +80,14 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
         click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
     if report.faults:
         raise InvalidSettings(where(document), [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
+    known, note = known_tables(home, source, document)
+    if note is not None:
+        click.secho(f"warning: {note}", fg="yellow", err=True)
+    idle = [
+        mistake
+        for name, spec in documents.tenants.items()
+        for mistake in lines_in_home(documents, name).locate(list(idle_mistakes(spec, {source: known})))
+    ]
+    if idle:
+        raise InvalidSettings(where(document), idle)
     click.echo(f"{source}: the server can be followed{', from the checkpoint on' if resume_from is not None else ''}")

@@ -9,7 +9,7 @@ import orjson
 from confluent_kafka import Message
 
 from libs.cli.home import home_option
-from libs.cli.terminal import echo
+from libs.config.plain_text import printable
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.names import row_topic_template
@@ -58,7 +58,7 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
             line = _line(message, schemas, as_json)
             if line is None:
                 continue
-            echo(line)
+            click.echo(line)
             shown += 1
             if shown == limit:
                 return
@@ -133,12 +133,12 @@ def _parsed(content: bytes | None) -> Any:
 
 
 def event_line(event: ReadableEvent) -> str:
-    """One event in one line: when, what, which row, and what changed."""
+    """One event in one line, fit for a terminal: when, what, which row, and what changed."""
     when = event.committed_at
     local = "" if when is None else _local(when)
     operation = click.style(f"{event.operation:<7}", fg=_COLOURS[event.operation])
     key = " ".join(f"{name}={shorten(value)}" for name, value in event.key.items())
-    return f"{local}  {operation} {click.style(key, bold=True)}  {_detail(event)}".rstrip()
+    return f"{local}  {operation} {click.style(printable(key), bold=True)}  {printable(_detail(event))}".rstrip()
 
 
 def _detail(event: ReadableEvent) -> str:

@@ -16,6 +16,7 @@ from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
 from libs.cli.terminal import PlainConsole, echo
 from libs.config.mask_keys import KeyUnusable
+from libs.config.plain_text import printable
 from libs.config.tenant_config_map import TenantObject
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
@@ -35,9 +36,9 @@ from libs.local.tenant_versions import (
     Applied,
     TenantVersion,
     apply_text,
-    apply_version,
     judged,
     tenants_with_versions,
+    text_of_version,
     version_text,
     versions,
 )
@@ -120,13 +121,17 @@ def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
 @tenant_command.command(name="apply")
 @click.argument("file_or_tenant", metavar="FILE|TENANT")
 @click.option("--version", "number", type=int, help="Go back: put this version of TENANT into force again.")
+@click.option(
+    "--yes", "is_confirmed", is_flag=True, help="Do not ask, where columns would be delivered that are hidden now."
+)
 @home_option
-def apply_command(file_or_tenant: str, number: int | None, home: Home) -> None:
+def apply_command(file_or_tenant: str, number: int | None, is_confirmed: bool, home: Home) -> None:
     """Put the document in FILE into force, in place of its tenant's; or, with --version, an older one of TENANT.
 
-    The document is judged first, and with any mistake nothing is changed: a bad one never replaces a good one. What was in
-    force stays kept as a numbered version, one edited by hand too. The file in tenants/ is replaced at once and whole; a
-    running stack takes it over within a second or two.
+    The document is judged first, as by `tenant plan`, and with any mistake nothing is changed: a bad one never replaces a good
+    one. Where it would deliver columns that are masked or withheld now, it asks first, or wants --yes. What was in force stays
+    kept as a numbered version, one edited by hand too. The file in tenants/ is replaced at once and whole; a running stack
+    takes it over within a second or two.
 
     \b
     Examples:
@@ -134,17 +139,36 @@ def apply_command(file_or_tenant: str, number: int | None, home: Home) -> None:
       headwater tenant apply acme --version 3
       cat acme.yaml | headwater tenant apply -
     """
-    load_documents(home)
+    documents = load_documents(home)
     now = datetime.datetime.now(datetime.UTC)
-    if number is not None:
-        applied = apply_version(home, file_or_tenant, number, now=now)
-    else:
-        mistakes: list[str] = []
-        text = _text(Path(file_or_tenant), mistakes)
-        if text is None:
-            raise InvalidSettings(file_or_tenant, mistakes)
-        applied = apply_text(home, text, shown_as=file_or_tenant, now=now)
-    _print_applied(applied)
+    mistakes: list[str] = []
+    shown_as = file_or_tenant if number is None else f"{file_or_tenant} version {number}"
+    text = _text(Path(file_or_tenant), mistakes) if number is None else text_of_version(home, file_or_tenant, number)
+    parsed = None if text is None else judged(home, text, shown_as, mistakes)
+    if text is None or parsed is None:
+        raise InvalidSettings(shown_as, mistakes)
+    _let_pass(plan_tenant(home, documents, parsed.spec, parsed.lines), shown_as, is_confirmed=is_confirmed)
+    _print_applied(apply_text(home, text, shown_as=shown_as, now=now))
+
+
+def _let_pass(plan: TenantPlan, shown_as: str, *, is_confirmed: bool) -> None:
+    """Raises InvalidSettings: the plan refuses something; click.Abort: it delivers hidden columns, and nobody said yes."""
+    refused = [*plan.mistakes]
+    for table in plan.tables:
+        if table.change != GONE:
+            refused += [f"{table.fate.source}: {table.fate.table}: {refusal}" for refusal in table.fate.refused]
+    if refused:
+        raise InvalidSettings(shown_as, refused)
+    if plan.uncovered and not is_confirmed:
+        for column in plan.uncovered:
+            click.secho(
+                f"UNCOVERED  {column} is withheld or masked now, and would be delivered as it is", fg="red", err=True
+            )
+        click.confirm(
+            f"deliver {len(plan.uncovered)} column(s) of tenant {plan.tenant} that are hidden now?",
+            abort=True,
+            err=True,
+        )
 
 
 @tenant_command.command(name="list")
@@ -324,17 +348,25 @@ def print_tenant_plan(plan: TenantPlan, *, show_all: bool = False) -> None:
             echo(f"  {label}: {topic}")
     for note in plan.notes:
         click.secho(f"note: {note}", fg="yellow")
-    if plan.changes_nothing:
+    for column in plan.uncovered:
+        click.secho(_uncovered_text(column), fg="red")
+    for mistake in plan.mistakes:
+        click.secho(f"REFUSED  {mistake}", fg="red")
+    if plan.changes_nothing and not plan.mistakes:
         click.secho(f"tenant {plan.tenant}: nothing would change", fg="green")
         return
     counts = [(sum(table.change == change for table in plan.tables), change) for change in (NEW, "changed", GONE)]
     sum_text = ", ".join(f"{count} {change}" for count, change in counts if count) or "none"
-    refused = sum(bool(table.fate.refused) for table in plan.tables if table.change != GONE)
+    refused = sum(bool(table.fate.refused) for table in plan.tables if table.change != GONE) + len(plan.mistakes)
     click.secho(
         f"tenant {plan.tenant}: tables {sum_text}; topics {len(plan.topics_made)} made, {len(plan.topics_left)} left; "
         f"{refused} refused",
         fg="red" if refused else "green",
     )
+
+
+def _uncovered_text(column: str) -> str:
+    return f"UNCOVERED  {column} is withheld or masked now, and would be delivered as it is"
 
 
 def _print_planned(planned: PlannedTable) -> None:
@@ -368,7 +400,7 @@ def print_explanation(explanation: Explanation) -> None:
 
 def _print_fate(tenant: str, fate: TableFate) -> None:
     verdict = click.style("is delivered", fg="green") if fate.is_delivered else click.style("does not come", fg="red")
-    echo(f"{fate.table} of source {fate.source} {verdict} to {tenant}")
+    click.echo(f"{printable(fate.table)} of source {fate.source} {verdict} to {tenant}")
     for rule in fate.because:
         echo(f"  because  {rule.says}{_at(rule.where)}")
     if not fate.is_delivered:

@@ -40,6 +40,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """``tenants/acme.yaml:12``; empty: no document says so, it is the default."""
 
 
+DELIVERED: Final = "delivered"
+
+
 class ColumnFate(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one column."""
 
@@ -264,7 +267,7 @@ def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: Ta
             if renames:
                 says = f"rename_columns '{selection.rename_columns[renames[0]].columns}'"
                 renamed = Rule(says=says, where=_where(lines, f"{place}.rename_columns[{renames[0]}]"))
-            yield ColumnFate(name=column.name, fate="delivered", seen_as=seen_as, because=renamed)
+            yield ColumnFate(name=column.name, fate=DELIVERED, seen_as=seen_as, because=renamed)
 
 
 def _against_column(

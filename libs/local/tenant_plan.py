@@ -11,12 +11,13 @@ import msgspec
 from libs.config.tenant_words import setting_changes
 from libs.config.tenants import ParsedTenant, read_tenant
 from libs.config.yaml_text import DocumentLines
+from libs.events.idle_patterns import idle_pattern_mistake, idle_patterns
 from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
 from libs.events.tenant_view import beside_hidden, is_selected, tenant_view
 from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.source_tables import is_captured
-from libs.local.tenant_explain import ColumnFate, TableFate, known_tables, lines_in_home, table_fate
+from libs.local.tenant_explain import DELIVERED, ColumnFate, TableFate, known_tables, lines_in_home, table_fate
 from libs.local.tenant_versions import version_text, versions
 from libs.local.topic_quotas import quota_note
 from libs.types.table import TableId, TableSchema
@@ -51,6 +52,10 @@ class TenantPlan(msgspec.Struct, frozen=True, kw_only=True):
     """They stay in Kafka, and nothing is written to them any more."""
     tables: tuple[PlannedTable, ...] = ()
     notes: tuple[str, ...] = ()
+    mistakes: tuple[str, ...] = ()
+    """Patterns that match nothing, place first: the document is refused for them."""
+    uncovered: tuple[str, ...] = ()
+    """Columns (``source: database.table.column``) that are withheld or masked now, and would be delivered as they are."""
 
     @property
     def changes_nothing(self) -> bool:
@@ -60,8 +65,8 @@ class TenantPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether a table's events would be set aside, or the table parked."""
-        return any(table.fate.refused for table in self.tables if table.change != GONE)
+        """Whether a pattern matches nothing, a table's events would be set aside, or the table parked."""
+        return bool(self.mistakes) or any(table.fate.refused for table in self.tables if table.change != GONE)
 
 
 def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: DocumentLines) -> TenantPlan:
@@ -101,7 +106,25 @@ def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: Docum
         topics_left=tuple(sorted(old_topics - new_topics)),
         tables=planned,
         notes=tuple(notes),
+        mistakes=tuple(lines.locate(list(idle_mistakes(spec, tables)))),
+        uncovered=tuple(_uncovered(before, after)),
     )
+
+
+def idle_mistakes(spec: TenantSpec, tables: Mapping[str, Mapping[TableId, TableSchema]]) -> Iterator[str]:
+    """Patterns of ``spec`` that match nothing, by place; of a source whose tables are not known, or that has none yet, none."""
+    for index, selection in enumerate(spec.sources):
+        if known := tables.get(selection.name):
+            for found in idle_patterns(selection, known.values()):
+                yield f"sources[{index}].{idle_pattern_mistake(found)}"
+
+
+def _uncovered(before: "_Fates", after: "_Fates") -> Iterator[str]:
+    for key in sorted(before.keys() & after.keys()):
+        hidden = {column.name for column in before[key].columns if column.fate != DELIVERED}
+        for column in after[key].columns:
+            if column.name in hidden and column.fate == DELIVERED:
+                yield f"{key[0]}: {key[1]}.{column.name}"
 
 
 def _existing_rows(spec: TenantSpec, planned: Iterable[PlannedTable]) -> Iterator[str]:

@@ -103,11 +103,11 @@ def apply_text(home: Home, text: str, *, shown_as: str, now: datetime.datetime) 
     return Applied(tenant, version, target, before != text, kept)
 
 
-def apply_version(home: Home, tenant: str, number: int, *, now: datetime.datetime) -> Applied:
-    """Go back to a version: its text becomes the newest version.
+def text_of_version(home: Home, tenant: str, number: int) -> str:
+    """A version's text, as it was put into force.
 
     Raises:
-        InvalidSettings: there is no such version, or it does not fit the home any more; what is in force stays in force.
+        InvalidSettings: there is no such version.
     """
     known = versions(home, tenant)
     found = next((version for version in known if version.number == number), None)
@@ -115,7 +115,7 @@ def apply_version(home: Home, tenant: str, number: int, *, now: datetime.datetim
         there_are = ", ".join(str(version.number) for version in known) or "none yet"
         hint = "" if known else f"; {nearest(tenant, tenants_with_versions(home))}"
         raise InvalidSettings(f"tenant {tenant}", [f"has no version {number}; there are {there_are}{hint}"])
-    return apply_text(home, version_text(found), shown_as=f"{tenant} version {number}", now=now)
+    return version_text(found)
 
 
 def versions(home: Home, tenant: str) -> list[TenantVersion]:

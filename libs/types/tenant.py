@@ -208,6 +208,9 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``database.table`` or ``database.table.column``: of these, by the names that they have now, former names count no more.
     Else a rename hides as much as before: what ``exclude_tables``, ``row_filters``, ``exclude_columns`` and ``masks`` say of a
     former name holds."""
+    may_match_nothing: tuple[str, ...] = ()
+    """Patterns of this source, word for word, that match no table or column yet: what they hide, filter or rename comes later.
+    Any other that matches nothing is a mistake, since it holds nothing back."""
     skip_operations: tuple[Operation, ...] = ()
     """Operations that are not delivered. A mirror without some of them is no copy of its source any more."""
     skip_unchanged_updates: bool = False

@@ -195,7 +195,7 @@ def test_apply_list_and_back(home: Home, database: str) -> None:
     applied = run(home, "apply", document(home, more(database)))
     listed = run(home, "list", "acme", "--versions")
     difference = run(home, "list", "acme", "--diff", "1", "2")
-    back = run(home, "apply", "acme", "--version", "1")
+    back = run(home, "apply", "acme", "--version", "1", "--yes")
 
     assert "edited by hand, is kept as version 1" in applied
     assert "tenant acme: version 2 is in force" in applied
@@ -273,3 +273,37 @@ def test_decrypt_reads_what_the_mask_made(home: Home) -> None:
     assert run(home, "decrypt", "acme", "--file", "pii", mine) == "gout\n"
     assert "value 1 was encrypted by another key" in run(home, "decrypt", "acme", "--file", "pii", other, mine, exits=2)
     assert "key file acme/nothing" in run(home, "decrypt", "acme", "--file", "nothing", mine, exits=2)
+
+
+def test_a_mask_that_matches_nothing_is_refused_everywhere(home: Home, database: str) -> None:
+    """The database is missing in the pattern: without a word everything would be delivered unmasked."""
+    idle = more(database).replace(r"'.*\.(email|phone)'", r"'customers\.(email|phone)'")
+
+    found = plan(home, idle, exits=1)
+    applied = run(home, "apply", document(home, idle), exits=2)
+    named = idle.replace("  masks:", "  may_match_nothing: ['customers\\.(email|phone)']\n  masks:")
+    (home.tenants_dir / "acme.yaml").write_text(idle)
+    code, validated = HeadwaterCommand(home).run_here("validate", "shop")
+
+    assert len(found["mistakes"]) == 1
+    for says in (found["mistakes"][0], applied, validated):
+        assert "sources[0].masks[0].columns" in says
+        assert "matches no database.table.column of the source" in says
+    assert code == 2
+    assert plan(home, named)["mistakes"] == []
+
+
+def test_what_is_hidden_is_uncovered_by_nobody_unasked(home: Home, database: str) -> None:
+    """A document without its mask is put into force by a yes alone."""
+    run(home, "apply", document(home, more(database)))
+    bare = more(database).replace("  exclude_columns:\n  - '.*\\.note'\n", "")
+
+    planned = plan(home, bare)
+    asked = run(home, "apply", document(home, bare), exits=130)
+    before = (home.tenants_dir / "acme.yaml").read_text()
+    run(home, "apply", document(home, bare), "--yes")
+
+    assert planned["uncovered"] == [f"shop: {database}.orders.note"]
+    assert f"UNCOVERED  shop: {database}.orders.note" in asked
+    assert before == more(database)
+    assert (home.tenants_dir / "acme.yaml").read_text() == bare

@@ -31,7 +31,7 @@ def events(text: str) -> list[str]:
 
 
 def test_all_processes_are_shown_in_the_order_of_time(home: Home) -> None:
-    answer = run_here("logs", home=home.root)
+    answer = run_here("logs", "--home", str(home.root))
 
     assert answer.exit_code == 0
     assert events(answer.stdout) == [
@@ -40,15 +40,15 @@ def test_all_processes_are_shown_in_the_order_of_time(home: Home) -> None:
 
 
 def test_one_process_and_one_level_are_chosen(home: Home) -> None:
-    one = run_here("logs", "reader-shop", "-n", "1", home=home.root)
-    warnings = run_here("logs", "--level", "warning", home=home.root)
+    one = run_here("logs", "reader-shop", "-n", "1", "--home", str(home.root))
+    warnings = run_here("logs", "--level", "warning", "--home", str(home.root))
 
     assert events(one.stdout) == ["log_opened"]
     assert events(warnings.stdout) == ["reading_interrupted", "service_failed"]
 
 
 def test_an_unknown_process_is_a_mistake_that_names_the_nearest(home: Home) -> None:
-    answer = run_here("logs", "ruoter", home=home.root)
+    answer = run_here("logs", "ruoter", "--home", str(home.root))
 
     assert answer.exit_code == 2
     assert "did you mean 'router'?" in answer.stderr

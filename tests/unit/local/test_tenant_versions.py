@@ -10,7 +10,7 @@ from libs.errors import InvalidSettings
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at, write_examples
 from libs.local.tenant_list import list_tenants
-from libs.local.tenant_versions import apply_text, apply_version, version_text, versions
+from libs.local.tenant_versions import apply_text, text_of_version, version_text, versions
 
 NOW = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
 FIRST = "tenant: acme\nsources: [{name: shop}]\n"
@@ -59,7 +59,7 @@ def test_going_back_is_a_version_too(home: Home) -> None:
     apply(home, FIRST)
     apply(home, SECOND)
 
-    back = apply_version(home, "acme", 1, now=NOW)
+    back = apply_text(home, text_of_version(home, "acme", 1), shown_as="acme version 1", now=NOW)
 
     assert back.version.number == 3
     assert (home.tenants_dir / "acme.yaml").read_text() == FIRST
@@ -144,9 +144,9 @@ def test_a_missing_version_is_told_with_those_that_are_there(home: Home) -> None
     apply(home, FIRST)
 
     with pytest.raises(InvalidSettings, match="has no version 7; there are 1"):
-        apply_version(home, "acme", 7, now=NOW)
+        text_of_version(home, "acme", 7)
     with pytest.raises(InvalidSettings, match="did you mean 'acme'"):
-        apply_version(home, "amce", 1, now=NOW)
+        text_of_version(home, "amce", 1)
 
 
 def test_two_that_apply_at_once_take_turns(home: Home) -> None:
