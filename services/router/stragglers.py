@@ -30,7 +30,7 @@ from aiokafka import TopicPartition
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as OffsetOf
 
-from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted, ServiceUnavailable
+from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted, ServiceUnavailable, refusal_of
 from libs.events.names import STRAGGLING, straggler_group
 from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
@@ -496,6 +496,11 @@ class Stragglers:
         except ChangesLost as error:
             self._tell(straggler, str(error))
             straggler.refuse(str(error))
+        except Exception as error:  # of this tenant's document, or a name: the others take their turns
+            if isinstance(error, HeadwaterError):
+                raise
+            self._log.error("refused_unforeseen", tenant_id=straggler.tenant, exc_info=error)
+            straggler.refuse(refusal_of(error))
         else:
             straggler.lacks_server_since_s = None
             state = _State.READY

@@ -18,10 +18,11 @@ from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run
 from services.router import lane, outputs
 from services.router.covered import OffsetNotWritten, offset_after
 from services.router.lane import Stretch
+from services.router.metering import Meter
 from services.router.outputs import LaneDependencies, Reached, WaitingBatch
 from services.router.rate_limits import RateLimits
 from services.router.settings import LaneSettings, TenantLimitSettings, UnreadableRecords
-from services.router.stragglers import Straggler
+from services.router.stragglers import Straggler, Stragglers
 from services.router.topic_claims import TopicClaims
 
 DEFAULTS: Final = LaneSettings()
@@ -150,6 +151,27 @@ def test_an_offset_above_what_was_written_is_not_committed(monkeypatch: pytest.M
         asyncio.run(worker.route(stretch, (), lambda _began_s: None))
 
     assert writer.offsets == []
+
+
+def test_an_unforeseen_error_of_a_tenant_behind_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again after a pause; the others that are behind take their turns."""
+    shared = worker_of(RecordingWriter(), ComingBack([]), {})._shared
+    behind = Stragglers("s", PLACE, shared, {}, structlog.get_logger(), lambda error: pytest.fail(str(error)))
+    straggler = Straggler(tenant("slow"), 3, "was behind", Reached(), 0.0)
+
+    def failing(_straggler: Straggler) -> Any:
+        raise ZeroDivisionError
+
+    async def prepare() -> None:
+        behind._meter = Meter()
+        await behind._prepare(straggler, RecordingWriter())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(behind, "_made_ready", failing)
+    asyncio.run(prepare())
+
+    assert straggler.refusal is not None
+    assert "ZeroDivisionError" in straggler.refusal
+    assert (straggler.is_stuck, straggler.cursor) == (True, 3)
 
 
 POISON: Final = (
