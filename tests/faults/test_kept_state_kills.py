@@ -1,4 +1,7 @@
-"""Spark jobs whose state is in an object store: killed with their folder, two at once, and cut off from the store."""
+"""Spark jobs whose state is in an object store: killed with their folder, two at once, and cut off from the store.
+
+One is a process that is killed; at the other points a life in the shared session ends instead (``tests.session_job``).
+"""
 
 import contextlib
 import fcntl
@@ -29,11 +32,15 @@ from tests.bank import TABLES, TOTAL, Auditor, Bank, audit_of_snapshots
 from tests.cluster import programs
 from tests.faults.test_sink_kills import assert_exact
 from tests.object_store import REGION, ObjectStore
+from tests.session_job import SessionJob, session_job
 from tests.sink_job import LIFE_TIMEOUT_S, POLL_S, STOP_TIMEOUT_S, SinkJob, Tenant, write_tenant
 from tests.sink_topics import SOURCE, table_id, without_own_columns
-from tests.spark_session import loaded, read_rows
+from tests.spark_session import read_rows, shared_spark
 
-pytestmark = pytest.mark.rest(because="its object store is built first; see unit/spark/test_kept_states.py")
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.rest(because="its object store is built first; see unit/spark/test_kept_states.py"),
+]
 
 READY_TIMEOUT_S = 60.0
 BUCKET, JOB = "state", "own"
@@ -86,20 +93,40 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
 
 
-def job_in(folder: Path, shared: Path, bootstrap_servers: str, store: Store) -> SinkJob:
-    """A job with a folder of its own; tenants and warehouse in ``shared``."""
-    folder.mkdir(exist_ok=True)
-    (shared / "tenants").mkdir(exist_ok=True)
-    catalog = {"kind": "sqlite", "file": str(shared / "catalog.db")}
-    where = {"warehouse_dir": str(shared / "warehouse"), "catalog": catalog}
-    kept_in = {
+def kept_in(store: Store, *, takeover_wait_s: float) -> dict[str, object]:
+    """The store as a job's settings name it."""
+    return {
         "uri": f"s3://{BUCKET}/jobs",
         "job": JOB,
         "endpoint": store.store.uri,
         "region": REGION,
         "is_path_style": True,
-        "takeover_wait_s": 3.0,
+        "takeover_wait_s": takeover_wait_s,
     }
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path,
+    bootstrap_servers: str,
+    store: Store,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[SessionJob]:
+    """One whose lives are the shared session's."""
+    for name, value in store.store.environ.items():
+        monkeypatch.setenv(name, value)
+    with session_job("iceberg", tmp_path, bootstrap_servers, request) as opened:
+        opened.settings = {"state_store": kept_in(store, takeover_wait_s=0.3)}
+        yield opened
+
+
+def job_in(folder: Path, shared: Path, bootstrap_servers: str, store: Store) -> SinkJob:
+    """A process with a folder of its own; tenants and warehouse in ``shared``."""
+    folder.mkdir(exist_ok=True)
+    (shared / "tenants").mkdir(exist_ok=True)
+    catalog = {"kind": "sqlite", "file": str(shared / "catalog.db")}
+    where = {"warehouse_dir": str(shared / "warehouse"), "catalog": catalog}
     return SinkJob(
         folder,
         bootstrap_servers,
@@ -107,7 +134,7 @@ def job_in(folder: Path, shared: Path, bootstrap_servers: str, store: Store) -> 
         where,
         partial(read_rows, msgspec.convert(where, Settings)),
         environ=store.store.environ,
-        settings={"state_store": kept_in, "tenants_dir": str(shared / "tenants")},
+        settings={"state_store": kept_in(store, takeover_wait_s=3.0), "tenants_dir": str(shared / "tenants")},
     )
 
 
@@ -136,73 +163,72 @@ def lose_folder(job: SinkJob) -> None:
 
 
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
-def test_killed_with_its_folder_a_job_goes_on_from_the_store(
-    tmp_path: Path, bootstrap_servers: str, store: Store
-) -> None:
+def test_killed_with_its_folder_a_job_goes_on_from_the_store(store: Store, job: SessionJob) -> None:
     """Between the two tables of its second batch, which is not full. More is written then, and the batch that comes again has
-    none of it, since one table has that batch's number: each event is in a log once."""
+    none of it, since one table has that batch's number: each event is in a log once. The first life is a process."""
     chance = random.Random(42)
-    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
     job.settings = {**job.settings, "tables_in_parallel": 1}
+    killed = SinkJob(
+        job.folder,
+        job.bootstrap_servers,
+        job.warehouse,
+        job.warehouse_settings,
+        job.read_rows,
+        environ=store.store.environ,
+        settings=job.settings,
+    )
     tenant = write_tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits", "clicks")
     tenant.write(chance, transactions=9)  # of 20 changes each; a batch has 120
-    with ended(job):
-        job.start(failpoints="sink_after_merge_before_next_table=kill@3")
-        job.wait_until_killed()
-        assert (kept := store.kept(tenant)) is not None
-        assert f"checkpoints/{tenant.name}/offsets/1" in kept.files
-        lose_folder(job)
-        tenant.write(chance, transactions=9)
+    with ended(killed):
+        killed.start(failpoints="sink_after_merge_before_next_table=kill@3")
+        killed.wait_until_killed()
+    assert (kept := store.kept(tenant)) is not None
+    assert f"checkpoints/{tenant.name}/offsets/1" in kept.files
+    lose_folder(killed)
+    tenant.write(chance, transactions=9)
 
-        job.start()
-        job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+    job.start()
+    job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
 
-        assert_exact(job, tenant, SinkMode.APPEND)
-        # At rest it knows that the last batch is over: Kafka may have deleted its events when a job begins anew.
-        last = f"checkpoints/{tenant.name}/commits/{job.progress(tenant).batch_id}"
-        job.wait_until(lambda: (kept := store.kept(tenant)) is not None and last in kept.files)
+    assert_exact(job, tenant, SinkMode.APPEND)
+    # At rest it knows that the last batch is over: Kafka may have deleted its events when a job begins anew.
+    last = f"checkpoints/{tenant.name}/commits/{job.progress(tenant).batch_id}"
+    job.wait_until(lambda: (kept := store.kept(tenant)) is not None and last in kept.files)
 
 
 @pytest.mark.timeout(7 * LIFE_TIMEOUT_S)
-def test_killed_at_every_failpoint_with_its_folder_the_tables_are_exact(
-    tmp_path: Path, bootstrap_servers: str, store: Store
-) -> None:
+def test_killed_at_every_failpoint_with_its_folder_the_tables_are_exact(job: SessionJob) -> None:
     """A mirror, a log and a history, of which more is written before each life. Of the five tables or three tenants that each
     life has to do with, twice, about half are done when it ends."""
     chance = random.Random(43)
-    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
     mirror = write_tenant(job, f"m{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", "items")
     append = write_tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits", "clicks")
     history = write_tenant(job, f"h{secrets.token_hex(3)}", SinkMode.HISTORY, "prices")
     tenants, modes = [mirror, append, history], [SinkMode.MIRROR, SinkMode.APPEND, SinkMode.HISTORY]
-    with ended(job):
-        for failpoint, on_pass in (
-            ("sink_after_merge_before_next_table", 6),
-            ("sink_before_state_kept", 4),
-            ("sink_after_state_kept", 4),
-            ("sink_after_rows_before_commit", 5),
-            ("sink_before_merge", 6),
-            ("sink_after_batch_before_spark_commit", 4),
-        ):
-            for tenant in tenants:
-                tenant.write(chance, transactions=10)
-            job.start(failpoints=f"{failpoint}=kill@{on_pass}")
-            job.wait_until_killed()
-            lose_folder(job)
+    for failpoint, on_pass in (
+        ("sink_after_merge_before_next_table", 6),
+        ("sink_before_state_kept", 4),
+        ("sink_after_state_kept", 4),
+        ("sink_after_rows_before_commit", 5),
+        ("sink_before_merge", 6),
+        ("sink_after_batch_before_spark_commit", 4),
+    ):
+        for tenant in tenants:
+            tenant.write(chance, transactions=10)
+        job.start(failpoints=f"{failpoint}=end@{on_pass}")
+        job.wait_until_killed()
+        job.lose_folder()
 
-        job.start()
-        job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in tenants))
+    job.start()
+    job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in tenants))
 
-        for tenant, mode in zip(tenants, modes, strict=True):
-            assert_exact(job, tenant, mode)
+    for tenant, mode in zip(tenants, modes, strict=True):
+        assert_exact(job, tenant, mode)
 
 
 @pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
-def test_what_is_parked_is_known_though_the_folder_is_lost(
-    tmp_path: Path, bootstrap_servers: str, store: Store
-) -> None:
+def test_what_is_parked_is_known_though_the_folder_is_lost(job: SessionJob) -> None:
     """The job dies behind the commit that left the refused event out: later events of its key wait for it nonetheless."""
-    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
     tenant = write_tenant(job, f"l{secrets.token_hex(3)}", SinkMode.APPEND, "orders")
     first = tenant.models[0].schema
     schema = TableSchema(
@@ -218,57 +244,51 @@ def test_what_is_parked_is_known_though_the_folder_is_lost(
     def letters() -> int:
         return sum(table.dead_letters for table in job.progress(tenant).tables.values())
 
-    with ended(job):
-        write((1, "a", 1), (2, "bad", "no number"), (3, "b", 2))
-        job.start(failpoints="sink_after_merge_before_next_table=kill")
-        job.wait_until_killed()
-        lose_folder(job)
-        write((2, "later", 3), (4, "c", 4))
+    write((1, "a", 1), (2, "bad", "no number"), (3, "b", 2))
+    job.start(failpoints="sink_after_merge_before_next_table=end")
+    job.wait_until_killed()
+    job.lose_folder()
+    write((2, "later", 3), (4, "c", 4))
 
-        job.start()
-        job.wait_until(lambda: job.progress(tenant).rows + letters() >= 5)
+    job.start()
+    job.wait_until(lambda: job.progress(tenant).rows + letters() >= 5)
 
-        assert sorted(row["note"] for row in job.rows(tenant, tenant.models[0])) == ["a", "b", "c"]
-        parked = decode_parked_keys(parked_keys_path(job.folder / "state", tenant.name).read_bytes())
-        [table] = parked.tables.values()
-        assert [key.letters for key in table.keys.values()] == [2]
+    assert sorted(row["note"] for row in job.rows(tenant, tenant.models[0])) == ["a", "b", "c"]
+    parked = decode_parked_keys(parked_keys_path(job.folder / "state", tenant.name).read_bytes())
+    [table] = parked.tables.values()
+    assert [key.letters for key in table.keys.values()] == [2]
 
 
 @pytest.mark.timeout(7 * LIFE_TIMEOUT_S)
-def test_tables_that_move_together_do_so_though_the_folder_is_lost(
-    tmp_path: Path, bootstrap_servers: str, store: Store
-) -> None:
+def test_tables_that_move_together_do_so_though_the_folder_is_lost(job: SessionJob) -> None:
     """Where a batch is cut, and which of its tables are to be shown, is known when it is begun anew. Nobody who sums both finds
     money that is not there, or is there twice."""
-    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
-    settings = msgspec.convert(job.warehouse_settings, Settings)
     chance = random.Random(46)
     document = {"consistency": "transaction", "max_batch_rows": 9}
     tenant = write_tenant(job, f"b{secrets.token_hex(3)}", SinkMode.MIRROR, topics={"transactions": True}, **document)
     bank = Bank(tenant.topics)
-    with ended(job):
-        job.start(failpoints="sink_after_merge_before_next_table=kill@1")
-        job.wait_until_killed()
-        lose_folder(job)
-        with Auditor(partial(audit_of_snapshots, tenant.name, partial(loaded, settings))) as auditor:
-            for failpoint in (
-                "sink_after_cut_before_tables",
-                "sink_between_shown_tables",
-                "sink_after_showing_before_maintenance",
-            ):
-                bank.move(chance, transactions=1)
-                job.start(failpoints=f"{failpoint}=kill@1")
-                job.wait_until_killed()
-                lose_folder(job)
-            job.start()
-            job.wait_until(lambda: job.progress(tenant).rows >= bank.events)
+    job.start(failpoints="sink_after_merge_before_next_table=end@1")
+    job.wait_until_killed()
+    job.lose_folder()
+    with Auditor(partial(audit_of_snapshots, tenant.name, shared_spark().loaded)) as auditor:
+        for failpoint in (
+            "sink_after_cut_before_tables",
+            "sink_between_shown_tables",
+            "sink_after_showing_before_maintenance",
+        ):
+            bank.move(chance, transactions=1)
+            job.start(failpoints=f"{failpoint}=end@1")
+            job.wait_until_killed()
+            job.lose_folder()
+        job.start()
+        job.wait_until(lambda: job.progress(tenant).rows >= bank.events)
 
-        assert set(auditor.sums) == {TOTAL}
-        assert len(auditor.batches) > 1
-        for table in TABLES:
-            place = warehouse_table(tenant.name, SOURCE, table_id(table))
-            assert without_own_columns(job.read_rows(place)) == bank.rows(table)
-        assert job.progress(tenant).rows == bank.events
+    assert set(auditor.sums) == {TOTAL}
+    assert len(auditor.batches) > 1
+    for table in TABLES:
+        place = warehouse_table(tenant.name, SOURCE, table_id(table))
+        assert without_own_columns(job.read_rows(place)) == bank.rows(table)
+    assert job.progress(tenant).rows == bank.events
 
 
 @pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
