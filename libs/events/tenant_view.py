@@ -6,6 +6,7 @@ The router projects rows by it and announces its schema; ``headwater schema plan
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +15,9 @@ from libs.types.patterns import any_column, any_table, matches_column, matches_t
 from libs.types.table import Column, FormerName, TableId, TableSchema
 from libs.types.tenant import ColumnMask, NameAdjustment, RowFilter, SourceSelection
 from libs.types.value import LogicalKind, LogicalType
+
+_UNTOLD: Final[Mapping[str, Any]] = {"is_optional": True, "default_expression": None}
+"""Of a column that is added: rows of before have nothing in it that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +252,11 @@ def masked_as(column: Column, mask: ColumnMask) -> Column:
     if mask.set_null:
         has_members = column.logical_type.kind in (LogicalKind.ENUM, LogicalKind.ENUM_SET)
         kept = msgspec.structs.replace(column, is_optional=True, default_expression=None, comment=None)
-        return _without_members(kept) if has_members else kept
+        kept = _without_members(kept) if has_members else kept
+        if column.born is None:
+            return kept
+        shown = {"source_type": kept.source_type, "logical_type": kept.logical_type, **_UNTOLD}
+        return msgspec.structs.replace(kept, born=msgspec.structs.replace(column.born, **shown))
     if mask.truncate_chars is not None:
         length = mask.truncate_chars
     elif mask.hash is not None:
@@ -258,12 +266,23 @@ def masked_as(column: Column, mask: ColumnMask) -> Column:
     else:
         length = len(mask.constant or "")
     is_any_length = mask.keep_last is not None or mask.format_preserving is not None or mask.encrypt is not None
+    source_type, logical_type = (
+        "longtext" if is_any_length else f"varchar({length})",
+        LogicalType(kind=LogicalKind.STRING),
+    )
+    born = None
+    if column.born is not None:
+        # What a mask makes of the default is not known here, but of a constant.
+        given = _UNTOLD if mask.constant is None else {"default_expression": mask.constant}
+        masked = msgspec.structs.replace(column.born, source_type=source_type, logical_type=logical_type)
+        born = msgspec.structs.replace(masked, **given)
     return Column(
         name=column.name,
-        source_type="longtext" if is_any_length else f"varchar({length})",
-        logical_type=LogicalType(kind=LogicalKind.STRING),
+        source_type=source_type,
+        logical_type=logical_type,
         is_optional=column.is_optional,
         charset="utf8mb4",
+        born=born,
     )
 
 

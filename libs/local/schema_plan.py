@@ -34,7 +34,7 @@ from libs.types.warehouse import warehouse_table
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.fitness import unfit_because
 from libs.warehouse.json_variants import with_variants
-from libs.warehouse.schema_changes import Plan, changes_between, first_columns, plan_change, plan_creation
+from libs.warehouse.schema_changes import Plan, aside_name, changes_between, first_columns, plan_change, plan_creation
 
 
 class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,6 +286,10 @@ def _changed(
 
 def _actions(plan: Plan, before: TableSchema, dialect: Dialect) -> Iterator[str]:
     types = {name: column.type for name, column in first_columns(before, dialect).items()}
+    for old, former in plan.set_aside:
+        aside = aside_name(old, former)
+        yield f"rename column {old}, which the source drops, to {aside}: another one has its name from then on"
+        types[aside] = types.pop(old)
     for old, column in plan.renamed:
         yield f"rename column {old} to {column.name}"
         types[column.name] = types.pop(old)

@@ -66,7 +66,7 @@ from libs.mysql.default_text import default_text
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
 from libs.mysql.row_key import row_key
 from libs.mysql.unseen_values import may_change_values
-from libs.types.table import Column, FormerName, Index, TableId, TableSchema
+from libs.types.table import Born, Column, FormerName, Index, TableId, TableSchema
 
 __all__ = [
     "DdlNotUnderstood",
@@ -520,6 +520,7 @@ def _altered_columns(
                 in_place[old_name] = msgspec.structs.replace(in_place[old_name], is_invisible=not is_visible)
             case AddColumn(definition=definition, place=place):
                 added = _resolve_column(timestamps.completed(definition), charset, context, converts=converts)
+                added = msgspec.structs.replace(added, born=_born(added, before.version))
                 moved.append((_NewColumn(added, added.name.lower()), place))
     columns = [_NewColumn(kept, name) for name, kept in in_place.items() if name not in dropped]
     for new, place in moved:
@@ -554,12 +555,23 @@ def _old_column(schema: TableSchema, name: str) -> Column:
     raise _Contradiction(f"it changes column {name!r}, which the table does not have")
 
 
+def _born(added: Column, after_version: int) -> Born:
+    """What rows of before have in a column that is ``added`` behind a version."""
+    return Born(
+        after_version=after_version,
+        source_type=added.source_type,
+        logical_type=added.logical_type,
+        is_optional=added.is_optional,
+        default_expression=added.default_expression,
+    )
+
+
 def _called_before(column: Column, old: Column, last_version: int) -> Column:
     """``column``, which was ``old`` up to a version, with the names that it had."""
     names = old.former_names
     if column.name.lower() != old.name.lower():
         names = (*names, FormerName(name=old.name, last_version=last_version))
-    return msgspec.structs.replace(column, former_names=names, earlier_names=old.earlier_names)
+    return msgspec.structs.replace(column, former_names=names, earlier_names=old.earlier_names, born=old.born)
 
 
 def _put(columns: list[_NewColumn], new: _NewColumn, place: Place | None) -> None:
@@ -610,7 +622,9 @@ def _converted(current: Column, charset: str) -> Column:
         is_default_computed=current.is_default_computed,
         comment=current.comment,
     )
-    return msgspec.structs.replace(converted, former_names=current.former_names, earlier_names=current.earlier_names)
+    return msgspec.structs.replace(
+        converted, former_names=current.former_names, earlier_names=current.earlier_names, born=current.born
+    )
 
 
 # Indexes and the key
@@ -726,14 +740,14 @@ def _renamed(statement: RenameTables, tables: Mapping[TableId, TableSchema]) -> 
 
 
 def _moved(schema: TableSchema, table_id: TableId, *, in_place_of: TableSchema | None) -> TableSchema:
-    """The table under another name, whose versions are counted by themselves: what its columns were called at those of the old
-    name says nothing there.
+    """The table under another name, whose versions are counted by themselves: what its columns were at those of the old name
+    says nothing there.
 
     ``in_place_of``: the table that had the name before the statement. A copy of it, as the last step of an online schema change
     puts in its place (``_t_gho``, ``_t_new``), is that table.
     """
     columns = tuple(
-        msgspec.structs.replace(column, former_names=(), earlier_names=column.all_names[1:])
+        msgspec.structs.replace(column, former_names=(), earlier_names=column.all_names[1:], born=None)
         for column in schema.columns
     )
     formers = (*schema.former_ids, schema.table_id)

@@ -12,7 +12,7 @@ import msgspec
 
 from libs.errors import HeadwaterError
 from libs.mysql.logical import column
-from libs.types.table import Column, FormerName, TableId, TableSchema
+from libs.types.table import Born, Column, FormerName, TableId, TableSchema
 from libs.types.tenant import ChangePolicies, ChangePolicy, Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
 
@@ -338,6 +338,36 @@ def a_new_column_arrives_before_its_rows_and_fills_the_old_ones(harness: SinkHar
     ]
 
 
+def rows_of_before_have_what_the_version_that_brought_a_column_gave_them(harness: SinkHarness) -> None:
+    """Whatever its default, its type and its name are when the first row of it comes; and a column that was dropped and made
+    again is another one, as one is that has the name of a column which was renamed."""
+    first = table(ID, NOTE, column("a", "int"), column("b", "int"))
+    harness.apply(first, RowChange("c", 1, {"id": 1, "note": "one", "a": 1, "b": 1}))
+    # ALTER … ADD c SMALLINT NOT NULL DEFAULT 5; ALTER … DROP DEFAULT; CHANGE c C BIGINT NULL;
+    # DROP a, ADD a INT DEFAULT 6; CHANGE b b2 INT, ADD b INT DEFAULT 9
+    brought = column("c", "smallint", is_optional=False, default_expression="5")
+    second = table(
+        ID,
+        NOTE,
+        born(column("C", "bigint"), 1, of=brought),
+        born(column("a", "int", default_expression="6"), 4),
+        _renamed(column("b2", "int"), "b2", "b", last_version=5),
+        born(column("b", "int", default_expression="9"), 5),
+        version=6,
+    )
+
+    harness.apply(second, RowChange("u", 2, {"id": 2, "note": "two", "C": None, "a": 2, "b2": 2, "b": 2}))
+
+    rows = source_rows(harness, second)
+    kept = {name for row in rows for name in row if name.startswith("a__gone_")}
+    assert kept == {"a__gone_4"}
+    assert [{name: value for name, value in row.items() if name not in kept} for row in rows] == [
+        {"id": 1, "note": "one", "C": 5, "a": 6, "b2": 1, "b": 9},
+        {"id": 2, "note": "two", "C": None, "a": 2, "b2": 2, "b": 2},
+    ]
+    assert [row["a__gone_4"] for row in rows] == [1, None]
+
+
 def columns_of_every_kind_are_filled(harness: SinkHarness) -> None:
     """Numbers, bytes, dates and times with a DEFAULT; a column whose value only the source knows stays NULL."""
     harness.apply(table(), put(1, 1, "one"))
@@ -490,9 +520,22 @@ def ignore_leaves_the_table_as_it_is(harness: SinkHarness) -> None:
     assert "ignore for table_created" in refused
 
 
-def _renamed(item: Column, name: str, former_name: str) -> Column:
-    """A column that was called otherwise in version 1."""
-    former = FormerName(name=former_name, last_version=1)
+def born(item: Column, after_version: int, *, of: Column | None = None) -> Column:
+    """A column that came behind a version, as ``of`` if given."""
+    came = of or item
+    how = Born(
+        after_version=after_version,
+        source_type=came.source_type,
+        logical_type=came.logical_type,
+        is_optional=came.is_optional,
+        default_expression=came.default_expression,
+    )
+    return msgspec.structs.replace(item, born=how)
+
+
+def _renamed(item: Column, name: str, former_name: str, *, last_version: int = 1) -> Column:
+    """A column that was called otherwise up to a version."""
+    former = FormerName(name=former_name, last_version=last_version)
     return msgspec.structs.replace(item, name=name, former_names=(former,))
 
 

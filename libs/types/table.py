@@ -30,6 +30,17 @@ def name_at(name: str, former_names: Sequence[FormerName], version: int) -> str:
     return next((former.name for former in former_names if version <= former.last_version), name)
 
 
+class Born(msgspec.Struct, frozen=True, kw_only=True):
+    """How a column came into a table that was there: what the rows of before got in it, whatever became of it since."""
+
+    after_version: int
+    """The table's last version without it."""
+    source_type: str
+    logical_type: LogicalType
+    is_optional: bool = True
+    default_expression: str | None = None
+
+
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """One column, in the source's words and in ours."""
 
@@ -59,11 +70,25 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest first, as far as statements that renamed it were followed. A definition that is read anew tells of none."""
     earlier_names: tuple[str, ...] = ()
     """Those that it had while its table was called otherwise, whose versions are counted by themselves."""
+    born: Born | None = None
+    """As far as statements were followed; None: it came with the table, or nobody knows."""
 
     @property
     def all_names(self) -> tuple[str, ...]:
         """The name that it has, and those that it had."""
         return tuple(dict.fromkeys((self.name, *(former.name for former in self.former_names), *self.earlier_names)))
+
+    @property
+    def named_after(self) -> int:
+        """The table's last version in which no column, or another one, was called as this one is now; 0: none is known."""
+        return max(
+            0 if self.born is None else self.born.after_version,
+            self.former_names[-1].last_version if self.former_names else 0,
+        )
+
+    def is_in(self, version: int) -> bool:
+        """Whether the table had it at a version."""
+        return self.born is None or version > self.born.after_version
 
     def name_at(self, version: int) -> str:
         """What it was called at a version of its table."""

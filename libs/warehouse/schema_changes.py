@@ -8,6 +8,7 @@ policy once left out is added when the policy changes.
 Nothing is ever dropped or narrowed: a column that the source dropped stays, NULL in the rows from then on.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,9 @@ from libs.types.table import Column, FormerName, TableSchema, name_at
 from libs.types.tenant import ChangeKind, ChangePolicies, ChangePolicy
 from libs.warehouse.dialect import Dialect
 
+GONE: Final = "__gone_"
+"""Stands in the name of a column that the source dropped, and whose name another one has now, before the last version that had
+it: ``note__gone_7``."""
 VARIANT: Final = "__v_"
 """Stands in the name of a column beside another, before its type (as dlt names its variant columns): ``note__v_int``."""
 _WRITE_ANEW: Final = "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
@@ -32,6 +36,8 @@ class StoredColumn:
     """Of the source's column, as far as the table took part in its renaming."""
     variant_of: str | None = None
     """The column that it stands beside, with values of another type."""
+    after_version: int = 0
+    """The source's last version without the column; 0: it came with the table, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,13 @@ class Change:
 class Plan:
     """What to do to a warehouse's table, so that it takes rows of a newer version."""
 
+    set_aside: tuple[tuple[str, FormerName], ...] = ()
+    """Columns by their names in the table that the source has no more, and whose names others have now: what they were called,
+    and up to which version."""
     renamed: tuple[tuple[str, Column], ...] = ()
     """Columns by their names in the table, and the source's columns that they are called after from now on."""
+    recalled: tuple[tuple[str, Column], ...] = ()
+    """Columns by their names in the table, which stay, and the source's columns that were called otherwise in between."""
     widened: tuple[tuple[str, Column], ...] = ()
     """Columns by their names in the table (after renaming), and the source's columns whose values they take."""
     added: tuple[tuple[str, Column], ...] = ()
@@ -66,7 +77,7 @@ class Plan:
     @property
     def changes_columns(self) -> bool:
         """Whether anything is to be done."""
-        return bool(self.renamed or self.widened or self.added)
+        return bool(self.set_aside or self.renamed or self.widened or self.added)
 
 
 def changes_between(before: TableSchema, after: TableSchema, dialect: Dialect) -> tuple[Change, ...]:
@@ -75,7 +86,7 @@ def changes_between(before: TableSchema, after: TableSchema, dialect: Dialect) -
     changes, met = [], set()
     for column in after.columns:
         name = column.name_at(before.version)
-        old = by_name.get(name.lower())
+        old = by_name.get(name.lower()) if column.is_in(before.version) else None
         if old is None:
             changes.append(Change(ChangeKind.COLUMN_ADDED, column.name, column.source_type))
             continue
@@ -114,6 +125,7 @@ def plan_change(
     if stored_version is not None and after.version > stored_version:
         if before is not None:
             work.judge(changes_between(before, after, dialect), before)
+        work.set_aside()
         work.rename()
     work.place_columns(is_known=before is not None)
     return work.plan()
@@ -133,13 +145,13 @@ def plan_creation(after: TableSchema, policies: ChangePolicies) -> Plan:
 
 def renames(stored: Mapping[str, StoredColumn], plan: Plan) -> dict[str, str]:
     """From the old names in the table to the new ones, of the columns beside those that are renamed too."""
-    old, new = list(stored), list(_renamed(stored, plan.renamed))
+    old, new = list(stored), list(_renamed(stored, plan.set_aside, plan.renamed))
     return {before: after for before, after in zip(old, new, strict=True) if before != after}
 
 
 def stored_after(stored: Mapping[str, StoredColumn], plan: Plan, dialect: Dialect) -> dict[str, StoredColumn]:
     """The columns when the plan is carried out."""
-    columns = _renamed(stored, plan.renamed)
+    columns = _recalled(_renamed(stored, plan.set_aside, plan.renamed), plan.recalled)
     for name, column in plan.widened:
         columns[name] = replace(columns[name], type=dialect.type_of(column))
     for name, column in plan.added:
@@ -201,7 +213,9 @@ class _Work:
         self._dialect = dialect
         self._policies = policies
         self._table = str(after.table_id)
+        self._set_aside: list[tuple[str, FormerName]] = []
         self._renamed: list[tuple[str, Column]] = []
+        self._recalled: list[tuple[str, Column]] = []
         self._widened: list[tuple[str, Column]] = []
         self._added: list[tuple[str, Column]] = []
         self._refused: list[str] = []
@@ -209,7 +223,9 @@ class _Work:
 
     def plan(self) -> Plan:
         return Plan(
+            tuple(self._set_aside),
             tuple(self._renamed),
+            tuple(self._recalled),
             tuple(self._widened),
             tuple(self._added),
             tuple(self._refused),
@@ -228,6 +244,28 @@ class _Work:
                 f"{', '.join(kinds)}{_accept()}"
             )
 
+    def set_aside(self) -> None:
+        """Columns that the source dropped since, and whose names others of its columns have now."""
+        assert self._stored_version is not None
+        there = [column for column in self._after.columns if column.is_in(self._stored_version)]
+        alive = {column.name_at(self._stored_version).lower() for column in there}
+        bases = {name.lower(): name for name, column in self._stored.items() if column.variant_of is None}
+        for column in self._after.columns:
+            base = bases.get(column.name.lower())
+            if base is None or column.name.lower() in alive or column.named_after < self._stored_version:
+                continue
+            kind = ChangeKind.COLUMN_RENAMED if column.is_in(self._stored_version) else ChangeKind.COLUMN_ADDED
+            if self._policy(kind) not in (ChangePolicy.EVOLVE, ChangePolicy.LENIENT):
+                continue  # what is not delivered takes no other's place
+            if column.name in self._after.key:
+                self._refused.append(
+                    f"{self._table}: column {column.name} of the key was dropped, and another one has its name: the rows of "
+                    f"before have other keys now, of which no event tells; {_WRITE_ANEW}"
+                )
+                continue
+            self._set_aside.append((base, FormerName(name=base, last_version=column.named_after)))
+        self._stored = _renamed(self._stored, self._set_aside, ())
+
     def rename(self) -> None:
         """Columns that the source renamed since, unless another column stands in the way of the new name."""
         assert self._stored_version is not None
@@ -235,7 +273,8 @@ class _Work:
         wanted: dict[str, Column] = {}
         for column in self._after.columns:
             former = column.name_at(self._stored_version)
-            if former.lower() == column.name.lower() or former.lower() not in bases:
+            is_known = column.is_in(self._stored_version) and former.lower() in bases
+            if former.lower() == column.name.lower() or not is_known:
                 continue
             match self._policy(ChangeKind.COLUMN_RENAMED):
                 case ChangePolicy.IGNORE:
@@ -250,7 +289,12 @@ class _Work:
             for old in blocked:
                 del wanted[old]
         self._renamed = list(wanted.items())
-        self._stored = _renamed(self._stored, self._renamed)
+        self._stored = _renamed(self._stored, (), self._renamed)
+        for column in self._after.columns:
+            base = _base_of(self._stored, self._after.version, column)
+            if base is not None and column.former_names and self._stored[base].former_names != column.former_names:
+                self._recalled.append((base, column))
+        self._stored = _recalled(self._stored, self._recalled)
 
     def place_columns(self, *, is_known: bool) -> None:
         """Whatever the newer version's columns lack of a place."""
@@ -269,6 +313,8 @@ class _Work:
                 self._change_type(base, column, wanted, is_known=is_known)
 
     def _add(self, column: Column, *, is_known: bool) -> None:
+        if column.name.lower() in {name.lower() for name in self._stored}:
+            return  # of an older version: another column is called so since
         match self._policy(ChangeKind.COLUMN_ADDED):
             case ChangePolicy.IGNORE:
                 self._leave_out(column, "is new", ChangeKind.COLUMN_ADDED)
@@ -347,37 +393,64 @@ def variant_name(base: str, own_type: str) -> str:
     return base + VARIANT + "_".join(re.findall(r"[a-z0-9]+", own_type.lower()))
 
 
+def aside_name(base: str, former: FormerName) -> str:
+    """Of a column that the source dropped, and whose name another one has."""
+    return f"{base}{GONE}{former.last_version}"
+
+
 def _stored_column(name: str, column: Column, dialect: Dialect) -> StoredColumn:
-    is_variant = name != column.name
-    return StoredColumn(dialect.type_of(column), column.former_names, column.name if is_variant else None)
+    base = name.rpartition(VARIANT)[0] if name != column.name else None
+    after_version = 0 if column.born is None else column.born.after_version
+    return StoredColumn(dialect.type_of(column), column.former_names, base, after_version)
 
 
-def _renamed(stored: Mapping[str, StoredColumn], renamed: Sequence[tuple[str, Column]]) -> dict[str, StoredColumn]:
+def _renamed(
+    stored: Mapping[str, StoredColumn],
+    set_aside: Sequence[tuple[str, FormerName]],
+    renamed: Sequence[tuple[str, Column]],
+) -> dict[str, StoredColumn]:
     """With the columns beside those that are renamed."""
-    after = dict(renamed)
+    after, aside = dict(renamed), dict(set_aside)
     columns = {}
     for name, column in stored.items():
-        base = after.get(column.variant_of or name)
-        if base is None:
-            columns[name] = column
-        elif column.variant_of is None:
-            columns[base.name] = replace(column, former_names=base.former_names)
+        base = column.variant_of or name
+        if base in after:
+            new, former_names = after[base].name, after[base].former_names
+        elif base in aside:
+            new, former_names = aside_name(base, aside[base]), (*column.former_names, aside[base])
         else:
-            variant = base.name + name.removeprefix(column.variant_of)
-            columns[variant] = replace(column, former_names=base.former_names, variant_of=base.name)
+            columns[name] = column
+            continue
+        variant_of = None if column.variant_of is None else new
+        columns[new + name.removeprefix(base)] = replace(column, former_names=former_names, variant_of=variant_of)
     return columns
+
+
+def _recalled(stored: Mapping[str, StoredColumn], recalled: Sequence[tuple[str, Column]]) -> dict[str, StoredColumn]:
+    names = {base: column.former_names for base, column in recalled}
+    return {
+        name: replace(column, former_names=names.get(column.variant_of or name, column.former_names))
+        for name, column in stored.items()
+    }
 
 
 def _base_of(stored: Mapping[str, StoredColumn], version: int, column: Column) -> str | None:
     """The table's column of the source's name, whatever it was called at that version."""
-    return next(
-        (
-            name
-            for name, each in stored.items()
-            if each.variant_of is None and name_at(name, each.former_names, version).lower() == column.name.lower()
-        ),
-        None,
-    )
+    fitting = [
+        name
+        for name, each in stored.items()
+        if each.variant_of is None
+        and version > each.after_version
+        and name_at(name, each.former_names, version).lower() == column.name.lower()
+    ]
+    return min(fitting, key=lambda name: _looseness(name, stored[name], version), default=None)
+
+
+def _looseness(name: str, column: StoredColumn, version: int) -> tuple[float, bool]:
+    """Of several columns that may have been called so at a version it is the least. Of one that the source dropped nobody knows
+    up to when it was called so; at most until another one of its name is met."""
+    last_version = next((each.last_version for each in column.former_names if version <= each.last_version), math.inf)
+    return last_version, GONE in name
 
 
 def _holder(stored: Mapping[str, StoredColumn], base: str, wanted: str, dialect: Dialect) -> str | None:

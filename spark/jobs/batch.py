@@ -97,7 +97,6 @@ from spark.jobs.whole_transactions import cut_batch, is_cut, show_what_waits
 from spark.sinks.evolution import stored_columns
 from spark.sinks.port import (
     BatchIdentity,
-    Fill,
     Maintained,
     NewVersions,
     ReplacesEntries,
@@ -113,7 +112,7 @@ from spark.sinks.port import (
 )
 from spark.sinks.ready_table import ready_table
 from spark.transforms.cut_envelope import TRUNCATE
-from spark.transforms.fill import fill_expression
+from spark.transforms.fill import fill_of
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.passing import not_copied, passing
 from spark.transforms.read_topics import events_of, read_range, read_ranges
@@ -738,7 +737,9 @@ def _versions(wanted: SinkTable, table: TableBatch) -> list[SinkTable]:
     older = [table.schemas[version].table_schema for version in sorted(table.schemas)[:-1]]
     return [
         *(
-            replace(wanted, schema=each, columns=tuple(_sink_column(item, table) for item in each.columns))
+            replace(
+                wanted, schema=each, key=each.key, columns=tuple(_sink_column(item, table) for item in each.columns)
+            )
             for each in older
         ),
         wanted,
@@ -878,11 +879,8 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
 
 
 def _sink_column(column: Column, table: TableBatch) -> SinkColumn:
-    """With its fill, should rows from before it was added lack it: they are older than the batch's first version with it."""
-    versions = sorted(table.schemas)
-    having = [v for v in versions if any(column.name == c.name for c in table.schemas[v].table_schema.columns)]
-    expression = fill_expression(column)
-    fill = None if expression is None else Fill(since_version=having[0], expression=expression)
+    """With its fill, should rows from before it was added lack it."""
+    fill = fill_of(column, [table.schemas[version].table_schema for version in sorted(table.schemas)])
     return SinkColumn(
         column.name, spark_type(column), column.comment, fill, column.logical_type, is_optional=column.is_optional
     )

@@ -7,6 +7,7 @@ got it yet, so that a fill that was cut off is begun again.
 What the source's changes made of it: ``headwater.schema-version`` is the version that it is ready for,
 ``headwater.former-names.<column>`` has the names of a column that the source renamed, for events from before that come late,
 and ``headwater.variant-of.<column>`` the column that it stands beside with values of another type.
+``headwater.after-version.<column>`` is the source's last version without a column that came later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ _FILL_PENDING: Final = "headwater.fill-pending."
 _VERSION: Final = "headwater.schema-version"
 _FORMER_NAMES: Final = "headwater.former-names."
 _VARIANT_OF: Final = "headwater.variant-of."
+_AFTER: Final = "headwater.after-version."
 
 _decode_names = msgspec.json.Decoder(tuple[FormerName, ...]).decode
 
@@ -51,6 +53,11 @@ def first_properties(table: SinkTable) -> dict[str, str]:
             for column in table.schema.columns
             if column.former_names
         },
+        **{
+            _AFTER + column.name: str(column.born.after_version)
+            for column in table.schema.columns
+            if column.born is not None
+        },
         **(_fills(late) if table.mode is not SinkMode.APPEND else {}),
     }
 
@@ -63,12 +70,14 @@ def properties_before(properties: Mapping[str, str], changes: Evolution, table: 
         for kind in (_FILL, _FILL_PENDING):
             if kind + old in properties:
                 noted[kind + new] = properties[kind + old]
-    for name in [*changes.renamed.values(), *(column.name for column in changes.added)]:
-        column = changes.columns[name]
-        if column.former_names:
-            noted[_FORMER_NAMES + name] = _encoded_names(column.former_names)
-        if column.variant_of is not None:
-            noted[_VARIANT_OF + name] = column.variant_of
+    for name, column in changes.columns.items():
+        told = {
+            _FORMER_NAMES + name: _encoded_names(column.former_names) if column.former_names else "",
+            _VARIANT_OF + name: column.variant_of or "",
+            _AFTER + name: str(column.after_version or ""),
+        }
+        is_renamed = name in changes.renamed.values()
+        noted |= {w: text for w, text in told.items() if text and (is_renamed or properties.get(w) != text)}
     if table.mode is SinkMode.APPEND:
         return noted
     fills = _fills(changes.added)
@@ -85,7 +94,7 @@ def properties_after(
     gone = [
         kind + old
         for old in changes.renamed
-        for kind in (_FILL, _FILL_PENDING, _FORMER_NAMES, _VARIANT_OF)
+        for kind in (_FILL, _FILL_PENDING, _FORMER_NAMES, _VARIANT_OF, _AFTER)
         if kind + old in properties and kind + old not in there
     ]
     return {_VERSION: str(changes.version), _KEY: ",".join(table.key)}, gone
@@ -104,6 +113,7 @@ def column_of(properties: Mapping[str, str], name: str, own_type: str, sql_type:
         own_type,
         () if former_names is None else _decode_names(former_names),
         properties.get(_VARIANT_OF + name),
+        int(properties.get(_AFTER + name) or 0),
     )
     return TableColumn(sql_type, fill_of(properties, name), stored)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from libs.types.tenant import SinkMode
 from libs.warehouse.schema_changes import places_of, unheld_columns
 from spark.sinks.evolution import stored_columns
 from spark.sinks.port import Sink, SinkTable, TableColumn
@@ -16,17 +17,22 @@ def ready_table(
     """The table by the names that its columns have in the warehouse, and these columns, each with the source's column that it
     takes at each version.
 
-    ``versions``: the table at each version of the batch, the newest last: it is made ready for that one. For an older one only
-    columns of another type come beside those that are there.
+    ``versions``: the table at each version of the batch, the newest last: it is made ready for that one. In a mirror, for an
+    older one only columns of another type come beside those that are there. A log and a history keep what came and went, and
+    are made ready for each.
 
     Raises:
         TableRefused, TableLeftOut: see ``Sink.ensure_table``.
     """
     newest = versions[-1]
-    columns = sink.ensure_table(spark, newest)
-    for older in versions[:-1]:
-        if unheld_columns(stored_columns(columns), older.schema, sink.dialect):
-            columns = sink.ensure_table(spark, older)
+    if newest.mode is SinkMode.MIRROR:
+        columns = sink.ensure_table(spark, newest)
+        for older in versions[:-1]:
+            if unheld_columns(stored_columns(columns), older.schema, sink.dialect):
+                columns = sink.ensure_table(spark, older)
+    else:
+        for each in versions:
+            columns = sink.ensure_table(spark, each)
     sources: dict[str, dict[int, str]] = {name: {} for name in columns}
     for version in versions:
         for name, place in places_of(stored_columns(columns), version.schema, sink.dialect).items():

@@ -41,7 +41,7 @@ def check_settled(settled: Settled | None, table: SinkTable, key: Sequence[str],
             f"{table.name} has {settled.deletes} deletes, but the tenant's sink.deletes is {table.deletes.value}; set it "
             f"back, or {_WRITE_ANEW}"
         )
-    if table.mode is not SinkMode.APPEND and settled.key != ",".join(key):
+    if table.mode is not SinkMode.APPEND and settled.key.lower() != ",".join(key).lower():
         raise TableRefused(
             f"{table.name} is merged by the key ({settled.key}), but the source's key is ({','.join(table.key)}) "
             f"now; {_WRITE_ANEW}"

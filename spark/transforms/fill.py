@@ -5,11 +5,16 @@ type's implicit default where it is NOT NULL without one (MySQL 8.4 manual 13.6,
 """
 
 import re
+from collections.abc import Sequence
+from datetime import date, timedelta
 from typing import Final
 
-from libs.types.table import Column
+import msgspec
+
+from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
 from libs.warehouse.spark_types import BINARIES, DATES, DATETIMES, TIMES, spark_type
+from spark.sinks.port import Fill
 from spark.transforms.sql_text import literal
 
 _NUMBERS: Final = frozenset(
@@ -32,6 +37,39 @@ _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _HEX: Final = re.compile(r"0x((?:[0-9A-Fa-f]{2})*)")
 _BITS: Final = re.compile(r"b'([01]+)'")
 _FIXED_BINARY: Final = re.compile(r"binary\((\d+)\)")
+
+
+def fill_of(column: Column, versions: Sequence[TableSchema]) -> Fill | None:
+    """What rows have in ``column`` that are older than it; None: NULL, or a value that only the source knows.
+
+    It is the value of the version that brought the column, whatever became of its default, its type and its name since. Where
+    nobody knows how it came, that is the first of ``versions`` that has it.
+    """
+    if column.born is not None:
+        born = column.born
+        since_version = born.after_version + 1
+        first = msgspec.structs.replace(
+            column,
+            source_type=born.source_type,
+            logical_type=born.logical_type,
+            is_optional=born.is_optional,
+            default_expression=born.default_expression,
+        )
+    else:
+        since_version, first = next(
+            (
+                (version.version, each)
+                for version in versions
+                for each in version.columns
+                if each.name.lower() == column.name_at(version.version).lower()
+            ),
+            (versions[-1].version, column),
+        )
+    expression = fill_expression(first)
+    if expression is None:
+        return None
+    now = spark_type(column)
+    return Fill(since_version, expression if spark_type(first) == now else f"TRY_CAST({expression} AS {now.upper()})")
 
 
 def fill_expression(column: Column) -> str | None:
@@ -63,6 +101,12 @@ def _implicit_default(column: Column) -> str | None:
             return _bytes(bytes(int(fixed[1]))) if fixed else _bytes(b"")
         case LogicalKind.BITS:
             return _bytes(bytes((logical_type.precision + 7) // 8))
+        case kind if kind in DATES | DATETIMES or kind is LogicalKind.ZONED_TIMESTAMP:
+            return _cast("1970-01-01", column)  # a zero date, as events have it
+        case LogicalKind.JSON:
+            return "'null'"
+        case LogicalKind.JSON_VARIANT:
+            return "parse_json('null')"
         case _:
             return None
 
@@ -72,9 +116,11 @@ def _literal(column: Column, text: str) -> str | None:
         case kind if kind in TIMES:
             return _microseconds(text)
         case kind if kind in DATES:
-            return _cast(text, column) if _DATE.fullmatch(text) else None
+            return _day(text, column) if _DATE.fullmatch(text) else None
         case kind if kind in DATETIMES:
-            return _cast(text, column) if _DATETIME.fullmatch(text) else None
+            return _day(text, column) if _DATETIME.fullmatch(text) else None
+        case LogicalKind.ZONED_TIMESTAMP if text.startswith("0000-00-00") and not column.is_optional:
+            return _cast("1970-01-01", column)  # in every time zone
         case LogicalKind.BOOLEAN:
             bits = _BITS.fullmatch(text)
             return None if bits is None else str(int(bits[1], 2) == 1).lower()
@@ -100,6 +146,17 @@ def _microseconds(text: str) -> str | None:
     sign, hours, minutes, seconds, fraction = match.groups()
     whole = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "").ljust(6, "0"))
     return f"{sign}{whole}L"
+
+
+def _day(text: str, column: Column) -> str | None:
+    """As events have it (docs/types.md): a date without month or day is NULL, or 1970-01-01 where the column is NOT NULL; a
+    day past the month's end runs into the next."""
+    year, month, day = map(int, text[:10].split("-"))
+    if not (month and day):
+        return None if column.is_optional else _cast("1970-01-01", column)
+    if not year:
+        return None  # no day that Python has
+    return _cast(f"{date(year, month, 1) + timedelta(days=day - 1)}{text[10:]}", column)
 
 
 def _cast(text: str, column: Column) -> str:

@@ -21,7 +21,6 @@ from spark.jobs.side_by_side import side_by_side
 from spark.sinks.port import (
     BatchIdentity,
     DropsTables,
-    Fill,
     KeyBounds,
     MergesRows,
     Reached,
@@ -37,7 +36,7 @@ from spark.sinks.port import (
 )
 from spark.sinks.ready_table import ready_table
 from spark.transforms.conform_to import conform_to
-from spark.transforms.fill import fill_expression
+from spark.transforms.fill import fill_of
 from spark.transforms.local_rows import local_rows
 from spark.transforms.log_images import name_image
 from spark.transforms.mark_deleted import mark_deleted
@@ -173,7 +172,7 @@ class WarehouseHarness:
             name=self.place(schema),
             mode=mode,
             deletes=deletes,
-            columns=tuple(_sink_column(item, schema.version) for item in schema.columns),
+            columns=tuple(_sink_column(item, schema) for item in schema.columns),
             key=schema.key,
             topic=self._delivered(schema).topic,
             source=SOURCE,
@@ -282,7 +281,6 @@ def _key_bounds(
     return KeyBounds(key[0], min(numbers), max(numbers))
 
 
-def _sink_column(item: Column, since_version: int) -> SinkColumn:
-    expression = fill_expression(item)
-    fill = None if expression is None else Fill(since_version, expression)
+def _sink_column(item: Column, schema: TableSchema) -> SinkColumn:
+    fill = fill_of(item, [schema])
     return SinkColumn(item.name, spark_type(item), item.comment, fill, item.logical_type, is_optional=item.is_optional)

@@ -51,6 +51,7 @@ PROMISES: list[Callable[[SinkHarness], None]] = [
     contract.an_empty_batch_is_a_batch,
     contract.append_keeps_every_change,
     contract.a_new_column_arrives_before_its_rows_and_fills_the_old_ones,
+    contract.rows_of_before_have_what_the_version_that_brought_a_column_gave_them,
     contract.columns_of_every_kind_are_filled,
     contract.numbers_widen_in_place,
     contract.a_change_of_type_that_would_lose_values_is_refused,

@@ -169,7 +169,7 @@ def shown(connection: "Connection[Any]", table_id: TableId) -> TableSchema:
 
 def as_read_anew(schema: TableSchema) -> TableSchema:
     """A definition does not tell what its columns were called before."""
-    columns = tuple(msgspec.structs.replace(column, former_names=()) for column in schema.columns)
+    columns = tuple(msgspec.structs.replace(column, former_names=(), born=None) for column in schema.columns)
     return msgspec.structs.replace(schema, columns=columns)
 
 

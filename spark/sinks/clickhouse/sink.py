@@ -719,7 +719,9 @@ def _needs_copy(stored: _Stored, table: SinkTable, changes: Evolution) -> bool:
     widened = {column.name for column in changes.widened}
     ordering = set() if table.mode is SinkMode.APPEND else set(stored.noted.key)
     return bool(
-        ordering & {*changes.renamed, *widened} or set(changes.renamed.values()) & {*stored.noted.types, *widened}
+        taken
+        or ordering & {*changes.renamed, *widened}
+        or set(changes.renamed.values()) & {*stored.noted.types, *widened}
     )
 
 
@@ -727,6 +729,7 @@ def _noted_after(stored: _Stored, table: SinkTable, changes: Evolution) -> Noted
     noted = dict(stored.noted.properties)
     noted |= properties_before(stored.noted.properties, changes, table)
     more, gone = properties_after(stored.noted.properties, changes, table)
+    taken = {column.name for column in changes.added} & changes.renamed.keys()
     noted |= more
     # A fill is done by the statement that adds the column.
     left = {*gone, *pending_of(noted)}

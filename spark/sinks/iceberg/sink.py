@@ -551,8 +551,6 @@ def _evolve(
         for column in changes.added:
             update.addColumn(None, column.name, _java_type(spark, column.sql_type), column.comment or "")
             update.moveBefore(column.name, own_columns(table.mode, table.deletes)[0])
-        for column in changes.widened:  # an update knows columns by the names from before it
-            update.updateColumn(old_names.get(column.name, column.name), _java_type(spark, column.sql_type))
         update.commit()
     noted, gone = properties_after(before, changes, table)
     properties = transaction.updateProperties()
@@ -560,6 +558,11 @@ def _evolve(
         properties.set(name, value)
     for name in gone:
         properties.remove(name)
+        for column in changes.widened:  # an update knows columns by the names from before it
+            update.updateColumn(old_names.get(column.name, column.name), _java_type(spark, column.sql_type))
+        update.commit()
+    if changes.added:
+        update = transaction.updateSchema()  # of its own: a column may have the name that another one had
     properties.commit()
     transaction.commitTransaction()
     iceberg_table.refresh()

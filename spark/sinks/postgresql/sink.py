@@ -62,7 +62,7 @@ from libs.types.warehouse import (
 )
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.postgresql import own_type, sql_type
-from libs.warehouse.schema_changes import StoredColumn
+from libs.warehouse.schema_changes import StoredColumn, first_columns
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.port import (
     KAFKA_PARTITION_COLUMN,
@@ -159,6 +159,7 @@ class _Note:
     former_names: tuple[FormerName, ...] = ()
     variant_of: str | None = None
 
+    after_version: int = 0
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
@@ -186,7 +187,9 @@ class _Stored:
                 raise TableRefused(
                     f"{self.place}: column {name} is of type {own}, which Headwater writes no columns of; set it back"
                 )
-            found[name] = TableColumn(spark_type, note.fill, StoredColumn(own, note.former_names, note.variant_of))
+            found[name] = TableColumn(
+                spark_type, note.fill, StoredColumn(own, note.former_names, note.variant_of, note.after_version)
+            )
         return found
 
     def column(self, name: str) -> str:
@@ -531,8 +534,9 @@ class PostgresqlSink:
         )
         for column in table.columns:
             _comment_column(connection, place, column)
-        former_names = {column.name: column.former_names for column in table.schema.columns}
-        notes = {column.name: _Note(_late_fill(column, table), former_names[column.name]) for column in table.columns}
+        fills = {column.name: _late_fill(column, table) for column in table.columns}
+        first = first_columns(table.schema, DIALECTS["postgresql"])
+        notes = {name: _Note(fills[name], each.former_names, None, each.after_version) for name, each in first.items()}
         connection.execute(
             f"INSERT INTO {REGISTRY} (name, schema_name, table_name, source, source_table, topic, mode, deletes, key, "
             "columns, schema_version) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
@@ -865,7 +869,8 @@ def _evolve(
     fills = {changes.renamed.get(name, name): note.fill for name, note in stored.notes.items()}
     fills.update({column.name: column.fill if is_filled else None for column in changes.added})
     notes = {
-        name: _Note(fills.get(name), column.former_names, column.variant_of) for name, column in changes.columns.items()
+        name: _Note(fills.get(name), column.former_names, column.variant_of, column.after_version)
+        for name, column in changes.columns.items()
     }
     connection.execute(
         f"UPDATE {REGISTRY} SET columns = %s, schema_version = coalesce(%s, schema_version), key = %s WHERE name = %s",
@@ -922,6 +927,8 @@ def _unlisted(item: Mapping[str, Any]) -> _Note:
 
 
 def _comment_column(connection: Connection, place: str, column: SinkColumn) -> None:
+        if note.after_version:
+            item["after_version"] = note.after_version
     name = column_name(column.name)
     is_renamed = name != column.name
     parts = [f"{column.name} at the source" if is_renamed else None, column.comment or None]
@@ -931,6 +938,7 @@ def _comment_column(connection: Connection, place: str, column: SinkColumn) -> N
 
 def _comment(connection: Connection, what: str, text: str) -> None:
     literal = sql.Literal(text.replace("\0", "")).as_string(connection)
+        item.get("after_version", 0),
     connection.execute(sql.SQL(f"COMMENT ON {what} IS ") + sql.SQL(literal))
 
 

@@ -370,6 +370,7 @@ def test_a_tenant_reads_its_row_topics_and_replays_and_no_others(topic: str, is_
     assert bool(re.fullmatch(pattern, topic)) is is_row_topic
 
 
+EPOCH = datetime.date(1970, 1, 1)
 FILLS: Iterable[tuple[str, dict[str, object], object]] = [
     ("int", {"default_expression": "5"}, 5),
     ("bigint unsigned", {"default_expression": "18446744073709551615"}, 2**64 - 1),
@@ -386,6 +387,15 @@ FILLS: Iterable[tuple[str, dict[str, object], object]] = [
     ("datetime", {"default_expression": "CURRENT_TIMESTAMP"}, None),
     ("timestamp", {"default_expression": "2020-01-01 00:00:00"}, None),
     ("int", {"is_optional": False, "is_generated": True}, None),
+    ("date", {"is_optional": False, "default_expression": "0000-00-00"}, EPOCH),
+    ("date", {"default_expression": "2020-00-01"}, None),
+    ("date", {"default_expression": "2024-02-31"}, datetime.date(2024, 3, 2)),
+    ("date", {"is_optional": False}, EPOCH),
+    ("datetime", {"is_optional": False, "default_expression": "0000-00-00 00:00:00"}, datetime.datetime(1970, 1, 1)),
+    ("datetime(3)", {"default_expression": "2020-01-02 03:04:05.678"}, datetime.datetime(2020, 1, 2, 3, 4, 5, 678_000)),
+    ("timestamp", {"is_optional": False, "default_expression": "0000-00-00 00:00:00"}, datetime.datetime(1970, 1, 1)),
+    ("timestamp", {"is_optional": False}, datetime.datetime(1970, 1, 1)),
+    ("json", {"is_optional": False}, "null"),
 ]
 
 

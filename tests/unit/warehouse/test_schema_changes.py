@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from libs.mysql.logical import column
-from libs.types.table import Column, FormerName, TableId, TableSchema
+from libs.types.table import Born, Column, FormerName, TableId, TableSchema
 from libs.types.tenant import ChangeKind, ChangePolicies, ChangePolicy, ChangeRule
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.schema_changes import (
@@ -169,16 +169,61 @@ def test_a_rename_that_was_missed_is_made_up_for() -> None:
     assert told(plan_change(done, 9, None, after, ICEBERG, POLICIES[ChangePolicy.EVOLVE])) == {}
 
 
-def test_a_column_that_stands_in_the_way_of_a_name_takes_the_values() -> None:
-    """``note`` was dropped and kept; another column that takes up its name goes on in it, as it did without a rename."""
+def test_a_dropped_column_makes_way_for_another_one_of_its_name() -> None:
+    """``note`` was dropped and kept: with all that it held it gets another name, under which late rows find it."""
     stored = first_columns(schema(NOTE, column("text", "varchar(9)", charset="utf8mb4"), version=1), ICEBERG)
     before = schema(column("text", "varchar(9)", charset="utf8mb4"), version=1)
     after = schema(was(NOTE, ("text", 1)))
 
     plan = plan_change(stored, 1, before, after, ICEBERG, POLICIES[ChangePolicy.EVOLVE])
 
-    assert (told(plan), plan.refused) == ({}, ())
-    assert places_of(stored, after, ICEBERG)["note"] == "note"
+    assert (told(plan), plan.refused) == ({"renamed": ["text→note"]}, ())
+    assert renames(stored, plan) == {"note": "note__gone_1", "text": "note"}
+    columns = stored_after(stored, plan, ICEBERG)
+    assert places_of(columns, after, ICEBERG)["note"] == "note"
+    assert places_of(columns, before, ICEBERG)["text"] == "note"
+
+
+def born(item: Column, after_version: int) -> Column:
+    """A column that came behind a version."""
+    came = Born(
+        after_version=after_version,
+        source_type=item.source_type,
+        logical_type=item.logical_type,
+        is_optional=item.is_optional,
+        default_expression=item.default_expression,
+    )
+    return msgspec.structs.replace(item, born=came)
+
+
+def test_a_column_that_was_dropped_and_made_again_is_another_one() -> None:
+    """Of the key it parks the table: the rows of before have other keys then."""
+    after = schema(NOTE, born(AMOUNT, 1))
+    stored = first_columns(BEFORE, ICEBERG)
+
+    plan = planned(after, POLICIES[ChangePolicy.LENIENT])
+
+    assert renames(stored, plan) == {"amount": "amount__gone_1"}
+    assert [name for name, _ in plan.added] == ["amount"]
+    columns = stored_after(stored, plan, ICEBERG)
+    assert places_of(columns, BEFORE, ICEBERG)["amount"] == "amount__gone_1"
+    assert places_of(columns, after, ICEBERG)["amount"] == "amount"
+    assert told(plan_change(columns, 2, after, after, ICEBERG, POLICIES[ChangePolicy.LENIENT])) == {}
+    key = TableSchema(table_id=ORDERS, columns=(born(ID, 1), NOTE, AMOUNT), key=("id",), version=2)
+    [reason] = planned(key, POLICIES[ChangePolicy.LENIENT]).refused
+    assert "of the key was dropped" in reason
+
+
+def test_a_column_beside_another_is_found_whatever_the_cases_are() -> None:
+    """``CHANGE amount Amount VARCHAR(36)``."""
+    after = schema(NOTE, column("Amount", "varchar(36)", charset="utf8mb4"))
+    stored = first_columns(BEFORE, ICEBERG)
+
+    columns = stored_after(stored, planned(after, POLICIES[ChangePolicy.LENIENT]), ICEBERG)
+
+    assert columns["amount__v_string"].variant_of == "amount"
+    assert places_of(columns, after, ICEBERG)["Amount"] == "amount__v_string"
+    assert left_out(columns, after, ICEBERG) == ()
 
 
 def test_columns_beside_others_are_used_again_and_renamed_with_them() -> None:
