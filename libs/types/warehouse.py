@@ -263,6 +263,15 @@ def table_phases(timings: TableTimings) -> dict[str, float | None]:
     }
 
 
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a warehouse says of a table: which one it is, and which batch its rows are of."""
+
+    id: str = ""
+    """Another one where somebody made the table again; empty: the warehouse has none that lasts."""
+    batch: str = ""
+    """Identity of the newest batch that its rows hold, whatever was committed since; empty: it holds none, or none is noted."""
+
+
 class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the sink got with one table."""
 
@@ -299,6 +308,10 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Of a mirror, oldest first: where an older event that comes late finds that its row is gone."""
     truncated_order: str = ""
     """Of a mirror: sort key of the newest TRUNCATE that it has taken in; empty: none."""
+    topic_id: str = ""
+    """Kafka's own of the topic that its events came from; empty: none is known."""
+    standing: Standing = Standing()
+    """As the sink left it."""
 
     @property
     def needs_a_human(self) -> bool:

@@ -9,7 +9,7 @@ are done. A crash before that replays the whole batch, and tables that hold it a
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from libs.errors import TransientError
+from libs.errors import PipelineHalted, TransientError
 from libs.events.dead_letter import ReplayRequest, decode_replay_request
 from libs.events.delivered_schema import DeliveredSchema
 from libs.events.names import replays_topic, resyncs_topic, sink_request_topics, wakes_topic
@@ -32,7 +32,7 @@ from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.patterns import matches_table
 from libs.types.resync import ResyncRequest, decode_resync_request
-from libs.types.stream_offsets import joined_offsets, load_earlier_offsets
+from libs.types.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode
@@ -44,6 +44,7 @@ from libs.types.warehouse import (
     ParkedTable,
     ReachedPosition,
     SinkProgress,
+    Standing,
     TableProgress,
     TableTimings,
     Try,
@@ -55,6 +56,7 @@ from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.events_at_hand import EventsAtHand
+from spark.jobs.goes_on import broken_off, made_again, unaccounted, whole_topic
 from spark.jobs.late_events import deleted_range, without_late_events
 from spark.jobs.letters import read_letters
 from spark.jobs.newest_events import EventPlace
@@ -73,7 +75,7 @@ from spark.jobs.progress import (
 )
 from spark.jobs.read_ahead import ranges_of_batch
 from spark.jobs.requests import read_requests
-from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew, unfit_anew
+from spark.jobs.resync import due_resyncs, fulfil, gives_up, no_events, refuse, table_anew, unfit_anew
 from spark.jobs.retries import first_piece, left_behind, with_joined
 from spark.jobs.set_aside import answer_in_vain, answer_refused, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
@@ -92,6 +94,7 @@ from spark.jobs.table_batch import (
     reached_with,
     truncations_of,
 )
+from spark.jobs.topic_ids import topic_ids
 from spark.jobs.tries import Tries, settle
 from spark.jobs.whole_transactions import cut_batch, is_cut, show_what_waits
 from spark.sinks.evolution import stored_columns
@@ -158,7 +161,8 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
     progress = load_progress(context.state_dir, context.tenant.tenant)
     parked = progress.parked_topics
     ranges, ahead = ranges_of_batch(context, batch, spark, parked=parked)
-    context = replace(context, ahead=ahead)
+    known_ids = topic_ids(spark, context.kafka, {*ranges, *progress.tables})
+    context = replace(context, ahead=ahead, topic_ids=known_ids)
     events = read_ranges(
         spark,
         context.kafka,
@@ -177,6 +181,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         surveyed = survey(events)
         requested = sink_request_topics(context.tenant.tenant)
         slices = [part for part in surveyed if part.topic not in requested]
+        _check_first_topics(context, spark, progress, {part.topic for part in slices})
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
         # Begun anew from what is kept, it is to be this very batch: where it ends, reads on and is cut is decided.
@@ -189,9 +194,10 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         asked = _asked(context, spark, surveyed)
         anew = due_resyncs(context, batch, asked.resyncs)
         by_topic = {topic: list(parts) for topic, parts in groupby(slices, attrgetter("topic"))}
+        of_other_topics = {topic for topic, known in progress.tables.items() if _other_topic(context, batch, known)}
         tables = [
             table
-            for topic in sorted({*by_topic, *asked.replays, *parked} - tries.settled.of_batch)
+            for topic in sorted({*by_topic, *asked.replays, *parked, *of_other_topics} - tries.settled.of_batch)
             if (table := _table_batch(context, batch, progress, topic, by_topic.get(topic, []), events, asked))
         ]
         parts = {table.topic: _Part(table) for table in tables}
@@ -230,6 +236,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         tries=tries.open,
         settled=tries.settled.of_batch,
     )
+    _check_accounted(batch, by_topic, outcomes, tries, progress)
     store_progress(context.state_dir, progress)
     observe_batch(context.settings.warehouse, progress, outcomes)
     context.tell_applied(outcomes)
@@ -245,6 +252,39 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
     )
     failpoint("sink_after_batch_before_spark_commit")
     return sum(part.rows for part in surveyed)
+
+
+def _check_accounted(
+    batch: BatchIdentity,
+    read: Mapping[str, Sequence[Slice]],
+    outcomes: Sequence[TableOutcome],
+    tries: Tries,
+    progress: SinkProgress,
+) -> None:
+    """What is about to be noted as done is what was done.
+
+    Raises:
+        PipelineHalted: events were read, and nothing has them.
+    """
+    written = {outcome.topic for outcome in outcomes if outcome.commit is not None} | tries.settled.of_batch
+    ends = {topic: range_of(parts)[1] for topic, parts in read.items()}
+    if lost := unaccounted(ends, written, progress):
+        raise PipelineHalted(
+            f"batch {batch} has read events of {', '.join(lost)} that it has neither written nor set aside; nothing is passed "
+            "over. Restart the job; if that does not help, report it with this line"
+        )
+
+
+def _check_first_topics(context: TenantSink, spark: SparkSession, progress: SinkProgress, topics: Set[str]) -> None:
+    """Of topics of which no id is noted yet: that what was read is of the topic whose id will be.
+
+    Raises:
+        TransientError: one was made again meanwhile; the batch comes again.
+    """
+    first = {topic for topic in topics if topic not in progress.tables or not progress.tables[topic].topic_id}
+    for topic, found in topic_ids(spark, context.kafka, first).items():
+        if found != context.topic_ids.get(topic):
+            raise TransientError(f"topic {topic} was made again while it was read; the batch comes again")
 
 
 def _show_together(
@@ -336,6 +376,11 @@ def _table_batch(
     parked = None if known is None else known.parked
     if parked is not None and parked.is_catching_up and has_noted(progress, batch):
         return None  # its piece is written under this batch's identity: what waits is the next batch's
+    other_topic = None if known is None else _other_topic(context, batch, known)
+    if known is not None and other_topic is not None:
+        parked = whole_topic(other_topic, _ends(context, batch, topic, slices))
+        if not slices and known.parked != parked:
+            slices = [no_events(context, events.sparkSession, topic, known)]
     replay = None
     if topic in asked.replays:
         released = chosen_keys(context.parked_keys.of_table(topic, batch), asked.replays[topic])
@@ -348,6 +393,8 @@ def _table_batch(
     is_retry = parked is not None and (
         replay is not None or context.retries.is_due(topic, newest_version, is_asked_for=topic in asked.retried)
     )
+    if other_topic is not None:
+        is_retry = not context.fails_on_loss
     if context.tries.is_unknown(topic):
         is_retry = False
     if not slices and not is_retry and replay is None:
@@ -384,6 +431,7 @@ def _table_batch(
         known_ignored=() if known is None else known.ignored,
         known_deleted=() if known is None or is_other_query else known.deleted,
         known_truncated="" if known is None or is_other_query else known.truncated_order,
+        known_standing=Standing() if known is None else known.standing,
         replay=replay,
         own_slices=slices,
         rest=rest,
@@ -396,6 +444,19 @@ def _table_batch(
         answer_in_vain(context.parked_keys, topic, batch, replay)
         return None
     return table
+
+
+def _other_topic(context: TenantSink, batch: BatchIdentity, known: TableProgress) -> str | None:
+    """Why the table's topic is not the one that this query has read; None: it is."""
+    # A query that began anew reads the topic from its begin, whichever it is.
+    is_read = known.standing.batch.startswith(f"{batch.query_id}:")
+    return made_again(context.tenant.tenant, known, context.topic_ids.get(known.topic, "")) if is_read else None
+
+
+def _ends(context: TenantSink, batch: BatchIdentity, topic: str, slices: Sequence[Slice]) -> dict[int, int]:
+    """By Kafka partition, where the batch ends in a table's topic."""
+    dealt = load_stream_offsets(context.state_dir, context.tenant.tenant, batch.batch_id).get(topic, {})
+    return joined_offsets(dealt, range_of(slices)[1], choose=max)
 
 
 def _piece(
@@ -583,9 +644,13 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     spark = table.events.sparkSession
     positions = _positions(context, table)
     # Before anything refuses the table: parked, what it holds would come once more.
-    if _is_applied(context, batch, table):
+    is_applied = _is_applied(context, batch, table)
+    found = _found(context, batch, table)
+    if is_applied:
         aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
-        return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside, positions=positions)
+        standing = Standing(id="" if found is None else found.id, batch=str(batch))
+        now_us = time.time_ns() // 1_000
+        return TableCommit(now_us, ignored=table.known_ignored, aside=aside, positions=positions, standing=standing)
     wanted = sink_table(context, table)
     wanted = replace(wanted, reached=replace(wanted.reached, positions=positions))
     context.confirm()
@@ -653,7 +718,58 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         commit_s=None if write.split is None else write.split.commit_s,
         maintain_s=round(time.monotonic() - maintain_from_s, 3),
     )
-    return TableCommit(written_at_us, timings, maintained, ignored, aside=aside, columns=columns, positions=positions)
+    standing = _left(context, batch, table)
+    return TableCommit(
+        written_at_us,
+        timings,
+        maintained,
+        ignored,
+        aside=aside,
+        columns=columns,
+        positions=positions,
+        standing=standing,
+    )
+
+
+def _found(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Standing | None:
+    """The table as the warehouse has it before the batch is written.
+
+    Raises:
+        TableRefused: it does not go on where the sink left it.
+    """
+    found = context.sink.standing(table.events.sparkSession, _place(context, table))
+    name = str(table.newest.table_schema.table_id)
+    broken = broken_off(
+        context.tenant.tenant,
+        name,
+        table.known_standing,
+        found,
+        batch,
+        context.settings.mode,
+        is_anew=table.is_anew,
+        accepts_losses=not context.fails_on_loss,
+    )
+    if broken is not None:
+        raise TableRefused(broken)
+    return found
+
+
+def _left(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Standing:
+    """The table as the batch leaves it.
+
+    Raises:
+        TableRefused: it does not have the batch, so that the progress must not say that it has.
+    """
+    found = context.sink.standing(table.events.sparkSession, _place(context, table))
+    if context.moves_together:  # it is shown later, with the others
+        return Standing(id="" if found is None else found.id, batch=str(batch))
+    if found is None or found.batch != str(batch):
+        has = "no such table" if found is None else f"batch {found.batch or 'none'}"
+        raise TableRefused(
+            f"{table.newest.table_schema.table_id}: batch {batch} was written, and the warehouse has {has}: somebody else "
+            "writes the table, or has set it back; end that, and it is tried again"
+        )
+    return found
 
 
 def _is_applied(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> bool:
@@ -687,7 +803,8 @@ def _try_of(
     """Of a table that is parked, or is to be: what the batch writes of it."""
     now_us = time.time_ns() // 1_000
     aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
-    commit = TableCommit(now_us, ignored=ignored, aside=aside, positions=positions)
+    standing = Standing(id=table.known_standing.id, batch=str(batch))
+    commit = TableCommit(now_us, ignored=ignored, aside=aside, positions=positions, standing=standing)
     outcome = _outcome(context, table, commit=commit, parked=table.rest)
     known = known_table(context.tries.settled.progress, outcome)
     _, behind_fresh = table.fresh_range
@@ -924,4 +1041,5 @@ def _outcome(
         parked=None if parked is None else msgspec.structs.replace(parked, piece_offsets=context.batch_limit),
         deleted=deleted_range(table) if forgets_rows else None,
         truncated_order=truncation.order if forgets_rows and truncation is not None else "",
+        topic_id=context.topic_ids.get(table.topic, ""),
     )

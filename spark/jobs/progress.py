@@ -26,6 +26,7 @@ from libs.types.warehouse import (
     ParkedTable,
     ReachedPosition,
     SinkProgress,
+    Standing,
     TableProgress,
     TableTimings,
     Try,
@@ -68,6 +69,8 @@ class TableCommit:
     """What the table has now, Headwater's own aside; empty: it was not asked, since it held the batch already."""
     positions: tuple[ReachedPosition, ...] = ()
     """Empty: none was looked for."""
+    standing: Standing | None = None
+    """As it leaves the table; None: it did not touch it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class TableOutcome:
     """Its deletes, of a mirror that keeps nothing of deleted rows."""
     truncated_order: str = ""
     """Its newest truncation, of such a mirror."""
+    topic_id: str = ""
+    """Of its topic; empty: not known."""
 
     @property
     def place(self) -> WarehouseTable:
@@ -186,6 +191,8 @@ def table_after(
     known: TableProgress, outcome: TableOutcome, commit: TableCommit, *, is_repeat: bool, now_us: int
 ) -> TableProgress:
     """``known`` with what ``commit`` wrote; ``is_repeat``: it is counted already."""
+    # What is remembered by offsets is of the topic that had them.
+    remembered_before = known.deleted if outcome.topic_id in ("", known.topic_id) or not known.topic_id else ()
     return msgspec.structs.replace(
         known,
         rows=known.rows + (0 if is_repeat else outcome.rows - commit.aside.held),
@@ -200,8 +207,10 @@ def table_after(
         parked_keys=commit.aside.parked_keys,
         dead_letters=commit.aside.parked_letters,
         parked=outcome.parked,
-        deleted=known.deleted if is_repeat else remembered(known.deleted, outcome.deleted),
+        deleted=known.deleted if is_repeat else remembered(remembered_before, outcome.deleted),
         truncated_order=max(known.truncated_order, outcome.truncated_order),
+        topic_id=outcome.topic_id or known.topic_id,
+        standing=commit.standing or known.standing,
     )
 
 

@@ -85,7 +85,7 @@ def table_anew(
         events = _decided(events, request.topic, ends, written=_written(context, batch, request.topic, known))
     slices = survey(events)
     if not slices:
-        slices = [_nothing(context, spark, request.topic, known)]
+        slices = [no_events(context, spark, request.topic, known)]
     context.schemas.require(spark, {(request.topic, part.schema_version) for part in slices})
     return TableBatch(
         topic=request.topic,
@@ -176,8 +176,12 @@ def unfit_anew(table: str, mode: SinkMode) -> str:
     )
 
 
-def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableProgress | None) -> Slice:
-    """The table has no rows at the source, and nothing was done to it: no event tells its columns."""
+def no_events(context: TenantSink, spark: SparkSession, topic: str, known: TableProgress | None) -> Slice:
+    """Of a table of which no event tells the columns.
+
+    Raises:
+        TableRefused: no schema of it is known either.
+    """
     newest = context.schemas.newest(spark, topic)
     if newest is None:
         raise TableRefused(

@@ -22,7 +22,7 @@ from libs.types.read_ahead import ReadAhead
 from libs.types.stream_offsets import joined_offsets
 from libs.types.table import TableSchema
 from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
-from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition
+from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition, Standing
 from libs.warehouse.spark_types import UNSIGNED_BIGINT
 from spark.jobs.batch_files import BatchFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
@@ -89,6 +89,8 @@ class TenantSink:
     at_hand: EventsAtHand | None = None
     """Of the batch that runs: its small tables. None: it has none."""
     decoders: Decoders = field(default_factory=Decoders)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Of the batch that runs: Kafka's own ids of the tables' topics."""
 
     @property
     def moves_together(self) -> bool:
@@ -139,6 +141,8 @@ class TableBatch:
     """Deletes of the batches before."""
     known_truncated: str = ""
     """The order of their newest truncation; empty: there was none."""
+    known_standing: Standing = field(default_factory=Standing)
+    """As they left the table."""
     replay: Replay | None = None
     """If given, ``events`` hold dead letters besides."""
     own_slices: Sequence[Slice] | None = None

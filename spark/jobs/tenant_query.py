@@ -36,6 +36,7 @@ from spark.jobs.batch import apply_batch
 from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.cpu_meter import CpuMeter
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.goes_on import made_again
 from spark.jobs.kept_states import KeptStates
 from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.newest_events import NewestEvents
@@ -48,6 +49,7 @@ from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described, error_of, lost_partitions
 from spark.jobs.table_batch import TenantSink
 from spark.jobs.table_failures import TableFailures
+from spark.jobs.topic_ids import topic_ids
 from spark.jobs.wake import wake
 from spark.sinks.port import BatchIdentity, Sink
 from spark.transforms.read_topics import stream_of
@@ -89,6 +91,9 @@ class _Run:
         self.keep_at_s = 0.0
         """Not before."""
         self.is_keeping = False
+        self.look_at_s = 0.0
+        """When to look at the topics next."""
+        self.is_looking = False
         self.is_applying = False
         """A batch is at work; that may outlast the query's end, which Spark does not wait for."""
         self.failure: BaseException | None = None
@@ -225,6 +230,7 @@ class TenantQuery:
             if self._run.is_idle():
                 SINK_LAG.labels(*self._labels).set(0)
                 self._wake(self._run)
+                self._look_at_topics(self._run)
                 self._keep_at_rest(self._run)
             return
         failed, self._run = self._run, None
@@ -330,6 +336,27 @@ class TenantQuery:
             log.warning("sink_not_woken", tenant=self.tenant.tenant, reason=str(error), retry_in_s=_LONGEST_PAUSE_S)
         finally:
             run.is_waking = False
+
+    def _look_at_topics(self, run: _Run) -> None:
+        """Once a minute: a topic that was made again, and ends where the old one did, brings no batch."""
+        if run.is_looking or run.is_waking or time.monotonic() < run.look_at_s:
+            return
+        run.is_looking = True
+        threading.Thread(target=self._look_now, args=(run,), daemon=True).start()
+
+    def _look_now(self, run: _Run) -> None:
+        name = self.tenant.tenant
+        try:
+            tables = load_progress(Path(self._settings.state_dir), name).tables
+            known = {topic: table for topic, table in tables.items() if table.topic_id and table.parked is None}
+            ids = topic_ids(self._spark, self._settings.kafka, known)
+            if any(made_again(name, known[topic], found) for topic, found in ids.items()):
+                wake(self._spark, self._settings.kafka, self.tenant)
+        except TransientError as error:
+            log.warning("sink_topics_not_looked_at", tenant=name, reason=str(error), retry_in_s=_LONGEST_PAUSE_S)
+        finally:
+            run.look_at_s = time.monotonic() + _LONGEST_PAUSE_S
+            run.is_looking = False
 
     def _keep_at_rest(self, run: _Run) -> None:
         """Once Spark has noted the last batch: else a job that begins from the object would take it once more, maybe when Kafka

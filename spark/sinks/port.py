@@ -17,7 +17,7 @@ from libs.types.table import TableSchema
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import LogicalType
-from libs.types.warehouse import OWN_COLUMN_PREFIX, ReachedPosition, TableFiles, WarehouseTable
+from libs.types.warehouse import OWN_COLUMN_PREFIX, ReachedPosition, Standing, TableFiles, WarehouseTable
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn
 from spark.transforms.sql_text import quoted
@@ -229,6 +229,13 @@ class Sink(Protocol):
 
         Raises:
             TableRefused: it cannot be known now.
+        """
+        ...
+
+    def standing(self, spark: SparkSession, table: WarehouseTable) -> Standing | None:
+        """Which table there is, and which batch its rows are of, as ``spark`` writes upon them; None: there is no table.
+
+        Asked behind ``is_applied`` or ``maintain``, which may have looked already.
         """
         ...
 

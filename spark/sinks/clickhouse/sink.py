@@ -61,6 +61,7 @@ from libs.types.warehouse import (
     TABLE_PROPERTY,
     UNAVAILABLE_COLUMN,
     VALID_FROM_COLUMN,
+    Standing,
     TableFiles,
     WarehouseTable,
     own_columns,
@@ -248,6 +249,15 @@ class ClickhouseSink:
             )
             log.info("sink_batch_found", table=str(table), batch_id=batch.batch_id)
         return self._is_there(table)
+
+    def standing(self, spark: SparkSession, table: WarehouseTable) -> Standing | None:
+        """Without an id: a table that ClickHouse cannot change in place is exchanged for a copy, which has another."""
+        if not self._is_there(table):
+            return None
+        rows = self._rows(f"SELECT query_id, batch_id FROM {BATCHES} FINAL WHERE name = {literal(str(table))}")
+        return Standing(
+            batch="".join(str(BatchIdentity(query_id, batch_id)) for query_id, batch_id in rows if query_id)
+        )
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         stored = self._load(table.name)
@@ -717,6 +727,7 @@ def _own_of(table: SinkTable) -> dict[str, str]:
 def _needs_copy(stored: _Stored, table: SinkTable, changes: Evolution) -> bool:
     """Whether a column of the key changes, a name goes from one column to another, or a column gets another name and type."""
     widened = {column.name for column in changes.widened}
+    taken = {column.name for column in changes.added} & changes.renamed.keys()
     ordering = set() if table.mode is SinkMode.APPEND else set(stored.noted.key)
     return bool(
         taken
@@ -729,7 +740,6 @@ def _noted_after(stored: _Stored, table: SinkTable, changes: Evolution) -> Noted
     noted = dict(stored.noted.properties)
     noted |= properties_before(stored.noted.properties, changes, table)
     more, gone = properties_after(stored.noted.properties, changes, table)
-    taken = {column.name for column in changes.added} & changes.renamed.keys()
     noted |= more
     # A fill is done by the statement that adds the column.
     left = {*gone, *pending_of(noted)}

@@ -22,10 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from libs.errors import TransientError
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
+    BATCH_PROPERTY,
     IS_CURRENT_COLUMN,
     OWN_SQL_TYPES,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
+    Standing,
     TableFiles,
     WarehouseTable,
     own_columns,
@@ -76,6 +78,7 @@ _TABLE_PROPERTIES: Final = {
 _TYPE_WIDENING: Final = "delta.enableTypeWidening"
 _WIDENING_FEATURE: Final = "typeWidening"
 _MAX_CLUSTERED: Final = 4
+_RESTORE: Final = "RESTORE"
 _TABLE_EXISTS: Final = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 
 log = structlog.get_logger()
@@ -129,6 +132,12 @@ class DeltaSink:
             return False
         version = snapshot.transactions().get(batch.query_id)
         return bool(version.isDefined() and version.get() >= batch.batch_id)
+
+    def standing(self, spark: SparkSession, table: WarehouseTable) -> Standing | None:
+        snapshot = self._snapshot(spark, table)
+        if snapshot is None:
+            return None
+        return Standing(id=snapshot.metadata().id(), batch=self._newest_batch(spark, table, snapshot.version()))
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         plain = spark.newSession()
@@ -313,6 +322,42 @@ class DeltaSink:
         none = java_class(spark, "scala.Option").empty()
         snapshot = delta_log.update(False, none, none)
         return snapshot if snapshot.version() >= 0 else None
+
+    def _newest_batch(self, spark: SparkSession, table: WarehouseTable, version: int) -> str:
+        """The batch of the newest commit that names one, of those that ``version`` rests upon: a RESTORE rests upon the version
+        that it restores. The transaction identifiers do not tell, as a RESTORE keeps them."""
+        while version >= 0 and (commit := self._commit_info(spark, table, version)) is not None:
+            try:
+                batch = json.loads(commit.get("userMetadata") or "{}").get(BATCH_PROPERTY, "")
+            except (json.JSONDecodeError, AttributeError):
+                batch = ""  # somebody else's commit, with words of its own
+            if batch:
+                return str(batch)
+            if commit.get("operation") != _RESTORE:
+                version -= 1
+            elif (restored := commit.get("operationParameters", {}).get("version")) is not None:
+                version = int(restored)
+            else:
+                return ""  # to a moment: which version that was, the commit does not say
+        return ""
+
+    def _commit_info(self, spark: SparkSession, table: WarehouseTable, version: int) -> dict[str, Any] | None:
+        """What the commit of a version says of itself (Delta protocol, "Commit Provenance Information"); None: the log does not
+        have it any more."""
+        path = java_class(spark, "org.apache.hadoop.fs.Path")(f"{self._path(table)}/_delta_log/{version:020}.json")
+        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        if not files.exists(path):
+            return None
+        reader = java_class(spark, "java.io.BufferedReader")(
+            java_class(spark, "java.io.InputStreamReader")(files.open(path), "UTF-8")
+        )
+        try:
+            while (line := reader.readLine()) is not None:
+                if (found := json.loads(line).get("commitInfo")) is not None:
+                    return dict(found)
+        finally:
+            reader.close()
+        return {}
 
     def _path(self, table: WarehouseTable) -> str:
         directory = self._settings.warehouse_dir

@@ -18,6 +18,7 @@ public class TableFacts {
   public String tell(Table table, String batchProperty, boolean countsManifests) throws Exception {
     Map facts = new LinkedHashMap();
     facts.put("format_version", Integer.valueOf(((BaseTable) table).operations().current().formatVersion()));
+    facts.put("uuid", table.uuid().toString());
     facts.put("schema", SchemaParser.toJson(table.schema()));
     facts.put("properties", table.properties());
     facts.put("is_partitioned", Boolean.valueOf(table.spec().isPartitioned()));

@@ -44,6 +44,12 @@ class LoadedTables:
                     del self._tables[next(iter(self._tables))]
         return found
 
+    def last(self, spark: SparkSession, place: WarehouseTable) -> Any | None:
+        """Iceberg's own table as somebody here has seen it last; loaded where nobody has."""
+        with self._lock:
+            known = self._tables.get(place)
+        return self.table(spark, place) if known is None else known
+
     def forget(self) -> None:
         """What belongs to a session that may be another one next time."""
         with self._lock:

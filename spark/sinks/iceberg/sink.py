@@ -32,6 +32,7 @@ from libs.types.warehouse import (
     OWN_SQL_TYPES,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
+    Standing,
     TableFiles,
     WarehouseTable,
     own_columns,
@@ -172,6 +173,17 @@ class IcebergSink:
             return newest_identity(iceberg_table, _newest(spark, iceberg_table)) == str(batch)
         newest = facts_of(spark, iceberg_table).newest
         return newest is not None and newest.batch == str(batch)
+
+    def standing(self, spark: SparkSession, table: WarehouseTable) -> Standing | None:
+        iceberg_table = self._loaded.last(spark, self._place(table))
+        if iceberg_table is None:
+            return None
+        facts = facts_of(spark, iceberg_table)
+        if is_staging(spark):
+            batch = newest_identity(iceberg_table, _newest(spark, iceberg_table))
+        else:
+            batch = None if facts.newest is None else facts.newest.batch
+        return Standing(id=facts.uuid, batch=batch or "")
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         table = self._placed(table)
@@ -543,11 +555,16 @@ def _evolve(
 ) -> None:
     """Columns and what is noted of them, in one commit."""
     transaction = iceberg_table.newTransaction()
-    if changes.changes_columns:
+    if changes.renamed or changes.widened:
         update = transaction.updateSchema()
         old_names = {new: old for old, new in changes.renamed.items()}
         for old, new in changes.renamed.items():
             update.renameColumn(old, new)
+        for column in changes.widened:  # an update knows columns by the names from before it
+            update.updateColumn(old_names.get(column.name, column.name), _java_type(spark, column.sql_type))
+        update.commit()
+    if changes.added:
+        update = transaction.updateSchema()  # of its own: a column may have the name that another one had
         for column in changes.added:
             update.addColumn(None, column.name, _java_type(spark, column.sql_type), column.comment or "")
             update.moveBefore(column.name, own_columns(table.mode, table.deletes)[0])
@@ -558,11 +575,6 @@ def _evolve(
         properties.set(name, value)
     for name in gone:
         properties.remove(name)
-        for column in changes.widened:  # an update knows columns by the names from before it
-            update.updateColumn(old_names.get(column.name, column.name), _java_type(spark, column.sql_type))
-        update.commit()
-    if changes.added:
-        update = transaction.updateSchema()  # of its own: a column may have the name that another one had
     properties.commit()
     transaction.commitTransaction()
     iceberg_table.refresh()

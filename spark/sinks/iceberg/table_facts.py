@@ -34,6 +34,8 @@ class TableFacts(msgspec.Struct, frozen=True):
     """Of a table as it was loaded, or refreshed last."""
 
     format_version: int
+    uuid: str
+    """Of this table, whatever is done to it; another one of its name has another."""
     schema: str
     """JSON, as Iceberg's specification has it."""
     properties: dict[str, str]

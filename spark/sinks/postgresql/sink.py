@@ -56,6 +56,7 @@ from libs.types.warehouse import (
     UNAVAILABLE_COLUMN,
     VALID_FROM_COLUMN,
     VALID_TO_COLUMN,
+    Standing,
     TableFiles,
     WarehouseTable,
     own_columns,
@@ -158,8 +159,8 @@ class _Note:
     fill: Fill | None = None
     former_names: tuple[FormerName, ...] = ()
     variant_of: str | None = None
-
     after_version: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
@@ -243,6 +244,18 @@ class PostgresqlSink:
         with self._connections.transaction(str(table)) as connection:
             stored = _load(connection, table)
         return stored is not None and stored.has(batch)
+
+    def standing(self, spark: SparkSession, table: WarehouseTable) -> Standing | None:
+        with self._connections.transaction(str(table)) as connection:
+            rows = connection.execute(
+                "SELECT to_regclass(format('%%I.%%I', schema_name, table_name))::oid, batch_query, batch_id "
+                f"FROM {REGISTRY} WHERE name = %s",
+                (str(table),),
+            ).fetchall()
+        for oid, query_id, batch_id in rows:
+            if oid is not None:
+                return Standing(id=str(oid), batch="" if query_id is None else str(BatchIdentity(query_id, batch_id)))
+        return None
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         self._make_state()
@@ -914,6 +927,8 @@ def _listed(notes: Mapping[str, _Note]) -> list[dict[str, Any]]:
             item["former_names"] = msgspec.to_builtins(note.former_names)
         if note.variant_of is not None:
             item["variant_of"] = note.variant_of
+        if note.after_version:
+            item["after_version"] = note.after_version
         items.append(item)
     return items
 
@@ -923,12 +938,11 @@ def _unlisted(item: Mapping[str, Any]) -> _Note:
         Fill(item["since_version"], item["fill"]) if "fill" in item else None,
         msgspec.convert(item.get("former_names", ()), tuple[FormerName, ...]),
         item.get("variant_of"),
+        item.get("after_version", 0),
     )
 
 
 def _comment_column(connection: Connection, place: str, column: SinkColumn) -> None:
-        if note.after_version:
-            item["after_version"] = note.after_version
     name = column_name(column.name)
     is_renamed = name != column.name
     parts = [f"{column.name} at the source" if is_renamed else None, column.comment or None]
@@ -938,7 +952,6 @@ def _comment_column(connection: Connection, place: str, column: SinkColumn) -> N
 
 def _comment(connection: Connection, what: str, text: str) -> None:
     literal = sql.Literal(text.replace("\0", "")).as_string(connection)
-        item.get("after_version", 0),
     connection.execute(sql.SQL(f"COMMENT ON {what} IS ") + sql.SQL(literal))
 
 

@@ -12,7 +12,7 @@ from libs.types.consistency import Cut
 from libs.types.stream_offsets import offsets_path
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, SourceSelection
-from libs.types.warehouse import WarehouseTable
+from libs.types.warehouse import Standing, WarehouseTable
 from libs.warehouse.dialect import DIALECTS
 from services.router.project import compile_projection, project_row
 from spark.jobs.batch import _commit, _maintain, _parked, sink_table
@@ -312,6 +312,9 @@ class Holding:
 
     def is_applied(self, *_: object) -> bool:
         return True
+
+    def standing(self, *_: object) -> Standing:
+        return Standing(id="one", batch="query:1")
 
 
 def test_a_batch_that_a_table_has_is_passed_over_though_the_table_would_be_refused_now(

@@ -1,0 +1,108 @@
+"""Whether a table goes on where the sink left it, and its topic too: plain functions from what is known to why it does not.
+
+The sink knows by its progress which batch it wrote last. A table that was dropped, set back to an older state or replaced by
+another does not have that batch; a checkpoint that was removed, or put back from a backup, is of another query or behind the
+table; a topic that was made again has another id, and other events under the offsets that were read. Each of these would pass
+events over, or have them twice.
+"""
+
+from collections.abc import Collection, Mapping
+
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import ParkedTable, SinkProgress, Standing, TableProgress
+from spark.sinks.port import BatchIdentity
+
+
+def made_again(tenant: str, known: TableProgress, topic_id: str) -> str | None:
+    """Why the topic of ``known``, which has ``topic_id`` now, is not the one that was read; None: it is, as far as is known."""
+    if not known.topic_id or not topic_id or known.topic_id == topic_id:
+        return None
+    return (
+        f"topic {known.topic} was deleted and made again: its id is {topic_id}, and the events up to now came from "
+        f"{known.topic_id}. What the old one had and the sink had not read is lost; {_resync(tenant, known.table)}"
+    )
+
+
+def whole_topic(because: str, ends: Mapping[int, int]) -> ParkedTable:
+    """All of a topic that was made again waits."""
+    return ParkedTable(because=because, from_offsets=dict.fromkeys(ends, 0), to_offsets=dict(ends))
+
+
+def unaccounted(
+    read_to: Mapping[str, Mapping[int, int]], written: Collection[str], progress: SinkProgress
+) -> list[str]:
+    """Topics of which a batch has read events that nothing has: no commit took them in, and they do not wait in Kafka.
+
+    ``read_to``: by topic and Kafka partition, behind the last event. ``written``: topics of tables whose part is in the
+    warehouse, or that a policy passes over. ``progress``: as the batch leaves it.
+    """
+    lost = []
+    for topic, ends in read_to.items():
+        known = progress.tables.get(topic)
+        waits_to = {} if known is None or known.parked is None else known.parked.to_offsets
+        if topic not in written and any(waits_to.get(partition, 0) < end for partition, end in ends.items()):
+            lost.append(topic)
+    return lost
+
+
+def broken_off(
+    tenant: str,
+    table: str,
+    known: Standing,
+    found: Standing | None,
+    batch: BatchIdentity,
+    mode: SinkMode,
+    *,
+    is_anew: bool = False,
+    accepts_losses: bool = False,
+) -> str | None:
+    """Why a table that is ``found`` in the warehouse cannot take ``batch``; None: it can.
+
+    ``known``: as the sink left it. Of a query that began anew it says nothing: that reads the topics from their begin.
+    ``is_anew``: it gives way to what its topic tells. ``accepts_losses``: what it lacks may be missing.
+    """
+    known_batch, found_batch = _identity(known.batch), None if found is None else _identity(found.batch)
+    if found_batch is not None and found_batch.query_id == batch.query_id and found_batch.batch_id > batch.batch_id:
+        return (
+            f"{table}: the warehouse has batch {found_batch.batch_id}, and the sink's checkpoint stands at {batch.batch_id}: "
+            f"an older checkpoint was put back. Stop the job, remove checkpoints/{tenant} and progress/{tenant}.json below its "
+            "state_dir (docs/sinks.md, 'Write tables anew'), and start it; a log it then refuses by name, with its remedy"
+        )
+    if is_anew or found_batch == batch:
+        return None
+    if known_batch is None or known_batch.query_id != batch.query_id:
+        if mode is SinkMode.APPEND and found_batch is not None and found_batch.query_id != batch.query_id:
+            return (
+                f"{table}: the table has batches of another query ({found_batch.query_id}): the sink's checkpoint was removed, "
+                "or is another tenant's. Read from its begin, the topic would bring each event to the log once more; "
+                f"{_resync(tenant, table)}, which writes each once"
+            )
+        return None
+    if accepts_losses:
+        return None
+    if found is None:
+        return (
+            f"{table}: the table is gone from the warehouse, and the sink had written it up to batch {known_batch.batch_id}; "
+            f"put it back, or {_resync(tenant, table)}"
+        )
+    if known.id and found.id and known.id != found.id:
+        return (
+            f"{table}: the warehouse has another table of that name ({found.id}) than the one that the sink wrote "
+            f"({known.id}); put that one back, or {_resync(tenant, table)}"
+        )
+    if found_batch is None or found_batch.query_id != batch.query_id or found_batch.batch_id < known_batch.batch_id:
+        newest = "no batch" if found_batch is None else f"batch {found_batch}"
+        return (
+            f"{table}: the table was set back: the sink had written it up to batch {known_batch}, and it has {newest} now; "
+            f"undo that, or {_resync(tenant, table)}"
+        )
+    return None
+
+
+def _resync(tenant: str, table: str) -> str:
+    return f"have the table built anew: headwater resync {tenant} {table}"
+
+
+def _identity(batch: str) -> BatchIdentity | None:
+    query_id, _, batch_id = batch.rpartition(":")
+    return BatchIdentity(query_id, int(batch_id)) if batch_id else None

@@ -1,0 +1,35 @@
+"""Kafka's own ids of topics: one that was deleted and made again has its old name, and another id."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from libs.config.connections import KafkaSettings
+from libs.errors import TransientError
+from spark.java import compiled_object, java_array
+from spark.jobs.jvm_consumer import properties
+from spark.jobs.spark_errors import described
+from spark.transforms.read_topics import client_options
+
+_SOURCE: Final = Path(__file__).with_name("TopicIds.java")
+# The client lives as long as the session, and would ask for the cluster every two seconds.
+_OPTIONS: Final = {"metadata.max.age.ms": "300000"}
+
+
+def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Collection[str]) -> dict[str, str]:
+    """By topic, in one request. Topics that are not there are missing, and all of a Kafka that has no ids (before 2.8).
+
+    Raises:
+        TransientError: Kafka does not answer; try again.
+    """
+    if not topics:
+        return {}
+    options = properties(spark, {**client_options(kafka), **_OPTIONS})
+    try:
+        told = compiled_object(spark, _SOURCE).tell(options, java_array(spark, "String", sorted(topics)))
+    except Py4JJavaError as error:
+        raise TransientError(f"Kafka does not tell the ids of topics: {described(error)}") from error
+    return dict(line.split("\t") for line in str(told).splitlines())
