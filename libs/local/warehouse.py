@@ -7,8 +7,9 @@ needs to run. Spark's JDBC catalog wrote what the SqlCatalog reads here: both ke
 import contextlib
 import enum
 import functools
+import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -412,15 +413,18 @@ def run_query(warehouse: Warehouse, tables: Sequence[TenantTable], sql: str) -> 
     """The answer of ``sql`` over ``tables``, which it calls ``orders``, ``shop.orders`` or ``"source.shop".orders``.
 
     ``_headwater_progress`` is what their commits say of themselves. The tables that the statement mentions are read whole
-    into memory. Times with a zone are shown in UTC.
+    into memory. Times with a zone are shown in UTC. Of names that differ in case alone each is meant by its own spelling in quotes,
+    which DuckDB takes for one.
 
     Raises:
         QueryFailed: the statement is wrong, is no query, or names a table that is not there.
     """
+    own_names = _told_apart(tables)
     with _in_memory() as connection:
         for table in tables:
             if table.table_id.table.casefold() in sql.casefold():
-                _register(connection, warehouse, table, tables)
+                _register(connection, warehouse, table, tables, own_names)
+        sql = _QUOTED.sub(lambda found: _renamed(found[0], own_names), sql)
         if PROGRESS_VIEW in sql.casefold():
             connection.register(PROGRESS_VIEW, without_zones(warehouse.progress(tables)))
         try:
@@ -432,7 +436,33 @@ def run_query(warehouse: Warehouse, tables: Sequence[TenantTable], sql: str) -> 
             return connection.sql(statement).to_arrow_table()
         except duckdb.Error as error:
             known = ", ".join(sorted(str(table.table_id) for table in tables))
-            raise QueryFailed(f"{str(error).strip()}\n(tables of this tenant: {known})") from error
+            hint = "; write names that differ in their case alone in quotes" if own_names else ""
+            raise QueryFailed(f"{str(error).strip()}\n(tables of this tenant: {known}{hint})") from error
+
+
+_QUOTED: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
+"""A text, or a name in quotes."""
+
+
+def _told_apart(tables: Sequence[TenantTable]) -> dict[str, str]:
+    """Names for DuckDB of those that it would take for one, by their spelling."""
+    spelled: dict[tuple[bool, str], set[str]] = {}
+    for table in tables:
+        database, name = table.table_id.database, table.table_id.table
+        spelled.setdefault((True, name.casefold()), set()).add(name)
+        for schema in (database, f"{table.source}.{database}"):
+            spelled.setdefault((False, schema.casefold()), set()).add(schema)
+    return {
+        name: f"{name} ({nth})"
+        for names in spelled.values()
+        if len(names) > 1
+        for nth, name in enumerate(sorted(names), start=1)
+    }
+
+
+def _renamed(token: str, names: Mapping[str, str]) -> str:
+    name = token[1:-1].replace('""', '"')
+    return quoted(names[name]) if token.startswith('"') and name in names else token
 
 
 def _the_query(statements: Sequence[duckdb.Statement]) -> duckdb.Statement:
@@ -450,12 +480,16 @@ def _the_query(statements: Sequence[duckdb.Statement]) -> duckdb.Statement:
 
 
 def _register(
-    connection: duckdb.DuckDBPyConnection, warehouse: Warehouse, table: TenantTable, tables: Sequence[TenantTable]
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: Warehouse,
+    table: TenantTable,
+    tables: Sequence[TenantTable],
+    own_names: Mapping[str, str],
 ) -> None:
     stored = warehouse.load(table.place)
     if stored is None:
         return
-    rows = f"rows of {table.source}.{table.table_id}"
+    rows = f"rows of table {tables.index(table)}"
     connection.register(rows, without_zones(stored.rows()))
     name = table.table_id.table
     schemas = [f"{table.source}.{table.table_id.database}"]
@@ -463,9 +497,10 @@ def _register(
         schemas.append(table.table_id.database)
     if _count(tables, lambda other: other.table_id.table == name) == 1:
         schemas.append("main")
-    for schema in schemas:
+    for schema in (own_names.get(schema, schema) for schema in schemas):
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
-        connection.execute(f"CREATE VIEW {quoted(schema)}.{quoted(name)} AS SELECT * FROM {quoted(rows)}")
+        view = f"{quoted(schema)}.{quoted(own_names.get(name, name))}"
+        connection.execute(f"CREATE VIEW {view} AS SELECT * FROM {quoted(rows)}")
 
 
 def _count(tables: Sequence[TenantTable], is_meant: Callable[[TenantTable], bool]) -> int:

@@ -181,7 +181,16 @@ def row_texts(columns: Sequence[ColumnText], dialect: SqlDialect) -> tuple[str, 
         else f"COALESCE({each.warehouse}, '-')"
         for each in columns
     ]
-    return f"CONCAT({', '.join(_between(source, ','))})", " || ".join(_between(warehouse, ","))
+    return f"CONCAT({', '.join(_between(source, ','))})", _joined(_between(warehouse, ","))
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """One behind the other, as a tree that grows with their number's logarithm: databases bound how deep an expression is, and
+    one after the other is as deep as a table is wide."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return f"({_joined(parts[:middle])} || {_joined(parts[middle:])})"
 
 
 def fingerprint(text: str, end: End) -> str:

@@ -10,8 +10,8 @@ import datetime
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -97,6 +97,18 @@ def expected_tables(
         KeyUnusable: a mask's key is not there; without it nothing can be said of the column.
     """
     return tuple(_expected(selection, table, field_names, key_of) for table in selected_tables(selection, tables))
+
+
+def as_stored(table: ExpectedTable, names: Collection[str]) -> ExpectedTable:
+    """``table`` by the names that its columns have in the warehouse, of ``names``: a column whose name changed its case at the
+    source keeps the one that it had, as MySQL and the sinks compare them."""
+    stored = {name.lower(): name for name in names}
+    columns = tuple(
+        replace(column, seen_as=column.seen_as if column.seen_as in names else stored.get(lower, column.seen_as))
+        for column in table.columns
+        for lower in [column.seen_as.lower()]
+    )
+    return replace(table, columns=columns)
 
 
 def selected_tables(selection: SourceSelection, tables: Sequence[SourceTable]) -> list[SourceTable]:

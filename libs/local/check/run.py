@@ -31,7 +31,7 @@ from libs.local.check.compare import Comparison, compare_as_bags, compare_by_key
 from libs.local.check.compared import ComparedMesh, chosen_tenants, temporary_folder
 from libs.local.check.delivered import OtherType, delivered_columns, delivered_rows
 from libs.local.check.parts import Cut
-from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, expected_tables
+from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, as_stored, expected_tables
 from libs.local.check.second_look import Suspected, look_again
 from libs.local.check.source import AskedSource, asked
 from libs.local.documents import DtsDocument, SourceDocument
@@ -373,6 +373,7 @@ def _check_table(
     except VariantsUnreadable as error:
         return _Looked(TableCheck(spec.tenant, source, table, Comparison(), (), (f"it cannot be compared: {error}",)))
     delivered = delivered_columns(stored, spec.sink)
+    table = as_stored(table, delivered)
     columns = [column for column in table.columns if stored is None or column.seen_as in delivered]
     names = tuple(column.name for column in columns)
     faults = [
@@ -380,7 +381,10 @@ def _check_table(
         for column in table.columns
         if stored is not None and column.seen_as not in delivered
     ]
-    faults += [f"column {name} must not be in the warehouse, and is" for name in table.withheld if name in delivered]
+    lower = {name.lower() for name in delivered}
+    faults += [
+        f"column {name} must not be in the warehouse, and is" for name in table.withheld if name.lower() in lower
+    ]
     if not set(table.key) <= set(names):
         faults.append("the warehouse lacks a column of the key: no row can be compared")
         return _Looked(TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults)))

@@ -57,6 +57,19 @@ def test_tables_are_called_as_in_the_source(home: Home, sql: str, expected: int)
     assert ask(home, "acme", sql) == [(expected,)]
 
 
+def test_tables_whose_names_differ_in_case_alone_are_told_apart_by_quotes(home: Home) -> None:
+    """DuckDB takes ``b2_t`` and ``B2_T`` for one name, and ``"b2_t"`` and ``"B2_T"`` too."""
+    for name, rows in (("shop.b2_t", 1), ("shop.B2_T", 2), ("SHOP.b2_t", 3)):
+        write_table(home, "acme", "shop", name, pa.table({"id": list(range(rows)), "b2_t": ['"B2_T"'] * rows}))
+
+    assert ask(home, "acme", 'SELECT count(*) FROM "shop"."b2_t"') == [(1,)]
+    assert ask(home, "acme", 'SELECT count(*), min(b2_t) FROM "shop"."B2_T"') == [(2, '"B2_T"')]
+    assert ask(home, "acme", 'SELECT count(*) FROM "shop.SHOP"."b2_t" WHERE b2_t = \'"B2_T"\'') == [(3,)]
+    with pytest.raises(QueryFailed, match="in quotes"):
+        ask(home, "acme", "SELECT count(*) FROM b2_t")
+    assert ask(home, "acme", 'SELECT count(*) FROM "shop".orders') == [(3,)]
+
+
 def test_a_tenant_sees_its_own_tables_only(home: Home) -> None:
     """The same name is another table for another tenant."""
     assert ask(home, "globex", "SELECT count(*) FROM orders") == [(1,)]

@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.local.check.projection import ANY_HASH, SourceTable, delivered_mask, expected_tables, masked_value
+from libs.local.check.projection import (
+    ANY_HASH,
+    SourceTable,
+    as_stored,
+    delivered_mask,
+    expected_tables,
+    masked_value,
+)
 from libs.mysql.logical import column
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import (
@@ -32,6 +39,17 @@ ORDERS = SourceTable(
 )
 AUDIT = SourceTable(TableId(database="shop", table="audit"), (("id", "bigint"),), ("id",))
 HASH = ColumnMask(columns=".*", hash=HashMask(salt="pepper"))
+
+
+def test_a_column_whose_name_changed_its_case_is_the_one_that_the_warehouse_has() -> None:
+    """``RENAME COLUMN note TO Note``, of the key too; of two that differ in case alone each is its own."""
+    [table] = expected_tables(SourceSelection(name="shop", include_tables=(r"shop\.orders",)), (ORDERS,))
+
+    found = as_stored(table, {"ID", "Email", "email", "NOTE"})
+
+    assert [column.seen_as for column in found.columns] == ["ID", "email", "NOTE", "total"]
+    assert [column.name for column in found.columns] == ["id", "email", "note", "total"]
+    assert found.key == ("id",)
 
 
 def test_only_selected_tables_are_expected() -> None:
