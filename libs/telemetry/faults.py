@@ -129,6 +129,15 @@ KEYS_PARKED = _kind(
     example="3 keys parked with 7 dead letters",
 )
 
+CODE_CACHE_FILLS = _kind(
+    "code_cache_fills",
+    Severity.DEGRADED,
+    "The Java process of a Spark job has hardly room left for compiled code; when it is full, batches fail.",
+    "Set a larger -XX:ReservedCodeCacheSize in the job's session.java_options, and restart it; or give it fewer tenants.",
+    docs="docs/sinks.md",
+    example="CodeCache: 116 of 128 MB are used",
+)
+
 # --- tenants --------------------------------------------------------------------------------------------------------
 
 TENANT_REFUSED = _kind(

@@ -862,6 +862,18 @@ SINK_WAITS = _gauge(
     ("tenant",),
 )
 
+SINK_CODE_CACHE_USED = _gauge(
+    Area.SINK,
+    "headwater_sink_code_cache_used_bytes",
+    "Compiled code that the job's JVM holds, of its pools in the one that is fullest.",
+    "Near headwater_sink_code_cache_bytes: raise -XX:ReservedCodeCacheSize in session.java_options. Full, batches fail.",
+)
+SINK_CODE_CACHE = _gauge(
+    Area.SINK,
+    "headwater_sink_code_cache_bytes",
+    "Room for compiled code in that pool.",
+    "Nothing: headwater_sink_code_cache_used_bytes is held against it.",
+)
 SINK_EXECUTORS = _gauge(
     Area.SINK,
     "headwater_sink_executors",

@@ -35,6 +35,7 @@ from libs.telemetry.metrics import (
     SINK_EXECUTORS,
 )
 from libs.types.tenant import TenantSpec
+from spark.jobs.code_cache import CodeCacheWatch
 from spark.jobs.cpu_meter import CpuMeter
 from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
 from spark.jobs.handovers import tell_waits
@@ -55,6 +56,7 @@ EXIT_INVALID_SETTINGS: Final = 2
 EXIT_HALTED: Final = 3
 _SUPERVISE_EVERY_S: Final = 1.0
 # They tell how they fare that often; asking the JVM takes milliseconds for each.
+_LOOK_AT_CODE_CACHE_EVERY_S: Final = 10.0
 _COUNT_EXECUTORS_EVERY_S: Final = 10.0
 # The loop waits for nothing longer than the start of a query; a session that hangs for this long will not come back.
 _STALLED_AFTER_S: Final = 120.0
@@ -145,6 +147,8 @@ class _Fleet:
         """Of tenants whose document is away, until their last batch has ended."""
         self._documents: dict[str, TenantSpec] = {}
         self._cpu: CpuMeter | None = None
+        self._code_cache: CodeCacheWatch | None = None
+        self._looked_at_s = 0.0
         self._kept: KeptStates | None = None
         self._moves: Moves | None = None
         self._told_waits: ToldWaits | None = None
@@ -158,6 +162,7 @@ class _Fleet:
         self._spark = open_session(self._settings.session, self._sinks.values(), name="headwater-sink")
         self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
         self._cpu = CpuMeter(self._spark)
+        self._code_cache = CodeCacheWatch(self._spark)
         if (kept_in := self._settings.state_store) is not None:
             self._kept = KeptStates(kept_in, Path(self._settings.state_dir), StateStore(kept_in))
             self._told_waits = ToldWaits(partial(tell_waits, self._spark, self._settings.kafka))
@@ -239,6 +244,9 @@ class _Fleet:
                     raise query.fenced
             self._tell_let_go()
             now_s = time.monotonic()
+            if self._code_cache is not None and now_s - self._looked_at_s >= _LOOK_AT_CODE_CACHE_EVERY_S:
+                self._looked_at_s = now_s
+                self._code_cache.look()
             is_due = not self._has_executors or now_s - self._counted_at_s >= _COUNT_EXECUTORS_EVERY_S
             if self._settings.session.has_executors and is_due:
                 self._counted_at_s = now_s
