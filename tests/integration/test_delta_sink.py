@@ -10,17 +10,18 @@ from deltalake import DeltaTable
 from libs.local.delta_warehouse import DeltaWarehouse, UnreadableTable, delta_progress
 from libs.local.home import Home
 from libs.mysql.logical import column
-from libs.testing.sink_contract import ID, RowChange, gone, put, table
-from libs.types.table import TableSchema
+from libs.testing.sink_contract import ID, NOTE, RowChange, gone, put, table
+from libs.types.table import FormerName, TableSchema
 from libs.types.tenant import SinkMode
 from libs.warehouse.delta import is_wider
 from spark.sinks.delta.sink import open_sink
-from spark.sinks.port import Sink
+from spark.sinks.port import Sink, TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness
 from tests.contract.test_sinks import delta_rows
 from tests.spark_session import shared_spark
 
 pytestmark = pytest.mark.rest(because="the gate has Delta in contract/test_sinks.py and faults/test_sink_kills.py")
+NOTE_BEFORE = FormerName(name="note", last_version=2)
 
 
 def features(harness: WarehouseHarness, schema: TableSchema) -> set[str]:
@@ -46,6 +47,33 @@ def test_a_table_asks_of_readers_only_what_it_needs() -> None:
     assert "typeWidening" not in before
     assert "typeWidening" not in features(harness, wide)
     assert sorted(int(str(row["n"])) for row in harness.rows(wide)) == [2, 3, 2**64 - 1]
+
+
+def test_a_wide_table_is_opened_by_whoever_reads_delta() -> None:
+    """Neither mapped names nor deletion vectors: delta-rs' way into pandas, Polars and daft opens no other. What needs mapped
+    names is refused by name."""
+    shared = shared_spark()
+    sink = open_sink(msgspec.structs.replace(shared.delta, wide=(r"shop\..*",)))
+    harness = WarehouseHarness(shared.session, sink, lambda place: delta_rows(shared.delta, place), "delta-wide")
+    narrow, wide = table(), table(ID, NOTE, column("n", "bigint", default_expression="5"), version=2)
+    harness.apply(narrow, put(1, 1, "one"), put(1, 2, "two"), put(1, 3, "three"))
+    harness.apply(narrow, put(2, 2, "zwei"), gone(2, 3))
+    harness.apply(wide, put(3, 4, "four", n=4))
+
+    place = "/".join((shared.delta.warehouse_dir, *harness.place(wide).identifier))
+    rows = DeltaTable(place).to_pyarrow_table().select(["id", "note", "n"]).sort_by("id").to_pylist()
+
+    assert rows == [
+        {"id": 1, "note": "one", "n": 5},
+        {"id": 2, "note": "zwei", "n": 5},
+        {"id": 4, "note": "four", "n": 4},
+    ]
+    assert not features(harness, wide)
+    renamed = table(ID, msgspec.structs.replace(NOTE, name="text", former_names=(NOTE_BEFORE,)), version=3)
+    with pytest.raises(TableRefused, match=r"note is text now.*column_renamed"):
+        harness.apply(renamed, RowChange("u", 4, {"id": 1, "text": "uno"}))
+    with pytest.raises(TableRefused, match="'a space' needs mapped names"):
+        harness.apply(table(ID, column("a space", "int"), name="odd"), RowChange("c", 1, {"id": 1, "a space": 1}))
 
 
 def test_a_table_that_was_widened_is_written_anew_once_it_may_be() -> None:

@@ -8,6 +8,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     warehouse_dir: str
     """Folder, or URI of an object store, under which each table has a folder of its own."""
+    wide: tuple[str, ...] = ()
+    """Regular expressions for ``database.table`` at the source: new tables of such names ask nothing of readers, neither
+    mapped names nor deletion vectors, so that delta-rs, Polars and DuckDB open them too. Each update of one writes whole files,
+    and its columns keep their names. What is there stays as it is."""
     is_clustered: bool = False
     """Create mirrors with liquid clustering by their key (at most four columns of it). Off by default: each OPTIMIZE then
     sorts what came since, and few readers of such tables ask by key."""

@@ -10,6 +10,7 @@ runs in a session without it.
 import contextlib
 import functools
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -75,6 +76,9 @@ _TABLE_PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
     "delta.columnMapping.mode": "name",
 }
+_WIDE_PROPERTIES: Final = {"delta.enableDeletionVectors": "false", "delta.columnMapping.mode": "none"}
+_MAPPED_NAMES: Final = re.compile(r"[ ,;{}()\n\t=]")
+"""Characters that a column's name has only where names are mapped (Delta documentation, "Column mapping")."""
 _TYPE_WIDENING: Final = "delta.enableTypeWidening"
 _WIDENING_FEATURE: Final = "typeWidening"
 _MAX_CLUSTERED: Final = 4
@@ -302,7 +306,13 @@ class DeltaSink:
             for column in table.columns
         ]
         columns += [f"{quoted(name)} {OWN_SQL_TYPES[name]}" for name in own_columns(table.mode, table.deletes)]
-        properties = {**_TABLE_PROPERTIES, **first_properties(table)}
+        is_wide = any(re.fullmatch(pattern, table.table) for pattern in self._settings.wide)
+        if is_wide and (odd := [column.name for column in table.columns if _MAPPED_NAMES.search(column.name)]):
+            raise TableRefused(
+                f"{table.name}: column {odd[0]!r} needs mapped names, which warehouses.delta.wide leaves out; rename it in the "
+                "tenant's document, or let the table not be wide"
+            )
+        properties = {**(_WIDE_PROPERTIES if is_wide else _TABLE_PROPERTIES), **first_properties(table)}
         clustering = ", ".join(quoted(name) for name in table.key[:_MAX_CLUSTERED])
         is_clustered = self._settings.is_clustered and is_mirror
         plain.sql(
@@ -411,6 +421,12 @@ def _evolve(
     """What fills a column, and what it was called, is noted before the column is there, the version behind all: cut off
     between, the next call goes on."""
     renames = _one_by_one(changes.renamed, table)
+    if renames and properties.get("delta.columnMapping.mode") == "none":
+        raise TableRefused(
+            f"{table.name}: column {renames[0][0]} is {renames[0][1]} now, and the table's names are not mapped "
+            "(warehouses.delta.wide); let column_renamed be ignore in the tenant's sink.schema_changes, or write the tenant's "
+            "tables anew (docs/sinks.md, 'Write tables anew')"
+        )
     if noted := properties_before(properties, changes, table):
         plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(noted)})")
     for old, new in renames:
