@@ -413,8 +413,8 @@ def run_query(warehouse: Warehouse, tables: Sequence[TenantTable], sql: str) -> 
     """The answer of ``sql`` over ``tables``, which it calls ``orders``, ``shop.orders`` or ``"source.shop".orders``.
 
     ``_headwater_progress`` is what their commits say of themselves. The tables that the statement mentions are read whole
-    into memory. Times with a zone are shown in UTC. Of names that differ in case alone each is meant by its own spelling in quotes,
-    which DuckDB takes for one.
+    into memory. Times with a zone are shown in UTC. Names that differ in case alone are one to DuckDB: each is meant by its own
+    spelling in quotes.
 
     Raises:
         QueryFailed: the statement is wrong, is no query, or names a table that is not there.

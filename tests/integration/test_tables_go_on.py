@@ -20,8 +20,6 @@ from tests.sink_query import is_noted
 from tests.sink_topics import SOURCE, table_id
 from tests.spark_session import shared_spark
 
-pytestmark = pytest.mark.integration
-
 NAMES = ("kept", "anew", "gone", "back")
 TABLES = {name: orders(name=name) for name in NAMES}
 
