@@ -7,10 +7,11 @@ got it yet, so that a fill that was cut off is begun again.
 What the source's changes made of it: ``headwater.schema-version`` is the version that it is ready for,
 ``headwater.former-names.<column>`` has the names of a column that the source renamed, for events from before that come late,
 and ``headwater.variant-of.<column>`` the column that it stands beside with values of another type.
-``headwater.after-version.<column>`` is the source's last version without a column that came later.
+``headwater.after-version.<column>`` is the source's last version without a column that came later, and ``headwater.columns``
+has the names of all, so that one which somebody renamed in the warehouse is missed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,9 +19,9 @@ import msgspec
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import IS_CURRENT_COLUMN, SOURCE_PROPERTY, TABLE_PROPERTY, own_columns
-from libs.warehouse.schema_changes import StoredColumn
+from libs.warehouse.schema_changes import GONE, StoredColumn
 from spark.sinks.evolution import Evolution
-from spark.sinks.port import Fill, SinkColumn, SinkTable, TableColumn
+from spark.sinks.port import Fill, SinkColumn, SinkTable, TableColumn, TableRefused
 from spark.sinks.settled import Settled
 from spark.transforms.sql_text import quoted
 
@@ -34,6 +35,9 @@ _FORMER_NAMES: Final = "headwater.former-names."
 _VARIANT_OF: Final = "headwater.variant-of."
 _AFTER: Final = "headwater.after-version."
 
+_COLUMNS: Final = "headwater.columns"
+
+_decode_columns = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_names = msgspec.json.Decoder(tuple[FormerName, ...]).decode
 
 
@@ -48,6 +52,7 @@ def first_properties(table: SinkTable) -> dict[str, str]:
         _DELETES: table.deletes.value,
         _KEY: ",".join(table.key),
         _VERSION: str(table.schema.version),
+        _COLUMNS: _encoded_columns(column.name for column in table.columns),
         **{
             _FORMER_NAMES + column.name: _encoded_names(column.former_names)
             for column in table.schema.columns
@@ -88,8 +93,9 @@ def properties_after(
     properties: Mapping[str, str], changes: Evolution, table: SinkTable
 ) -> tuple[dict[str, str], list[str]]:
     """What is noted when columns have changed, and the names of properties that mean nothing any more."""
+    columns = {_COLUMNS: _encoded_columns(changes.columns)}
     if changes.version is None:
-        return {}, []
+        return columns, []
     there = properties_before(properties, changes, table)
     gone = [
         kind + old
@@ -97,7 +103,22 @@ def properties_after(
         for kind in (_FILL, _FILL_PENDING, _FORMER_NAMES, _VARIANT_OF, _AFTER)
         if kind + old in properties and kind + old not in there
     ]
-    return {_VERSION: str(changes.version), _KEY: ",".join(table.key)}, gone
+    return {**columns, _VERSION: str(changes.version), _KEY: ",".join(table.key)}, gone
+
+
+def check_kept(properties: Mapping[str, str], changes: Evolution, table: SinkTable) -> None:
+    """Raises TableRefused where a column is to be added that the table had: somebody dropped or renamed it in the warehouse,
+    and rows of before would be NULL in the new one."""
+    had = set(_decode_columns(properties.get(_COLUMNS, "[]")))
+    for column in changes.added:
+        is_another = column.name in changes.renamed or any(
+            name.startswith(column.name + GONE) for name in changes.columns
+        )
+        if column.name in had and not is_another:
+            raise TableRefused(
+                f"{table.name}: somebody dropped or renamed column {column.name}; put it back, or write the tenant's tables "
+                "anew (docs/sinks.md, 'Write tables anew')"
+            )
 
 
 def version_of(properties: Mapping[str, str]) -> int | None:
@@ -170,6 +191,10 @@ def fill_statement(target: str, properties: Mapping[str, str], columns: Sequence
     # A version that had ended did not have the column.
     of_rows = f" AND {IS_CURRENT_COLUMN}" if properties.get(_MODE) == SinkMode.HISTORY.value else ""
     return f"UPDATE {target} SET {assignments} WHERE ({is_lacking}){of_rows}"
+
+
+def _encoded_columns(names: Iterable[str]) -> str:
+    return msgspec.json.encode(tuple(names)).decode()
 
 
 def _encoded_names(names: Sequence[FormerName]) -> str:

@@ -53,6 +53,7 @@ from spark.sinks.port import (
     VersionsOf,
 )
 from spark.sinks.properties import (
+    check_kept,
     column_of,
     comment_of,
     fill_statement,
@@ -157,6 +158,7 @@ class DeltaSink:
             names = [field.name() for field in snapshot.schema().fields()]
             check_settled(settled, table, stored_key(columns, version, table), names)
             changes = evolution(columns, version, table, self.dialect)
+            check_kept(properties, changes, table)
             if changes:
                 _evolve(plain, self._sql_name(table.name), table, changes, properties)
         snapshot = self._snapshot(spark, table.name)

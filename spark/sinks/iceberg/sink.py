@@ -80,6 +80,7 @@ from spark.sinks.port import (
     VersionsOf,
 )
 from spark.sinks.properties import (
+    check_kept,
     column_of,
     comment_of,
     fill_statement,
@@ -203,6 +204,7 @@ class IcebergSink:
             check_settled(settled, table, key, types)
             _check_key_may_be_null(iceberg_table, table, key)
             changes = evolution(columns, version, table, self.dialect)
+            check_kept(properties, changes, table)
             _check_variants(table, changes.added, facts.format_version)
             if changes:
                 _evolve(spark, iceberg_table, changes, table, properties)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -14,7 +15,7 @@ from libs.config.load import convert_document
 from libs.errors import InvalidSettings
 from libs.mysql.logical import column
 from libs.testing.sink_contract import ID, NOTE, RowChange, put, source_rows, table
-from libs.types.table import TableSchema
+from libs.types.table import FormerName, TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import CATALOG, WarehouseTable, encode_positions
@@ -44,6 +45,28 @@ def test_maintenance_leaves_few_files(shared: SharedSpark) -> None:
     assert (files["d"], files["n"] <= 2) == (0, True)
     assert shared.session.sql(f"SELECT * FROM {name}.snapshots").count() <= 2 * 3
     assert harness.is_applied(orders, 8)
+
+
+def test_a_column_that_somebody_renamed_in_the_warehouse_parks_the_table(shared: SharedSpark) -> None:
+    """Rows of before would be NULL in a new one of the old name. Put back, the table goes on."""
+    harness, orders = WarehouseHarness(shared.session, shared.sink, shared.rows, "renamed-there"), table()
+    harness.apply(orders, put(1, 1, "one"))
+    place = harness.place(orders).quoted()
+
+    shared.session.sql(f"ALTER TABLE {place} RENAME COLUMN note TO remark")
+    with pytest.raises(TableRefused, match="somebody dropped or renamed column note; put it back"):
+        harness.apply(orders, put(2, 2, "two"))
+    shared.session.sql(f"ALTER TABLE {place} RENAME COLUMN remark TO note")
+    harness.apply(orders, put(3, 3, "three"))
+    renamed = note_renamed()
+    harness.apply(renamed, RowChange("u", 4, {"id": 4, "text": "four"}))
+
+    assert [row["text"] for row in source_rows(harness, renamed)] == ["one", "three", "four"]
+
+
+def note_renamed() -> TableSchema:
+    former = FormerName(name="note", last_version=1)
+    return table(ID, msgspec.structs.replace(NOTE, name="text", former_names=(former,)), version=2)
 
 
 def test_a_commit_says_how_far_the_table_got(shared: SharedSpark) -> None:
