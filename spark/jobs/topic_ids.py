@@ -15,8 +15,8 @@ from spark.jobs.spark_errors import described
 from spark.transforms.read_topics import client_options
 
 _SOURCE: Final = Path(__file__).with_name("TopicIds.java")
-# The client lives as long as the session, and would ask for the cluster every two seconds.
-_OPTIONS: Final = {"metadata.max.age.ms": "300000"}
+# The client lives as long as the session. By those it would ask for the cluster, or call one that is away, every second or two.
+_OPTIONS: Final = {"metadata.max.age.ms": "300000", "reconnect.backoff.max.ms": "5000"}
 
 
 def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Collection[str]) -> dict[str, str]:
