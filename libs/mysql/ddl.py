@@ -563,6 +563,7 @@ def _born(added: Column, after_version: int) -> Born:
         logical_type=added.logical_type,
         is_optional=added.is_optional,
         default_expression=added.default_expression,
+        is_default_computed=added.is_default_computed,
     )
 
 

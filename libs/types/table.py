@@ -39,6 +39,7 @@ class Born(msgspec.Struct, frozen=True, kw_only=True):
     logical_type: LogicalType
     is_optional: bool = True
     default_expression: str | None = None
+    is_default_computed: bool = False
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,6 +54,7 @@ def fill_of(column: Column, versions: Sequence[TableSchema]) -> Fill | None:
             logical_type=born.logical_type,
             is_optional=born.is_optional,
             default_expression=born.default_expression,
+            is_default_computed=born.is_default_computed,
         )
     else:
         since_version, first = next(
@@ -81,7 +82,7 @@ def fill_expression(column: Column) -> str | None:
     if column.is_generated:
         return None
     if column.default_expression is None:
-        return None if column.is_optional else _implicit_default(column)
+        return None if column.is_optional or column.is_default_computed else _implicit_default(column)
     return _literal(column, column.default_expression)
 
 
