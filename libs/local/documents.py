@@ -91,7 +91,7 @@ class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Regular expressions for server uuids whose transactions' rows are not published."""
     heartbeat_interval_s: float = 0.0
     """How often a record goes to ``__debezium-heartbeat.<source>`` while nothing captured changes; 0: never."""
-    failure_handling: FailureHandling = FailureHandling.FAIL
+    failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
     """What becomes of a row that cannot be decoded."""
     on_unseen_change: tuple[UnseenPolicy, ...] = ()
     """What is done, by table, where a statement changed rows of which the log has no event."""

@@ -10,6 +10,8 @@ import enum
 import structlog
 
 from libs.telemetry import metrics
+from libs.telemetry.faults import ROWS_SET_ASIDE, raise_fault
+from libs.types.fault import FaultScope
 
 log = structlog.get_logger()
 
@@ -18,7 +20,8 @@ class FailureHandling(enum.Enum):
     """Every mode counts what it leaves out (``headwater_reader_set_aside_total``)."""
 
     FAIL = "fail"
-    """Halt before the row, with an error that names transaction, file, position, table and column. Nothing is lost."""
+    """Halt before the row, with an error that names transaction, file, position, table and column. Nothing is lost, and all
+    tables of the source stand still for one row."""
     WARN = "warn"
     """Leave the row out and log that error."""
     SKIP = "skip"
@@ -33,6 +36,7 @@ class LeftOut:
 
     def __init__(self, handling: FailureHandling, source: str, source_partition: str) -> None:
         self._handling = handling
+        self._source = source
         self._count = metrics.READER_SET_ASIDE.labels(source, source_partition, handling.value)
         self._letters: list[bytes] = []
 
@@ -46,9 +50,13 @@ class LeftOut:
         """No dead letter waits for a batch."""
         return not self._letters
 
-    def add(self, reason: str, letter: bytes) -> None:
-        """Something could not be decoded, for ``reason``; ``letter`` is its record in the dead-letter topic."""
+    def add(self, reason: str, letter: bytes, *, table: str = "") -> None:
+        """Something could not be decoded, for ``reason``; ``letter`` is its record in the dead-letter topic.
+
+        ``table``: ``database.table``, where the reader knows it.
+        """
         self._count.inc()
+        raise_fault(ROWS_SET_ASIDE, FaultScope(source=self._source, table=table), happened=reason)
         if self._handling is not FailureHandling.SKIP:
             log.warning("set_aside", handling=self._handling.value, reason=reason)
         if self._handling is FailureHandling.DEAD_LETTER:

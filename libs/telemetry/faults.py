@@ -90,6 +90,15 @@ TABLE_QUARANTINED = _kind(
     docs="docs/failure_modes.md",
     example="shop.orders: the statement at binlog.000042:1199 could not be understood",
 )
+ROWS_SET_ASIDE = _kind(
+    "rows_set_aside",
+    Severity.DIFFERS,
+    "A row could not be read and was left out, by the source's failure_handling; the others of its table go on.",
+    "Do what the message says of the row, then read the table again.",
+    command="headwater signal {source} execute-snapshot {table}",
+    docs="docs/failure_modes.md",
+    example="shop.orders.note at row 0: the stored bytes are no sjis text; repair the row at the source, or exclude the table",
+)
 COPY_REFUSED = _kind(
     "copy_refused",
     Severity.DIFFERS,

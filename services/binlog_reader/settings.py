@@ -51,8 +51,8 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
     key_columns: tuple[KeyColumns, ...] = ()
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
-    failure_handling: FailureHandling = FailureHandling.FAIL
-    """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
+    failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
+    """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter. By default one row stops no other."""
     on_unseen_change: tuple[UnseenPolicy, ...] = ()
     """What is done, by table, where a statement changed rows of which the log has no event; no rule: warn."""
     transaction_metadata: bool = False

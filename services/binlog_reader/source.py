@@ -92,6 +92,7 @@ from libs.telemetry import metrics
 from libs.telemetry.faults import (
     COPY_REFUSED,
     ROWS_CHANGED_UNSEEN,
+    ROWS_SET_ASIDE,
     TABLE_QUARANTINED,
     keep_faults,
     lift_fault,
@@ -288,6 +289,8 @@ class BinlogChangeLog:
         self._readers: Readers | None = None
         self._signal_topic: SignalTopic | None = None
         self._chunk_connection: Connection | None = None
+        self._set_aside_in_copy: set[str] = set()
+        """Tables that are being copied, and of which this copy left rows out."""
         self._count_connection: Connection | None = None
         self._history_connection: Connection | None = None
         self._server_executed = GtidSet()
@@ -403,7 +406,7 @@ class BinlogChangeLog:
     def _set_aside(self, row: UndecodedRow) -> None:
         if not row.is_snapshot:
             self._incremental.row_set_aside(f"{row.database}.{row.table}")
-        self._left_out.add(row.reason, encode_undecoded_row(row))
+        self._left_out.add(row.reason, encode_undecoded_row(row), table=f"{row.database}.{row.table}")
 
     def _leave_out(self, schema: TableSchema, unread: UnreadRow, view: ReadView | CopiedAt) -> None:
         """A row of a snapshot that could not be read."""
@@ -1254,6 +1257,7 @@ class BinlogChangeLog:
             taken_at_us=time.time_ns() // 1_000,
         )
         for unread in chunk.left_out:
+            self._set_aside_in_copy.add(chunk.copy.table)
             self._leave_out(chunk.schema, unread, view)
         for rows in _parts(list(chunk.rows.values())):
             if self._batch.is_full:
@@ -1284,6 +1288,9 @@ class BinlogChangeLog:
                 decoder.seen_again(chunk.copy.table)
             self._unseen_since.discard(chunk.copy.table)
             lift_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=chunk.copy.table))
+            if not chunk.copy.condition and chunk.copy.table not in self._set_aside_in_copy:
+                lift_fault(ROWS_SET_ASIDE, FaultScope(source=self._settings.source, table=chunk.copy.table))
+            self._set_aside_in_copy.discard(chunk.copy.table)
             log.info("incremental_table_finished", table=chunk.copy.table, rows_read=chunk.copy.rows_read)
 
 

@@ -649,7 +649,7 @@ class VstreamChangeLog:
         return ReadBatch(payload=payload, rows=rows, resume=self._resume_point(decoder), dead_letters=letters)
 
     def _set_aside(self, row: UndecodedRow) -> None:
-        self._left_out.add(row.reason, encode_undecoded_row(row))
+        self._left_out.add(row.reason, encode_undecoded_row(row), table=f"{row.database}.{row.table}")
 
     def _resume_point(self, decoder: StreamDecoder) -> ResumePoint | None:
         if not decoder.is_resumable:

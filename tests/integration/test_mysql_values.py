@@ -11,6 +11,7 @@ from libs.events.dead_letter import decode_undecoded_row
 from libs.mysql.charsets import python_codec
 from libs.mysql.values import compact_json
 from libs.source.failure_handling import FailureHandling
+from libs.telemetry.faults import lasting_faults
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
 from tests.conftest import MysqlServer
@@ -143,7 +144,12 @@ async def test_a_row_has_one_form_in_snapshot_and_log(
 
 async def test_values_that_a_mode_cannot_hold_are_named_errors(mysql_server: MysqlServer, database: str) -> None:
     """Connect's Time has one day: the error names place, column and remedy, and not the value."""
-    reading = reading_of(mysql_server, database, values=ValueModes(time_precision=TimePrecision.CONNECT))
+    reading = reading_of(
+        mysql_server,
+        database,
+        values=ValueModes(time_precision=TimePrecision.CONNECT),
+        failure_handling=FailureHandling.FAIL,
+    )
     mysql_server.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, t TIME)")
     await snapshot(reading)
     mysql_server.execute(f"INSERT INTO {database}.t VALUES (1, '-01:00:00')")
@@ -278,6 +284,25 @@ async def test_partial_json_updates_give_the_whole_document(mysql_server: MysqlS
     assert [event.after["n"] for event in events] == [*range(2, 2 + len(changes))]
 
 
+async def test_a_byte_that_its_charset_does_not_map_stops_one_row_and_is_told(
+    mysql_server: MysqlServer, database: str
+) -> None:
+    """MySQL stores it. By default the row is a dead letter and a fault, and every other row comes."""
+    reading = reading_of(mysql_server, database)
+    mysql_server.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v VARCHAR(9) CHARACTER SET cp1251)")
+    await snapshot(reading)
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (1, 'a'), (2, x'98'), (3, 'c')")
+
+    events = await reading.read(lambda events: len(events) >= 2)
+
+    assert [event.after["id"] for event in events] == [1, 3]
+    told = [
+        fault for fault in lasting_faults() if fault.id == "rows_set_aside" and fault.scope.table == f"{database}.t"
+    ]
+    assert len(told) == 1
+    assert "no cp1251 text" in told[0].happened
+
+
 async def test_a_new_row_has_the_defaults_that_its_image_lacks(mysql_server: MysqlServer, database: str) -> None:
     """``binlog_row_image=MINIMAL`` leaves out what an INSERT does not name, and the server's own row says what that is. A JSON
     document that changed in part, and is in no image, is an error: the placeholder would say that it did not change."""
@@ -316,7 +341,7 @@ async def test_what_a_row_image_lacks_is_unavailable(mysql_server: MysqlServer, 
     """An unchanged column that the image before holds is that; what neither holds is the placeholder, or an error where none
     was chosen, and never NULL."""
     reading = reading_of(mysql_server, database, values=ValueModes(unavailable_placeholder=UNAVAILABLE_VALUE))
-    strict = reading_of(mysql_server, database)
+    strict = reading_of(mysql_server, database, failure_handling=FailureHandling.FAIL)
     mysql_server.execute(
         f"CREATE TABLE {database}.t (id INT PRIMARY KEY, n INT, v VARCHAR(20), b LONGTEXT, j JSON)",
         f"INSERT INTO {database}.t VALUES (1, 1, 'v', 'blob', '[1]')",

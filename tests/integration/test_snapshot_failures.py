@@ -66,12 +66,10 @@ async def test_a_copy_goes_on_behind_a_bad_row(
     assert all("time_precision" in reason and "25" not in reason for reason in reasons)
 
 
-async def test_a_copy_halts_before_a_bad_row_unless_it_is_told_otherwise(
-    mysql_server: MysqlServer, database: str
-) -> None:
+async def test_a_copy_halts_before_a_bad_row_where_it_is_told_to(mysql_server: MysqlServer, database: str) -> None:
     """By name, without the value."""
     make_table(mysql_server, database, bad=[5])
-    reading = reading_of(mysql_server, database)
+    reading = reading_of(mysql_server, database, failure_handling=FailureHandling.FAIL)
 
     with pytest.raises(UndecodableValue, match=rf"{database}\.t\.t in the snapshot") as failed:
         await reading.begin()
