@@ -1,6 +1,7 @@
 """SchemaChange: one DDL statement's effect on one table, as schema_history keeps and answers it."""
 
 import enum
+from typing import Final
 
 import msgspec
 
@@ -9,6 +10,10 @@ from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
 from protos.headwater.schema_history.v1 import schema_history_pb2
+
+# Kafka refuses records above message.max.bytes (1 MB by default); what the record adds to the change is far below
+# the difference.
+LARGEST_CHANGE_BYTES: Final = 900_000
 
 
 class SchemaChangeKind(enum.Enum):

@@ -6,9 +6,15 @@ import grpc
 import msgspec
 
 from libs.config.connections import GrpcClientSettings
-from libs.errors import SchemaUnknown
+from libs.errors import PipelineHalted, SchemaUnknown
 from libs.events.checkpoint_codec import order_to_proto
-from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_from_proto, schema_change_to_proto
+from libs.events.schema_change import (
+    LARGEST_CHANGE_BYTES,
+    SchemaChange,
+    SchemaChangeKind,
+    schema_change_from_proto,
+    schema_change_to_proto,
+)
 from libs.rpc.client import OwnsChannel, answer_of, error_of, open_channel
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
@@ -48,6 +54,9 @@ class SchemaHistoryClient(OwnsChannel):
 
         A repeat is a call with equal source, table, order and ddl. Record a rename as the DROP of the old name and
         an ALTER of the new one with ``renamed_from``. ``table_schema`` is None with DROP only.
+
+        Raises:
+            PipelineHalted: the definition is too large for a record of Kafka; the message names the table and the remedy.
         """
         change = SchemaChange(
             source=source,
@@ -61,6 +70,11 @@ class SchemaHistoryClient(OwnsChannel):
             renamed_from=renamed_from,
         )
         request = pb.RecordSchemaChangeRequest(change=schema_change_to_proto(change))
+        if (size := request.change.ByteSize()) > LARGEST_CHANGE_BYTES:
+            raise PipelineHalted(
+                f"{table_id}: its definition takes {size} bytes in the schema history, more than {LARGEST_CHANGE_BYTES}: name "
+                "the table in the source's exclude_tables, or shorten the comments of its columns"
+            )
         call = self._stub.RecordSchemaChange(request, timeout=self._timeout_s, wait_for_ready=True)
         answer: pb.RecordSchemaChangeResponse = await answer_of(call, service=_SERVICE)
         return answer.version

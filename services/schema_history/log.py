@@ -16,9 +16,6 @@ from services.schema_history.history import RecordedChange, decode_recorded, pac
 from services.schema_history.settings import SchemaHistorySettings
 
 FAILPOINT: Final = "schema_history_after_kafka_before_answer"
-# Kafka refuses records above message.max.bytes (1 MB by default); what the record adds to the change is far below
-# the difference.
-LARGEST_CHANGE_BYTES: Final = 900_000
 
 log = structlog.get_logger()
 

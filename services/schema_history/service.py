@@ -10,7 +10,7 @@ import structlog
 
 from libs.errors import TransientError
 from libs.events.checkpoint_codec import order_from_proto
-from libs.events.schema_change import SchemaChange, schema_change_from_proto
+from libs.events.schema_change import LARGEST_CHANGE_BYTES, SchemaChange, schema_change_from_proto
 from libs.kafka.state_log import Decision, StateLog
 from libs.telemetry.metrics import SCHEMA_HISTORY_CHANGES, SCHEMA_HISTORY_REPEATS
 from libs.types.order import EventOrder
@@ -18,7 +18,7 @@ from libs.types.table import TableId
 from protos.headwater.schema_history.v1 import schema_history_pb2 as pb
 from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
 from services.schema_history.history import RecordedChange, find_repeat, recorded, with_names_of
-from services.schema_history.log import LARGEST_CHANGE_BYTES, encode
+from services.schema_history.log import encode
 from services.schema_history.tables import Tables
 
 _LIST_PART_BYTES: Final = 8 << 20

@@ -19,8 +19,13 @@ from libs.errors import (
     SchemaUnknown,
     ServiceUnavailable,
 )
+from libs.events.schema_change import SchemaChangeKind
+from libs.mysql.ddl import show_create_to_schema
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.rpc.server import RpcServer, start_server
+from libs.types.order import EventOrder
+from libs.types.position import SourcePosition
+from libs.types.table import TableId
 from protos.headwater.schema_history.v1 import schema_history_pb2 as pb
 from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
 from tests.certificates import write_certificates
@@ -247,3 +252,25 @@ async def test_every_wrong_tls_setting_is_named(tmp_path: Path) -> None:
         await start(GrpcServerSettings(tls_key_file=str(present)))
 
     assert len(both.value.mistakes) == 2
+
+
+async def test_a_definition_that_is_too_large_is_refused_by_name() -> None:
+    """Before it is sent: the service would have answered that the two sides are of different releases."""
+    table_id = TableId(database="shop", table="orders")
+    columns = ", ".join(f"c{nth} INT COMMENT '{'x' * 1_000}'" for nth in range(500))
+    statement = f"CREATE TABLE orders ({columns})"
+    client = SchemaHistoryClient(GrpcClientSettings(address="127.0.0.1:1", timeout_s=0.1))
+    try:
+        with pytest.raises(PipelineHalted, match=r"^shop\.orders: its definition takes .* exclude_tables"):
+            await client.record_schema_change(
+                source="shop",
+                table_id=table_id,
+                kind=SchemaChangeKind.CREATE,
+                order=EventOrder(epoch=0, rank=1, tx_ordinal=0),
+                position=SourcePosition(source_kind="mysql", token=b"{}"),
+                committed_at_us=0,
+                ddl=statement,
+                table_schema=show_create_to_schema(table_id, statement),
+            )
+    finally:
+        await client.close()
