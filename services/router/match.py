@@ -350,10 +350,10 @@ class RouteBook:
         compiled = self._compiled.get(key)
         if compiled is None:
             database, table, schema_version, form = key
-            compiled = self._compile(TableId(database=database, table=table), schema_version, form)
+            compiled = self._compile(TableId(database=database, table=table), schema_version, form).indexed()
             self._compiled[key] = self._not_taken[key] = compiled
         self.unready.update(compiled.unready)
-        return (compiled.without(self.left_out) if self.left_out else compiled).indexed()
+        return compiled.without(self.left_out).indexed() if self.left_out else compiled
 
     def take_compiled(self) -> list[Compiled]:
         """What was found since the last call. To be asked once all is there that rows need: a topic that is refused then makes
