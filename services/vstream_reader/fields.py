@@ -96,10 +96,11 @@ def _require_column_names(fields: Sequence[query_pb2.Field], keyspace: str, tabl
 
 def _column(field: query_pb2.Field, modes: ValueModes) -> Column:
     mysql_type = _mysql_type(field)
+    charset = charset_of_collation_id(field.charset)
     made = column(
         field.name,
         mysql_type,
-        charset=charset_of_collation_id(field.charset),
+        charset=charset if charset not in ("utf8mb3", "binary") else "utf8mb4",  # vtgate's texts are UTF-8 of any kind
         is_optional=not field.flags & _NOT_NULL,
         is_auto_increment=bool(field.flags & _AUTO_INCREMENT),
         has_on_update=bool(field.flags & _ON_UPDATE_NOW),
