@@ -222,8 +222,9 @@ class Committer:
             self._world.kafka.tick()
             await asyncio.sleep(0.02)
         self.follow()
+        found = self._partitions.state(partition).standing.checkpoint
         await self._travel(done=True)
-        return self._partitions.state(partition).standing.checkpoint
+        return found
 
     def follow(self) -> None:
         """Take the log in, as far as it is decided. Raises Violation where the position goes back."""
@@ -328,8 +329,8 @@ class World:
     def _committed(self, committed: Committed) -> None:
         try:
             self._compare(committed)
-        except Violation as violation:
-            self.scheduler.fail(violation)
+        except Exception as error:
+            self.scheduler.fail(error)
 
     def _compare(self, committed: Committed) -> None:
         for place, stored in committed.batches:

@@ -13,6 +13,7 @@ from libs.source.mysql import snapshot
 from services.binlog_reader import incremental
 from services.checkpoint_committer import leases
 from services.router import lane, lanes, stragglers, writer
+from spark.jobs import progress, retries, tries
 from tests.simulation import router
 from tests.simulation.mutate import Edit
 
@@ -232,7 +233,7 @@ OWNERSHIP = (
             ),
         ),
         _READERS,
-        seeds=range(300),
+        seeds=range(100, 300),
     ),
     Planted(
         "events and checkpoint in two transactions",
@@ -339,4 +340,72 @@ WINDOWS = (
     ),
 )
 
-PLANTED: Sequence[Planted] = (*ROUTER, *OWNERSHIP, *WINDOWS)
+_SINKS = "tests/faults/test_sink_kills.py: a job that dies in the tries of a parked table"
+
+SINK = (
+    Planted(
+        "a try of a parked table is not noted",
+        "sink",
+        (Edit(tries.Tries, "begin", "store_progress(self.state_dir, self._stored)", "pass"),),
+        _SINKS,
+    ),
+    Planted(
+        "a try that the warehouse has is made again",
+        "sink",
+        (Edit(tries, "settle", "tables[topic] = table_behind(tables[topic], tried)", "pass"),),
+        _SINKS,
+    ),
+    Planted(
+        "a try that nobody can tell of is forgotten",
+        "sink",
+        (Edit(tries, "settle", "unknown[topic] = tried", "pass"),),
+        _SINKS,
+    ),
+    Planted(
+        "tries end with their batch",
+        "sink",
+        (
+            Edit(
+                progress,
+                "with_batch",
+                "for topic, each in tries.items() if topic not in written",
+                "for topic, each in ()",
+            ),
+        ),
+        _SINKS,
+    ),
+    Planted(
+        "a piece of what waits is written, and waits yet",
+        "sink",
+        (
+            Edit(
+                retries,
+                "left_behind",
+                "from_offsets = joined_offsets(waiting.from_offsets, ends, choose=max)",
+                "from_offsets = waiting.from_offsets",
+            ),
+        ),
+        "tests/integration/test_parked_tables.py: a parked table is caught up piece by piece",
+    ),
+    Planted(
+        "events that join a parked table are passed over",
+        "sink",
+        (
+            Edit(
+                retries,
+                "with_joined",
+                "to_offsets=joined_offsets(to_offsets, waiting.to_offsets, choose=max)",
+                "to_offsets=waiting.to_offsets",
+            ),
+        ),
+        "tests/integration/test_parked_tables.py: what comes meanwhile waits, too",
+    ),
+    Planted(
+        "events that joined since a try are passed over",
+        "sink",
+        (Edit(tries, "table_behind", "parked=left_behind(waiting, tried.ends)", "parked=after"),),
+        _SINKS,
+    ),
+)
+
+PLANTED: Sequence[Planted] = (*ROUTER, *OWNERSHIP, *WINDOWS, *SINK)

@@ -33,6 +33,7 @@ import services.router.writer
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable
 from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
+from libs.events.dead_letter import decode_dead_letter
 from libs.events.names import changes_topic, is_straggling, straggler_group
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
@@ -149,7 +150,11 @@ class Ledger:
         """Note which rows a batch holds; those of one partition in their order."""
         before = -1
         for record in DefaultRecordBatch(bytes(stored.payload)):
-            number = int(record.key[6:-1])  # {"id":7}
+            if topic == "dead-letter":
+                order = decode_dead_letter(record.value).order
+                number = order.rank + order.tx_ordinal - 2  # as ``_payload`` has it
+            else:
+                number = int(record.key[6:-1])  # {"id":7}
             if number not in self._partition_of:
                 raise Violation(f"{tenant} got row {number}, which the source aborted")
             partition, place = self._partition_of[number]
@@ -442,8 +447,8 @@ class World:
         if committed.transactional_id.startswith(GROUP):
             try:
                 self.ledger.commit(committed)
-            except Violation as violation:
-                self.scheduler.fail(violation)
+            except Exception as error:
+                self.scheduler.fail(error)
 
     # --- what happens
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tests.simulation import ownership, router, windows
+from tests.simulation import ownership, router, sink, windows
 from tests.simulation.mutate import edited
 from tests.simulation.planted import Planted
 
@@ -33,6 +33,7 @@ SIMULATIONS: Final[dict[str, Callable[[int, bool], World]]] = {
     "router": lambda seed, traces: router.World(seed, traces=traces),
     "ownership": lambda seed, traces: ownership.World(seed, traces=traces),
     "windows": lambda seed, traces: windows.World(seed, traces=traces),
+    "sink": lambda seed, traces: sink.World(seed, traces=traces),
 }
 
 
