@@ -208,8 +208,8 @@ def tokens_of(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> tuple[Tok
 def first_words(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE, count: int = 2) -> tuple[str, ...]:
     """The first ``count`` tokens as keywords in upper case, comments aside; "" for one that is no keyword, or lacks.
 
-    >>> first_words("--\n/*! */ alter /* a */ table t"), first_words("`do`", count=1)
-    (('ALTER', 'TABLE'), ('',))
+    >>> first_words("/*! */ alter /* a */ table t")
+    ('ALTER', 'TABLE')
 
     Raises:
         UnreadableSql: a comment or quote before them is not closed.
