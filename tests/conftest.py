@@ -31,6 +31,7 @@ from libs.local import valkey_server as valkey
 from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import KILL_TIMEOUT_S, ProcessSpec, Running, kill, start, stop, wait_ready
 from libs.source.mysql.client import Connection
+from libs.telemetry.faults import CATALOGUE, lasting_faults, lift_fault
 from tests import clickhouse
 from tests import schema_registry as registry
 from tests.clickhouse import ClickhouseServer
@@ -191,6 +192,14 @@ class StartVtgate(Protocol):
 
 StartKafka = Callable[[], KafkaBroker]
 StartValkey = Callable[[], ValkeyServer]
+
+
+@pytest.fixture(autouse=True)
+def no_faults() -> Iterator[None]:
+    """A process keeps its faults while they last, and tests share one."""
+    yield
+    for fault in lasting_faults():
+        lift_fault(next(kind for kind in CATALOGUE if kind.id == fault.id), fault.scope)
 
 
 @pytest.fixture(scope="session")

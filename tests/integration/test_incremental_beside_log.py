@@ -167,7 +167,11 @@ async def test_a_copy_that_is_short_is_refused_by_name(
     monkeypatch.setattr(incremental, "_read_rows", read_some_rows)
 
     finished = await ask()
-    refused = [fault.happened for fault in lasting_faults() if fault.id == "copy_refused"]
+    refused = [
+        fault.happened
+        for fault in lasting_faults()
+        if (fault.id, fault.scope.table) == ("copy_refused", f"{database}.t")
+    ]
     is_short = False
     finished_then = await ask()
 
@@ -175,7 +179,9 @@ async def test_a_copy_that_is_short_is_refused_by_name(
     assert len(refused) == 1
     assert "the source has 30 rows, and at least 20 of them were not read" in refused[0]
     assert finished_then == ["u", "t", "u"]
-    assert not [fault for fault in lasting_faults() if fault.id == "copy_refused"]
+    assert not [
+        fault for fault in lasting_faults() if (fault.id, fault.scope.table) == ("copy_refused", f"{database}.t")
+    ]
 
 
 async def test_a_read_is_after_every_change_that_it_holds(

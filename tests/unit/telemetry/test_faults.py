@@ -1,7 +1,6 @@
 """The faults of a process: kept while they last, one truth for log, metric, health and status."""
 
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -28,13 +27,6 @@ from libs.types.fault import Fault, FaultScope
 DOCS = Path(__file__).parents[3] / "docs" / "faults.md"
 SHOP = FaultScope(source="shop")
 ORDERS = FaultScope(source="shop", table="shop.orders")
-
-
-@pytest.fixture(autouse=True)
-def no_faults() -> Iterator[None]:
-    yield
-    for fault in lasting_faults():
-        lift_fault(next(kind for kind in CATALOGUE if kind.id == fault.id), fault.scope)
 
 
 def sample(id: str, severity: str, table: str = "") -> float | None:
