@@ -17,7 +17,7 @@ from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
-from tests.integration.test_live_stack import shown_in_the_end
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.rest(because="a whole stack; the gate shows the resync in test_resync.py")
 
@@ -84,7 +84,13 @@ def test_a_damaged_table_is_the_sources_again(
     exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
     assert exit_code == 0, said + headwater.logs()
     for tenant in ("acme", "globex", "log", "past"):
-        shown_in_the_end(headwater, "status", rf"^{tenant} +sink +shop: {database}.orders +{ROWS:,} ")
+        line = re.compile(rf"^{tenant} +sink +shop: {database}.orders +{ROWS:,} ", re.M)
+        wait_until(
+            lambda line=line: line.search(headwater.run_here("status")[1]),  # type: ignore[misc]
+            because=f"the sink has the rows of {tenant}",
+            within_s=COMMAND_TIMEOUT_S,
+            pause_s=1.0,
+        )
     for tenant in ("acme", "log", "past"):
         damage_iceberg(headwater, database, tenant)
     damage_postgresql(headwater, database)
