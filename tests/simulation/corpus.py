@@ -14,4 +14,10 @@ class Case:
     """What it found."""
 
 
-CORPUS: Sequence[Case] = ()
+CORPUS: Sequence[Case] = (
+    Case(
+        "router",
+        54,
+        "a transaction that took long before its first batch committed an offset above batches that it had not written",
+    ),
+)
