@@ -32,7 +32,7 @@ COLUMNS = """
   ts0 TIMESTAMP NULL, ts3 TIMESTAMP(3) NULL, ts6 TIMESTAMP(6) NULL, y YEAR,
   en ENUM('a','b','with,comma','ź') CHARACTER SET latin2, st SET('x','y','z'), js JSON,
   pt POINT, ge GEOMETRY, ls LINESTRING, pg POLYGON SRID 4326, gc GEOMETRYCOLLECTION, ve VECTOR(3),
-  dm DOUBLE(11,2), dz DOUBLE(10,2) ZEROFILL, bz BIGINT ZEROFILL, b0 BINARY(0), se SET('','x','y'),
+  dm DOUBLE(11,2), dzf DOUBLE(10,2) ZEROFILL, bz BIGINT ZEROFILL, b0 BINARY(0), se SET('','x','y'),
   eb ENUM('a','b') CHARACTER SET binary, sb SET('a','b') CHARACTER SET binary,
   gv INT AS (i + 1) VIRTUAL, gs VARCHAR(20) AS (CONCAT('<', ti, '>')) STORED, hidden INT DEFAULT 5 INVISIBLE
 """
@@ -50,7 +50,7 @@ ROWS = [
         "ch": "'ąę😀   '", "vc": "CONCAT('q\"\\\\\\\\/', CHAR(0,1,31,127), '\\n\\t😀')", "l1": "'€café ÿ'",
         "gb": "'中文 abc'", "sj": "'日本語ﾊﾝｶｸ'", "u2": "'żółw'", "u16": "'😀x'", "u32": "'😀y'", "m3": "'漢字'",
         "kc": "'Čaršíř'", "ci": "'ß'", "ltx": "REPEAT('ż', 70000)",
-        "dm": "4.56", "dz": "1.5", "bz": "42", "b0": "''", "se": "3", "eb": "'b'", "sb": "'a,b'",
+        "dm": "4.56", "dzf": "1.5", "bz": "42", "b0": "''", "se": "3", "eb": "'b'", "sb": "'a,b'",
         "bn": "x'DE000000'", "vb": "x'00FFFBEF'", "bl": "REPEAT(x'AB', 300)", "tb": "x''",
         "da": "'9999-12-31'", "t0": "'01:02:03'", "t2": "'23:59:59.99'", "t6": "'12:34:56.789012'",
         "dt0": "'2024-02-29 23:59:59'", "dt3": "'2024-02-29 12:34:56.700'", "dt6": "'1969-12-31 23:59:59.999999'",
