@@ -344,5 +344,5 @@ def _canonical_bytes(mysql_type: MysqlType, text: str) -> str:
     if value is None:
         value = text.encode()
     if mysql_type.name == "binary":
-        value = value.ljust(mysql_type.length or 1, b"\0")
+        value = value.ljust(mysql_type.length or 0, b"\0")
     return "0x" + value.hex().upper()

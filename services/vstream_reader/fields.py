@@ -219,6 +219,8 @@ def reading(
             return Reading(row_changes.TIMESTAMP, zero=zero)
         case LogicalKind.ENUM | LogicalKind.ENUM_SET if is_copy and of.charset not in _UTF8:
             return Reading(row_changes.CONVERTED, convert=Memo(_text_reader(of.charset or "utf8mb4")).__getitem__)
+        case LogicalKind.ENUM_SET if not is_copy and has_text_members and "" in mysql_type.members:
+            return _converted(_set_of_text)
         case LogicalKind.ENUM | LogicalKind.ENUM_SET if is_copy or has_text_members:
             return Reading(row_changes.TEXT)
         case LogicalKind.ENUM:
@@ -263,7 +265,7 @@ def _converted(
 
 
 def _binary_reading(kind: LogicalKind, mysql_type: MysqlType, unavailable: bytes) -> Reading:
-    size = (mysql_type.length or 1) if mysql_type.name == "binary" else 0
+    size = (mysql_type.length or 0) if mysql_type.name == "binary" else 0
     write = binary_writer(kind)
 
     def convert(stored: bytes) -> bytes:
@@ -312,6 +314,11 @@ def _set_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:
         return chosen
 
     return read
+
+
+def _set_of_text(members: bytes) -> str:
+    """vttablet writes a comma after an empty first member; the server, and so a copy, does not (``Field_set::val_str``)."""
+    return members.decode().removeprefix(",")
 
 
 def _widened(text: bytes) -> float:

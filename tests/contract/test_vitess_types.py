@@ -34,6 +34,8 @@ pytestmark = pytest.mark.servers
 
 # A tablet learns a table's columns by SELECT *, so that it streams none with an INVISIBLE one.
 SEEN_COLUMNS = COLUMNS.replace(", hidden INT DEFAULT 5 INVISIBLE", "")
+ROUNDED_IN_A_COPY = {"dm"}
+"""A DOUBLE(M,D): vttablet copies it as MySQL prints it, in D digits, and logs it whole (docs/vitess.md)."""
 MODES = [
     VitessValueModes(),
     VitessValueModes(
@@ -72,7 +74,8 @@ async def test_every_value_comes_back_as_it_was(modes: VitessValueModes, start_v
     assert sorted(found["id"]) == sorted(printed["id"])
     assert len(found["id"]) == 4 * len(rows)
     differing = {name for name in printed if by_id(found, name) != by_id(printed, name)}
-    assert differing == {item.name for item in schema.columns if loss(item) is not None}
+    lost = {item.name for item in schema.columns if loss(item) is not None}
+    assert differing == lost | ROUNDED_IN_A_COPY
 
 
 def write(server: VtgateServer, first_id: int, rows: list[dict[str, str]]) -> None:

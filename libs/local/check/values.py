@@ -66,12 +66,12 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)
 def select_expression(data_type: str, quoted_name: str) -> str:
     """What to SELECT, so that MySQL's text is exact."""
     match data_type:
-        case "float":
-            # FLOAT prints six digits only; as a double it prints all that it has (MySQL manual 14.24.2).
+        case "float" | "double":
+            # FLOAT prints six digits, a DOUBLE(M,D) prints D; as a double it prints all that it has (MySQL manual 14.24.2).
             return f"CAST({quoted_name} AS DOUBLE)"
         case "bit":
             return f"{quoted_name} + 0"
-        case "json":
+        case "json" | "enum" | "set":  # members with CHARACTER SET binary come as bytes else
             return f"CAST({quoted_name} AS CHAR)"
         case "vector":
             return f"HEX({quoted_name})"  # the client takes its bytes for ASCII
