@@ -271,7 +271,7 @@ def test_check_compares_documents(
     """By checksums and row by row: a document of another order or other digits is the same, another one is not."""
     database, kept = unique_name("docs"), kept_in(kind, f"variant-check-{kind}")
     docs = with_variants(
-        TableSchema(table_id=TableId(database=database, table="t"), columns=(ID, DOC), key=("id",)), ALL
+        TableSchema(table_id=TableId(database=database, table="t"), columns=(ID, DOC), key=("id",), version=1), ALL
     )
     told = [
         None,
