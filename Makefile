@@ -45,9 +45,9 @@ down: setup ## stop the embedded stack
 status: setup ## show the embedded stack's services, sources and tenants
 	@$(PYTHON) -m libs.cli status
 
-# Most tests wait for servers most of the time: three workers keep two cores busy. tests/tiers.py has the order and who runs beside whom.
+# Most tests wait for servers most of the time: three workers keep two cores busy. tests/tiers.py has the order.
 WORKERS ?= 3
-RUN_TESTS = $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --tb=short
+RUN_TESTS = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --tb=short
 
 test-fast: setup-python ## run the tests that start no server and no JVM (3 min)
 	@$(RUN_TESTS) -m fast $(PYTEST_OPTIONS)

@@ -150,7 +150,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     spent_s = _meter.cpu_s() - cpu_s
     _write(
         Cost(
-            test=item.nodeid.rpartition("@")[0] if "@" in item.nodeid.rpartition("]")[2] else item.nodeid,
+            test=item.nodeid,
             tier=next((tier for tier in ("fast", "gate") if item.get_closest_marker(tier)), "rest"),
             cpu_s=round(spent_s, 3),
             wall_s=round(time.perf_counter() - began_s, 3),

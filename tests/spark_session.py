@@ -1,4 +1,4 @@
-"""The one Spark session of a test run: it takes 5 to 20 s to start and a gigabyte, so every test shares it.
+"""The one Spark session of a worker: it takes 5 to 20 s to start and a gigabyte, so every test shares it.
 
 Its warehouse is a folder of the run; tests keep apart by tenant names.
 """

@@ -1,4 +1,4 @@
-"""Which tests are run when, what each needs, and which run in one process.
+"""Which tests are run when, and what each needs.
 
 * ``make test-fast``: tests without a server, a JVM or a kill (the mark ``fast``).
 * ``make test``, the gate: each promise once. These are all tests but those with the mark ``rest``.
@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -103,9 +103,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker("fast")
         if folder in TIMEOUTS_S and "timeout" not in has:
             item.add_marker(pytest.mark.timeout(TIMEOUTS_S[folder]))
-        group = "spark" if "spark" in has else "cluster" if "cluster" in getattr(item, "fixturenames", ()) else None
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
         ranks[id(item)] = -1 if "spark" in has else ORDER.index(folder) if folder in ORDER else len(ORDER)
     items.sort(key=lambda item: ranks[id(item)])
     if config.args == config.getini("testpaths"):
@@ -116,19 +113,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             because = f"promises and tests of the gate differ: {sorted(shown ^ PROMISES.keys())}; see tests/promises.py"
             print(f"\nERROR: {because}", file=sys.__stderr__, flush=True)
             raise pytest.UsageError(because)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests of one group, else of one file, run in one worker: they share what they start.
-
-    The groups are that of the Spark session and that of the Kubernetes control plane.
-    """
-    from xdist.scheduler import LoadGroupScheduling
-
-    class ByGroupOrFile(LoadGroupScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            group = super()._split_scope(nodeid)
-            return nodeid.partition("::")[0] if group == nodeid else group
-
-    return ByGroupOrFile(config, log) if config.getvalue("dist") == "loadgroup" else None
