@@ -37,10 +37,19 @@ class ReaderPipeline:
         self.reader = reader
         self.kafka = kafka
         self.services = services
-        self.partition = 0
-        """Kafka partition of the changes topic that is read."""
+        self._partition = 0
         self._committed: TopicRecords | None = None
         self._batches: list[tuple[int, ChangeBatch]] = []
+
+    @property
+    def partition(self) -> int:
+        """Kafka partition of the changes topic that is read."""
+        return self._partition
+
+    @partition.setter
+    def partition(self, partition: int) -> None:
+        self._close()
+        self._partition = partition
 
     def batches(self) -> list[ChangeBatch]:
         """Every committed batch, in order."""
@@ -97,8 +106,12 @@ class ReaderPipeline:
     def stop(self) -> None:
         """Stop the reader."""
         self.reader.stop()
+        self._close()
+
+    def _close(self) -> None:
         if self._committed is not None:
             self._committed.close()
+        self._committed, self._batches = None, []
 
 
 def pipeline_of(

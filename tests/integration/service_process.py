@@ -56,9 +56,10 @@ class ServiceProcess:
 
     @property
     def log_text(self) -> str:
-        """Everything it wrote, over all starts."""
+        """Everything it wrote, over all starts; empty before its first line."""
         assert self.running is not None
-        return self.running.log_path.read_text()
+        path = self.running.log_path
+        return path.read_text() if path.exists() else ""
 
     def start(self, *, failpoints: str = "", waits: bool = True) -> None:
         """Start it; with ``waits``, return when its health check says SERVING."""

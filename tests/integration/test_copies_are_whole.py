@@ -16,6 +16,7 @@ from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
 from libs.mysql.logical import in_value_modes
 from libs.mysql.text_row import select_list, text_rows_decoder
+from libs.source.incremental import is_read
 from libs.source.mysql.client import Connection, connect, select_raw
 from libs.source.mysql.key_ranges import table_ranges
 from libs.source.mysql.settings import DatabaseSettings
@@ -214,15 +215,15 @@ def _spelt(row: tuple[bytes, bytes]) -> Row:
 
 
 def _incremental(connection: Connection, schema: TableSchema, size: int, surrogate: str) -> Iterator[Row]:
-    copy, is_last = TableCopy(table=str(schema.table_id), surrogate_key=surrogate), False
+    copy, is_done = TableCopy(table=str(schema.table_id), surrogate_key=surrogate), False
     read = 0
-    while not is_last:
+    while not is_done:
         chunk = read_between_watermarks(connection, schema, copy, seen=GtidSet(), chunk_rows=size, leaves_out=False)
         assert chunk is not None
         assert not chunk.is_stale
         yield from map(_spelt, chunk.rows.values())
         read += len(chunk.rows)
-        copy, is_last = chunk.copy, chunk.is_last
+        copy, is_done = chunk.copy, chunk.is_last or is_read(chunk.copy)
         assert copy.rows_read == read
         assert copy.chunks_read < 200, "the copy does not end"
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pymysql
 import pytest
 from pymysql.connections import Connection
@@ -75,7 +76,7 @@ def test_a_default_is_what_the_server_makes_of_it(connection: "Connection[Any]",
         for written, model, server, value in zip(
             definitions, change.schema.columns[1:], shown.columns[1:], values, strict=True
         ):
-            if model != server:
+            if msgspec.structs.replace(model, born=None) != server:  # SHOW CREATE tells of no column how it came
                 wrong.append(f"{written}: {model} is {server}")
             default = model.default_expression
             if (

@@ -19,7 +19,6 @@ from tests.waiting import wait_until
 
 ROWS = 600
 CHUNK_ROWS = 40
-FINISH_TIMEOUT_S = 240.0
 MARKER = 9_999
 
 
@@ -122,7 +121,7 @@ def test_a_tenant_that_joins_under_writes_gets_the_existing_rows_and_the_other_s
         )
         late = joining.write_tenant("late")
         joining.ask("join-late", "t", late)
-        wait_until_finished(joining.pipeline, f"{database}.t", timeout_s=FINISH_TIMEOUT_S)
+        wait_until_finished(joining.pipeline, f"{database}.t")
     mysql_server.execute(f"INSERT INTO t VALUES ({MARKER}, 1)", database=database)
 
     to_late, to_first = (joining.events_up_to_marker(tenant) for tenant in (late, first))
@@ -157,7 +156,7 @@ def test_a_table_that_a_tenant_sees_from_now_on_comes_to_it_alone_through_kills(
         joining.pipeline.reader.start()
         joining.router.wait_for_exit(120.0)
         joining.router.start()
-        wait_until_finished(joining.pipeline, f"{database}.other", timeout_s=FINISH_TIMEOUT_S)
+        wait_until_finished(joining.pipeline, f"{database}.other")
     joining.ask("join-wider", "other", wider)
     mysql_server.execute(f"INSERT INTO other VALUES ({MARKER}, 1)", database=database)
 
@@ -178,7 +177,7 @@ def test_rows_for_a_tenant_that_is_none_are_told_of_and_stop_nobody(
     joining.router.start()
 
     joining.ask("join-nobody", "t", "nobody")
-    wait_until_finished(joining.pipeline, f"{database}.t", timeout_s=FINISH_TIMEOUT_S)
+    wait_until_finished(joining.pipeline, f"{database}.t")
     mysql_server.execute(f"INSERT INTO t VALUES ({MARKER}, 1)", database=database)
 
     assert [op_of(message) for message in joining.events_up_to_marker(first)] == ["c"]
