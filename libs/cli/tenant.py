@@ -45,7 +45,7 @@ from libs.local.tenant_versions import (
 from libs.types.tenant import KeyFrom
 
 _FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
-_WIDE = 160
+_WIDE = 1_000
 
 
 @click.group(name="tenant")
