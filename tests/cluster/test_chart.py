@@ -251,7 +251,7 @@ def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(c
     [deployment] = [each for each in objects if each["kind"] == "Deployment"]
     spec = deployment["spec"]["template"]["spec"]
     given = {"HEADWATER_SOURCES__SHOP__DATABASE__PASSWORD", "HEADWATER_WAREHOUSES__CLICKHOUSE__PASSWORD"}
-    assert set(environment(spec)) == given
+    assert set(environment(spec)) == {*given, "HEADWATER_TERMINATION_LOG"}
     file = cluster.folder / "mesh.yaml"
     file.write_text(yaml.safe_dump(told))
     read = load_settings(MeshSettings, path=file, environ=environment(spec), subject="check")
