@@ -15,6 +15,7 @@ from libs.config.connections import METRIC_LABELS, TelemetrySettings
 from libs.config.load import convert_document, load_settings
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import Endpoint, start_endpoint
+from tests.waiting import wait_until
 
 
 class Health:
@@ -154,8 +155,11 @@ def test_probes_that_hang_up_write_no_stack_trace(capfd: pytest.CaptureFixture[s
         with socket.create_connection(("127.0.0.1", endpoint.port)) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             probe.sendall(request)
-    for thread in [each for each in threading.enumerate() if "process_request_thread" in each.name]:
-        thread.join(10.0)
+    wait_until(
+        lambda: not any("process_request_thread" in each.name for each in threading.enumerate()),
+        because="every answer ended",
+        seen=threading.enumerate,
+    )
     endpoint.close()
 
     assert "Traceback" not in capfd.readouterr().err
