@@ -50,7 +50,7 @@ BUGS: Final = (
         "services/router/writer.py",
         "offsets = {self._place: (next_offset, note)}",
         "offsets = {self._place: (max(0, next_offset - 1), note)}",
-        "tests/faults/test_router_kills.py::test_killed_at_a_crash_point_nothing_is_lost_or_repeated",
+        "tests/faults/test_router_kills.py::test_killed_at_each_crash_point_nothing_is_lost_or_repeated",
     ),
     PlantedBug(
         "replay",
