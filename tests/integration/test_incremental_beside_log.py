@@ -88,14 +88,7 @@ async def test_a_table_without_a_key_is_read_beside_writes_or_given_up_by_name(
         "INSERT INTO u VALUES (1, 1)",
         database=database,
     )
-    reading = LogReading(
-        mysql_server,
-        settings={
-            "include_tables": (rf"{database}\..*",),
-            "signal_table": f"{database}.signals",
-            "snapshot": SnapshotSettings(mode=SnapshotMode.NO_DATA, incremental_chunk_rows=900),
-        },
-    )
+    reading = told_by_signals(mysql_server, database, chunk_rows=900)
     await reading.begin()
     read_rows = incremental._read_rows
 
@@ -128,14 +121,7 @@ async def test_a_copy_that_is_short_is_refused_by_name(
         *(f"INSERT INTO {name} VALUES {','.join(f'({n})' for n in range(30))}" for name in "tu"),
         database=database,
     )
-    reading = LogReading(
-        mysql_server,
-        settings={
-            "include_tables": (rf"{database}\..*",),
-            "signal_table": f"{database}.signals",
-            "snapshot": SnapshotSettings(mode=SnapshotMode.NO_DATA, incremental_chunk_rows=10),
-        },
-    )
+    reading = told_by_signals(mysql_server, database, chunk_rows=10)
     await reading.begin()
     read_rows = incremental._read_rows
     is_short, numbers = True, itertools.count(100)
@@ -195,14 +181,7 @@ async def test_a_read_is_after_every_change_that_it_holds(
         "INSERT INTO t VALUES (1, 0), (2, 0)",
         database=database,
     )
-    reading = LogReading(
-        mysql_server,
-        settings={
-            "include_tables": (rf"{database}\..*",),
-            "signal_table": f"{database}.signals",
-            "snapshot": SnapshotSettings(mode=SnapshotMode.NO_DATA, incremental_chunk_rows=1),
-        },
-    )
+    reading = told_by_signals(mysql_server, database, chunk_rows=1)
     await reading.begin()
     writes = iter([("UPDATE t SET v = 10 WHERE id = 2", "UPDATE t SET v = 11 WHERE id = 2"), ("TRUNCATE t",)])
 
@@ -270,3 +249,15 @@ async def test_a_signal_table_is_heard_where_new_rows_are_skipped(
     told = capfd.readouterr().out
     assert "message=m1" in told
     assert "message=m2" in told
+
+
+def told_by_signals(mysql_server: MysqlServer, database: str, *, chunk_rows: int) -> LogReading:
+    """A reading of the log alone, whose copies are asked for in the table ``signals``."""
+    return LogReading(
+        mysql_server,
+        settings={
+            "include_tables": (rf"{database}\..*",),
+            "signal_table": f"{database}.signals",
+            "snapshot": SnapshotSettings(mode=SnapshotMode.NO_DATA, incremental_chunk_rows=chunk_rows),
+        },
+    )
