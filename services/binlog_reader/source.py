@@ -325,6 +325,7 @@ class BinlogChangeLog:
         self._to_resync: list[TableId] = []
         self._reported: Mapping[str, str] = {}
         """Quarantined tables that were told of."""
+        self._keep_quarantine_faults({})  # those of an earlier connection, which the checkpoint may not have
         self._readmitted: set[tuple[str, str]] = set()
         """Tables, and the signals that had them read anew."""
 
@@ -1034,11 +1035,9 @@ class BinlogChangeLog:
         self._unseen = dict(unseen)
 
     def _report_quarantined(self, quarantined: Mapping[str, str]) -> None:
-        source = self._settings.source
-        scopes = {FaultScope(source=source, table=table): reason for table, reason in quarantined.items()}
-        keep_faults({TABLE_QUARANTINED: scopes}, lambda scope: scope.source == source)
         if quarantined == self._reported:
             return
+        self._keep_quarantine_faults(quarantined)
         for table, reason in quarantined.items():
             if table not in self._reported:
                 log.error("table_quarantined", table=table, reason=reason)
@@ -1047,6 +1046,11 @@ class BinlogChangeLog:
                 log.info("table_released", table=table)
         self._reported = dict(quarantined)
         metrics.READER_QUARANTINED_TABLES.labels(self._settings.source, SOURCE_PARTITION).set(len(quarantined))
+
+    def _keep_quarantine_faults(self, quarantined: Mapping[str, str]) -> None:
+        source = self._settings.source
+        scopes = {FaultScope(source=source, table=table): reason for table, reason in quarantined.items()}
+        keep_faults({TABLE_QUARANTINED: scopes}, lambda scope: scope.source == source)
 
     # --- incremental snapshots ---------------------------------------------------------------------------------------------
 
