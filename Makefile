@@ -11,7 +11,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs planted cluster-programs cluster-e2e images kube-score fuzz fuzz-tenants lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-tenants lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,11 +88,15 @@ fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECOND
 fuzz-tenants: setup-python ## lay random tenants' documents and random names at the source beside a good tenant (ROUNDS=10000 SEED=0)
 	@$(PYTHON) -m tests.fuzz.poison --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
 
-lint: setup-python ## ruff, mypy and the import arrows
+words: setup-python ## count the words of each folder's English that make a reader stop, worst folder first
+	@$(PYTHON) -m tests.prose
+
+lint: setup-python ## ruff, mypy, the import arrows and the ceilings of the English (tests/prose/ceilings.json)
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports
+	@$(PYTHON) -m tests.prose --check
 
 format: setup-python ## let ruff rewrite what it can
 	@$(PYTHON) -m ruff check --fix .
