@@ -35,7 +35,7 @@ RUN .venv/bin/python -c "from pathlib import Path; from libs.local import compil
 
 # What services import: without the headwater command, and the stack of one machine.
 FROM whole-code AS code
-RUN rm -rf libs/local libs/cli
+RUN rm -rf libs/cli libs/demo libs/local libs/migrate libs/stand_ins
 
 # Spark's jars by their lock, each verified by its sha256.
 FROM build AS jars

@@ -22,11 +22,11 @@ from bench.workload import DATABASE, ROWS_PER_TRANSACTION, TABLE
 from libs.events.names import row_topic
 from libs.local.ports import LOOPBACK, free_port
 from libs.local.process import ProcessSpec, start, stop, wait_ready
+from libs.stand_ins.vtgate.replay import write_record
 from libs.types.table import TableId
 from protos.vitess import binlogdata_pb2 as binlogdata
 from protos.vitess import query_pb2 as query
 from protos.vitess.vtgate_pb2 import VStreamResponse
-from tests.vtgate.replay import write_record
 
 COPIED_ROWS: Final = 1_000_000
 STREAMED_EVENTS: Final = 500_000
@@ -182,7 +182,7 @@ def _vtgate(folder: Path, name: str) -> Iterator[tuple[int, Callable[[], None]]]
     spec = ProcessSpec(
         name=f"vtgate-{name}",
         command=(
-            *(sys.executable, "-m", "tests.vtgate", "--replay", str(folder / "record")),
+            *(sys.executable, "-m", "libs.stand_ins.vtgate", "--replay", str(folder / "record")),
             *("--port", str(port), "--hold", str(gate)),
         ),
         environ={},
@@ -200,7 +200,7 @@ def _vtgate(folder: Path, name: str) -> Iterator[tuple[int, Callable[[], None]]]
 
 
 def _copy(rows: int) -> Iterator[VStreamResponse]:
-    """What vtgate sends of a copy, in its order (``tests/vtgate/copy_phase.py``); row 0 is the last."""
+    """What vtgate sends of a copy, in its order (``libs/stand_ins/vtgate/copy_phase.py``); row 0 is the last."""
     chance = random.Random(7)
     place = {_SHARD: f"{_HOST}:1-1000"}
     yield _response(_event("BEGIN"), _fields(), _vgtid(place), _event("COMMIT"))

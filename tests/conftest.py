@@ -31,15 +31,15 @@ from libs.local import valkey_server as valkey
 from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import KILL_TIMEOUT_S, ProcessSpec, Running, kill, start, stop, wait_ready
 from libs.source.mysql.client import Connection
+from libs.stand_ins.vtgate.cluster import topology_of
+from libs.stand_ins.vtgate.service import Security, VtgateServer
+from libs.stand_ins.vtgate.vstream import ServerOptions
 from libs.telemetry.faults import CATALOGUE, lasting_faults, lift_fault
 from tests import clickhouse
 from tests import schema_registry as registry
 from tests.clickhouse import ClickhouseServer
 from tests.integration.service_process import Services, started_services
 from tests.marks import need
-from tests.vtgate.cluster import topology_of
-from tests.vtgate.service import Security, VtgateServer
-from tests.vtgate.vstream import ServerOptions
 
 pytest_plugins = ("tests.costs", "tests.tiers")
 
@@ -292,7 +292,7 @@ def shard_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 def start_vtgate(
     shard_servers: Callable[[int], list[MysqlServer]], unique_name: Callable[[str], str]
 ) -> Iterator[StartVtgate]:
-    """Starts stand-ins for Vitess, each with keyspaces that are this test's alone; see ``tests.vtgate``."""
+    """Starts stand-ins for Vitess, each with keyspaces that are this test's alone; see ``libs.stand_ins.vtgate``."""
     with ExitStack() as stack:
 
         def start_one(

@@ -13,9 +13,9 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 
 from libs.cli.check import print_report
 from libs.config.tenant_place import nearest
-from libs.local.demo.latency import Latency
-from libs.local.demo.run import DemoReport, DemoSettings, Show, run_demo
-from libs.local.demo.sources import DEMO_SOURCES
+from libs.demo.latency import Latency
+from libs.demo.run import DemoReport, DemoSettings, Show, run_demo
+from libs.demo.sources import DEMO_SOURCES
 from libs.local.home import DEFAULT_HOME, Home, home_at
 from libs.local.plan import IMPORT_ROOT
 

@@ -9,7 +9,7 @@ import click
 
 from libs.config.connections import KafkaAccess, KafkaSettings, SaslMechanism, SecurityProtocol
 from libs.config.load import Secret
-from libs.local.dts.recording import Masker, Slice, heading_of, read_recording, read_slice, replay, write_recording
+from libs.stand_ins.dts.recording import Masker, Slice, heading_of, read_recording, read_slice, replay, write_recording
 
 
 @click.group()

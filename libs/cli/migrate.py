@@ -7,10 +7,10 @@ import click
 from libs.cli.home import home_option
 from libs.config.plain_text import one_line
 from libs.errors import InvalidSettings
-from libs.local.debezium.carry import PASSWORD
-from libs.local.debezium.migrate import migrate
 from libs.local.home import Home
 from libs.local.state import replace_file
+from libs.migrate.carry import PASSWORD
+from libs.migrate.migrate import migrate
 
 
 @click.group(name="migrate")

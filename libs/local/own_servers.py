@@ -4,8 +4,8 @@
 ``own_servers`` for their processes:
 
     mysql …            stage of the services; ready once the demo has filled it
-    dts-stand-in       ``libs.local.dts.producer``: the server's binlog as a DTS subscription's messages, in the stack's Kafka
-    vtgate-stand-in    ``tests.vtgate``: VStream and Execute over the servers as shards
+    dts-stand-in       ``libs.stand_ins.dts.producer``: the server's binlog as DTS's messages, in the stack's Kafka
+    vtgate-stand-in    ``libs.stand_ins.vtgate``: VStream and Execute over the servers as shards
 
 Neither Tencent's service nor Vitess can be had on one machine: docs/dts.md and docs/vitess-stand-in.md say what the
 stand-ins do, and how far they may be trusted.
@@ -22,7 +22,6 @@ import yaml
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local import mysql_server
 from libs.local.documents import VtgateDocument
-from libs.local.dts.producer import topic_end
 from libs.local.home import Home
 from libs.local.plan import IMPORT_ROOT, STAGE_SERVICES, STAGE_STAND_INS
 from libs.local.ports import LOOPBACK
@@ -30,6 +29,7 @@ from libs.local.process import ProcessSpec
 from libs.local.state import replace_file
 from libs.local.supervisor import Supervised
 from libs.local.vtgate import Vtgate
+from libs.stand_ins.dts.producer import topic_end
 
 DTS_STAND_IN: Final = "dts-stand-in"
 VTGATE_STAND_IN: Final = "vtgate-stand-in"
@@ -118,7 +118,7 @@ def _dts_stand_in(home: Home, subscription: OwnSubscription, port: int, bootstra
     return _program(
         home,
         DTS_STAND_IN,
-        ("libs.local.dts.producer", "--settings"),
+        ("libs.stand_ins.dts.producer", "--settings"),
         settings,
         # It begins a new topic with a CHECKPOINT: from there on the topic has whatever the server commits.
         lambda: topic_end(bootstrap_servers, subscription.topic) > 0,
@@ -126,17 +126,12 @@ def _dts_stand_in(home: Home, subscription: OwnSubscription, port: int, bootstra
 
 
 def _vtgate_stand_in(home: Home, vtgate: OwnVtgate, mysql_ports: Mapping[str, int]) -> Supervised:
-    if not (IMPORT_ROOT / "tests" / "vtgate").is_dir():
-        raise InvalidSettings(
-            str(home.root),
-            ["the stand-in for vtgate lies in tests/vtgate of Headwater's repository: run this from there"],
-        )
     keyspace = {
         "vindex_columns": dict(vtgate.vindex_columns),
         "shards": {shard: {"host": LOOPBACK, "port": mysql_ports[name]} for shard, name in vtgate.shards.items()},
     }
     settings = {"port": vtgate.port, "track_schema_versions": True, "keyspaces": {vtgate.keyspace: keyspace}}
-    return _program(home, VTGATE_STAND_IN, ("tests.vtgate",), settings, lambda: _serves_shards(vtgate))
+    return _program(home, VTGATE_STAND_IN, ("libs.stand_ins.vtgate",), settings, lambda: _serves_shards(vtgate))
 
 
 def _serves_shards(vtgate: OwnVtgate) -> bool:

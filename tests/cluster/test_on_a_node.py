@@ -37,6 +37,9 @@ from libs.local.ports import free_ports
 from libs.local.process import kill, start, wait_ready
 from libs.local.warehouse import load_table
 from libs.local.warehouses_elsewhere import iceberg_catalog
+from libs.stand_ins.vtgate.client import execute
+from libs.stand_ins.vtgate.cluster import on_every_shard, topology_of
+from libs.stand_ins.vtgate.service import VtgateServer
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests.certificates import Authority, write_certificates
@@ -51,9 +54,6 @@ from tests.cluster.test_tenant_operator import LABEL, GuardedKafka
 from tests.conftest import READY_TIMEOUT_S, MysqlServer, start_kafka_in, start_mysql_in
 from tests.integration.dts_stand_in import stand_in
 from tests.integration.service_process import eventually
-from tests.vtgate.client import execute
-from tests.vtgate.cluster import on_every_shard, topology_of
-from tests.vtgate.service import VtgateServer
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(3_000)]
 

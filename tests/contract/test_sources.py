@@ -13,6 +13,10 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.kinds import READER_OF_KIND
 from libs.source.port import Source
 from libs.source.vitess.settings import VtgateSettings
+from libs.stand_ins.vtgate.client import execute
+from libs.stand_ins.vtgate.cluster import on_every_shard
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.topology import Tablet
 from libs.testing import source_contract as contract
 from services.binlog_reader.settings import BinlogReaderSettings, DatabaseSettings
 from services.binlog_reader.source import BinlogSource
@@ -23,10 +27,6 @@ from services.vstream_reader.source import VstreamSource
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, start_mysql_in
 from tests.integration.dts_stand_in import delete_records, stand_in
 from tests.integration.service_process import Services
-from tests.vtgate.client import execute
-from tests.vtgate.cluster import on_every_shard
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.topology import Tablet
 
 pytestmark = pytest.mark.servers
 

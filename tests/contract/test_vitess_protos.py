@@ -19,7 +19,7 @@ from libs.local.cache import cache_dir
 from libs.local.jars import jar_set
 from protos.vitess import vtctlservice_pb2, vtgateservice_pb2
 
-LOCKS_DIR = Path(__file__).parents[1] / "vtgate" / "locks"
+LOCKS_DIR = Path(__file__).parents[2] / "libs" / "stand_ins" / "vtgate" / "locks"
 COMPILE_TIMEOUT_S = 60
 
 

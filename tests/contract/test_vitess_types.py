@@ -14,6 +14,9 @@ from libs.events.batch import BatchIdentity
 from libs.local.check.source import asked
 from libs.local.documents import VitessDocument, VtgateDocument
 from libs.source.vitess.settings import VtgateSettings
+from libs.stand_ins.vtgate.cluster import on_every_shard
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.topology import database_name
 from libs.types.table import TableId
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, VitessValueModes
 from libs.warehouse.types_page import loss
@@ -26,9 +29,6 @@ from tests.contract.test_types import MORE_COLUMNS, by_id, found_and_printed, re
 from tests.integration.test_mysql_values import COLUMNS, LENIENT, insert
 from tests.integration.test_vstream_reader import UNUSED, MemoryHistory
 from tests.spark_session import shared_spark
-from tests.vtgate.cluster import on_every_shard
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.topology import database_name
 
 pytestmark = pytest.mark.servers
 

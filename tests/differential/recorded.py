@@ -8,6 +8,7 @@ from pathlib import Path
 from bench.connect import Connector
 from bench.debezium_vitess import debezium_vitess
 from libs.source.vitess.settings import EventSettings, TransactionMetadata
+from libs.stand_ins.vtgate.replay import ReplayServer, read_record
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, HeaderForm, SourceSelection, SourceTypes, TenantSpec, TopicSettings
 from libs.types.value_modes import ValueModes
@@ -17,7 +18,6 @@ from services.router.topic_claims import TopicClaims
 from tests.differential.test_debezium_on_the_stand_in import Record
 from tests.unit.router.test_deliver import deliver, records_of
 from tests.unit.vstream_reader.stream import replay, start_of
-from tests.vtgate.replay import ReplayServer, read_record
 
 
 def our_records(

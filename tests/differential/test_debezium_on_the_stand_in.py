@@ -19,14 +19,14 @@ from bench.debezium_vitess import debezium_vitess
 from libs.events.names import CONTEXT_TASK_HEADER
 from libs.source.vitess.settings import StreamSettings
 from libs.source.vitess.tasks import TaskSettings, partition_name
+from libs.stand_ins.vtgate.client import execute
+from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard, topology_of
+from libs.stand_ins.vtgate.reshard import reshard
+from libs.stand_ins.vtgate.rules import row_values
+from libs.stand_ins.vtgate.service import VtgateServer
 from services.vstream_reader.tasks import dealt_shards
 from tests.conftest import MysqlServer
 from tests.integration.test_vstream_reader import Follower
-from tests.vtgate.client import execute
-from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
-from tests.vtgate.reshard import reshard
-from tests.vtgate.rules import row_values
-from tests.vtgate.service import VtgateServer
 
 pytestmark = pytest.mark.rest(because="the gate compares values in test_values_side_by_side.py")
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from libs.events.names import CONTEXT_RUN_HEADER, NEW_KEY_HEADER, OLD_KEY_HEADER
+from libs.stand_ins.vtgate.client import StreamReader, changes, count, execute
+from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard
+from libs.stand_ins.vtgate.replay import write_record
+from libs.stand_ins.vtgate.reshard import reshard
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.topology import Shard
 from protos.vitess.binlogdata_pb2 import ShardGtid, VEvent, VEventType
 from protos.vitess.vtgate_pb2 import VStreamResponse
 from tests.differential.recorded import debezium_reads, our_records
 from tests.differential.test_debezium_on_the_stand_in import ORDERED, Record, Topic, insert, vtgate  # noqa: F401
 from tests.unit.router.test_deliver import OURS
-from tests.vtgate.client import StreamReader, changes, count, execute
-from tests.vtgate.cluster import new_shard, on_every_shard
-from tests.vtgate.replay import write_record
-from tests.vtgate.reshard import reshard
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.topology import Shard
 
 pytestmark = pytest.mark.rest(because="the gate compares values in test_values_side_by_side.py")
 

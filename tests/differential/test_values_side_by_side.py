@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from libs.stand_ins.vtgate.client import StreamReader, changes, count, execute
+from libs.stand_ins.vtgate.cluster import on_every_shard
+from libs.stand_ins.vtgate.replay import write_record
+from libs.stand_ins.vtgate.service import VtgateServer
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, VitessValueModes
 from protos.vitess.binlogdata_pb2 import ShardGtid, VEventType
 from protos.vitess.vtgate_pb2 import VStreamResponse
 from tests.differential.recorded import debezium_reads, our_records
 from tests.differential.test_debezium_on_the_stand_in import Topic, vtgate  # noqa: F401
 from tests.marks import gate
-from tests.vtgate.client import StreamReader, changes, count, execute
-from tests.vtgate.cluster import on_every_shard
-from tests.vtgate.replay import write_record
-from tests.vtgate.service import VtgateServer
 
 TABLE = """CREATE TABLE v (id BIGINT PRIMARY KEY, big BIGINT UNSIGNED, tiny TINYINT UNSIGNED, amount DECIMAL(20,4),
     ratio DOUBLE, part FLOAT, day DATE, clock TIME, clock3 TIME(3), clock6 TIME(6), seen DATETIME, seen3 DATETIME(3),

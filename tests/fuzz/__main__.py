@@ -23,9 +23,9 @@ from typing import Final
 from libs.errors import HeadwaterError
 from libs.local import compiled_modules, python_packages
 from libs.local.cache import cache_dir, locked, staged_dir
-from libs.local.dts.recording import read_recording
 from libs.local.progress import Display
 from libs.local.step import Progress
+from libs.stand_ins.dts.recording import read_recording
 from tests.fuzz.dts_input import KEPT, KNOWN_TABLES, SET_ASIDE, SPILLED, kept_inputs, of_entries, of_messages
 from tests.unit.dts_decoder.fuzz import seeds
 from tests.unit.dts_decoder.topic import envelopes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from libs.config.connections import KafkaSettings
 from libs.kafka.clients import TopicSpec, ensure_topics
-from libs.local.dts.recording import Heading, RecordedMessage, Slice, read_slice, write_recording
+from libs.stand_ins.dts.recording import Heading, RecordedMessage, Slice, read_slice, write_recording
 from tests.conftest import start_kafka_in, start_mysql_in
 from tests.fuzz.__main__ import RECORDING
 from tests.integration.dts_stand_in import stand_in

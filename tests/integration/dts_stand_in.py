@@ -7,8 +7,8 @@ import time
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from libs.local.dts.producer import ProducerSettings, StandIn
 from libs.source.mysql.settings import DatabaseSettings
+from libs.stand_ins.dts.producer import ProducerSettings, StandIn
 from tests.conftest import MysqlServer
 
 TIMEOUT_S = 120.0

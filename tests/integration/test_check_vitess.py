@@ -26,11 +26,11 @@ from libs.local.status import ShardStatus, SourceStatus, with_source_lag
 from libs.local.vtgate import Vtgate
 from libs.mysql.gtid import GtidSet
 from libs.mysql.preflight import PreflightReport
+from libs.stand_ins.vtgate.client import execute
+from libs.stand_ins.vtgate.cluster import on_every_shard
+from libs.stand_ins.vtgate.service import Security, VtgateServer
 from tests.conftest import StartVtgate
 from tests.unit.local.warehouse_files import write_table
-from tests.vtgate.client import execute
-from tests.vtgate.cluster import on_every_shard
-from tests.vtgate.service import Security, VtgateServer
 
 COUNT = 25
 TABLES = (

@@ -40,11 +40,11 @@ from libs.events.names import (
     wakes_topic,
 )
 from libs.kafka.clients import TopicSpec, client_config, ensure_topics
-from libs.local.dts.recording import Slice, read_slice
 from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.tenant_topics import open_consumer, read_to_end
 from libs.source.signal_topic import signals_topic
+from libs.stand_ins.dts.recording import Slice, read_slice
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.wake import decode_wake
@@ -265,7 +265,7 @@ def test_a_right_that_is_missing_is_named(topic: Topic, of_group: bool) -> None:
 
 def test_a_recording_of_a_subscription_is_refused_by_name(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `headwater dts record` says."""
-    monkeypatch.setattr("libs.local.dts.recording._ANSWER_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("libs.stand_ins.dts.recording._ANSWER_TIMEOUT_S", 2.0)
     settings = topic.kafka.settings(PLAINTEXT, SaslMechanism.PLAIN, password="wr0ng")
 
     with pytest.raises(AccessDenied, match=r"cannot be read \(.*Authentication failed.*check user, password"):

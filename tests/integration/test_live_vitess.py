@@ -23,17 +23,17 @@ from libs.local.home import write_examples
 from libs.local.kafka_broker import bootstrap_servers
 from libs.local.state import read_ports, running_state
 from libs.local.warehouse import load_table, open_catalog
+from libs.stand_ins.vtgate.client import execute
+from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard, topology_of
+from libs.stand_ins.vtgate.reshard import reshard
+from libs.stand_ins.vtgate.rules import row_values
+from libs.stand_ins.vtgate.service import VtgateServer
 from libs.types.table import TableId
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in
 from tests.integration.router_rig import header, read_topic
 from tests.sink_topics import without_own_columns
-from tests.vtgate.client import execute
-from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
-from tests.vtgate.reshard import reshard
-from tests.vtgate.rules import row_values
-from tests.vtgate.service import VtgateServer
 
 pytestmark = pytest.mark.rest(because="a whole stack; the gate shows the keyspace in test_vstream_processes.py")
 

@@ -10,12 +10,12 @@ from libs.source.mysql.client import Connection, connect
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import create_statement
 from libs.source.vitess.columns import as_vtgate_tells, with_key_index
+from libs.stand_ins.vtgate.fields import table_fields
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import TimePrecision, VitessValueModes
 from protos.vitess.binlogdata_pb2 import FieldEvent
 from services.vstream_reader.fields import table_schema
 from tests.conftest import MysqlServer
-from tests.vtgate.fields import table_fields
 
 TABLE = """CREATE TABLE t (id BIGINT NOT NULL AUTO_INCREMENT, big BIGINT UNSIGNED DEFAULT 7, amount DECIMAL(12,2) NOT NULL,
     part FLOAT, ratio DOUBLE, flag BIT(1), bits BIT(9), day DATE, clock TIME(3), seen DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6),

@@ -21,6 +21,7 @@ from libs.local.ports import LOOPBACK, free_ports
 from libs.local.status import ask_reader
 from libs.local.vtgate import Vtgate as AskedVtgate
 from libs.source.vitess.settings import VtgateSettings
+from libs.stand_ins.vtgate.service import Security, VtgateServer
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 from services.vstream_reader.client import Vtgate
@@ -28,7 +29,6 @@ from tests.certificates import write_certificates
 from tests.conftest import StartVtgate
 from tests.integration.service_process import ServiceProcess, Services
 from tests.integration.test_vstream_reader import Follower, has_all
-from tests.vtgate.service import Security, VtgateServer
 
 USER, PASSWORD = "headwater", "s3cret"
 EXIT_INVALID_SETTINGS, EXIT_HALTED = 2, 3

@@ -18,17 +18,17 @@ from libs.local.plan import is_reader_of, plan_processes, port_names
 from libs.local.reader_tasks import planned_generations, store_generations
 from libs.local.spark_toolchain import SparkToolchain
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
+from libs.stand_ins.vtgate.client import execute
+from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard, topology_of
+from libs.stand_ins.vtgate.log_stream import TabletOptions
+from libs.stand_ins.vtgate.reshard import reshard
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.vstream import ServerOptions
 from libs.types.position import SourcePartition
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, rows_of_run
 from tests.integration.service_process import ServiceProcess, Services
-from tests.vtgate.client import execute
-from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
-from tests.vtgate.log_stream import TabletOptions
-from tests.vtgate.reshard import reshard
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.vstream import ServerOptions
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1_500)

@@ -28,6 +28,23 @@ from libs.source.port import HasShards, ReadBatch, ShardProgress
 from libs.source.signal_topic import send_signal, signals_topic
 from libs.source.vitess.settings import StreamSettings, VtgateSettings
 from libs.source.vitess.tasks import TaskSettings
+from libs.stand_ins.vtgate.client import execute
+from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard
+from libs.stand_ins.vtgate.faults import (
+    AnonymousColumns,
+    Delay,
+    Drop,
+    End,
+    Fault,
+    MissingField,
+    OversizedRow,
+    WrongFields,
+)
+from libs.stand_ins.vtgate.log_stream import TabletOptions
+from libs.stand_ins.vtgate.reshard import reshard
+from libs.stand_ins.vtgate.service import Security, VtgateServer
+from libs.stand_ins.vtgate.topology import Shard
+from libs.stand_ins.vtgate.vstream import ServerOptions
 from libs.testing.source_contract import checkpoint_of
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot
 from libs.types.order import EventOrder
@@ -41,14 +58,6 @@ from services.vstream_reader.source import VstreamSource
 from services.vstream_reader.tasks import Fellows
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.marks import pairs
-from tests.vtgate.client import execute
-from tests.vtgate.cluster import new_shard, on_every_shard
-from tests.vtgate.faults import AnonymousColumns, Delay, Drop, End, Fault, MissingField, OversizedRow, WrongFields
-from tests.vtgate.log_stream import TabletOptions
-from tests.vtgate.reshard import reshard
-from tests.vtgate.service import Security, VtgateServer
-from tests.vtgate.topology import Shard
-from tests.vtgate.vstream import ServerOptions
 
 TIMEOUT_S = 180.0
 UNUSED = GrpcClientSettings(address="127.0.0.1:1")

@@ -16,6 +16,12 @@ import pytest
 from libs.errors import SourceUnavailable
 from libs.source.vitess.settings import StreamSettings
 from libs.source.vitess.tasks import TaskSettings
+from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard
+from libs.stand_ins.vtgate.copy_phase import TabletStream
+from libs.stand_ins.vtgate.log_stream import TabletOptions
+from libs.stand_ins.vtgate.reshard import reshard
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.vstream import ServerOptions
 from libs.types.checkpoint import IncrementalSnapshot
 from services.vstream_reader.position import LetGo, VitessPosition, decode_position
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings
@@ -23,12 +29,6 @@ from services.vstream_reader.source import VstreamChangeLog
 from tests.conftest import MysqlServer, StartVtgate
 from tests.integration.test_vstream_reader import Follower, MemoryHistory, purge_log, shards_hold, write
 from tests.marks import pairs, rest
-from tests.vtgate.cluster import new_shard, on_every_shard
-from tests.vtgate.copy_phase import TabletStream
-from tests.vtgate.log_stream import TabletOptions
-from tests.vtgate.reshard import reshard
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.vstream import ServerOptions
 
 TIMEOUT_S = 120.0
 ROWS = 40

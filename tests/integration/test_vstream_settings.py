@@ -21,6 +21,8 @@ from libs.source.vitess.settings import (
     VtgateSettings,
 )
 from libs.source.vitess.vgtid import ShardGtid, format_vgtid
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.topology import Tablet
 from protos.vitess import topodata_pb2
 from protos.vitess.binlogdata_pb2 import Filter, Rule, VGtid
 from protos.vitess.binlogdata_pb2 import ShardGtid as AskedShard
@@ -30,8 +32,6 @@ from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.snapshot import first_position, stream_request
 from tests.conftest import StartVtgate
 from tests.integration.test_vstream_reader import TIMEOUT_S, UNUSED, Follower, fill, has_all, write
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.topology import Tablet
 
 TYPES = {
     TabletType.PRIMARY: topodata_pb2.PRIMARY,

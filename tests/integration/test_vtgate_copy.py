@@ -1,14 +1,14 @@
 """The stand-in copies in Vitess's order: scenarios of tests/golden/cases/h_vitess_vstream.json, named by their ids."""
 
+from libs.stand_ins.vtgate.client import StreamReader, changes, count, execute, kinds, last_vgtid
+from libs.stand_ins.vtgate.cluster import on_every_shard
+from libs.stand_ins.vtgate.log_stream import TabletOptions
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.vstream import ServerOptions
 from protos.vitess.binlogdata_pb2 import ShardGtid, TableLastPK, VEventType
 from protos.vitess.query_pb2 import Field, QueryResult, Row, Type
 from protos.vitess.vtgate_pb2 import VStreamFlags
 from tests.conftest import StartVtgate
-from tests.vtgate.client import StreamReader, changes, count, execute, kinds, last_vgtid
-from tests.vtgate.cluster import on_every_shard
-from tests.vtgate.log_stream import TabletOptions
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.vstream import ServerOptions
 
 TABLE = "CREATE TABLE t (id BIGINT PRIMARY KEY, val BIGINT)"
 COMPLETED = VEventType.COPY_COMPLETED

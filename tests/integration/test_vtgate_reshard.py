@@ -2,14 +2,14 @@
 
 import pytest
 
+from libs.stand_ins.vtgate.client import StreamReader, changes, count, execute, kinds, last_vgtid
+from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard
+from libs.stand_ins.vtgate.reshard import reshard
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.topology import Shard
 from protos.vitess.binlogdata_pb2 import MigrationType, ShardGtid, VEvent, VEventType
 from protos.vitess.vtgate_pb2 import VStreamFlags
 from tests.conftest import MysqlServer, StartVtgate
-from tests.vtgate.client import StreamReader, changes, count, execute, kinds, last_vgtid
-from tests.vtgate.cluster import new_shard, on_every_shard
-from tests.vtgate.reshard import reshard
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.topology import Shard
 
 OLD, NEW = ("-80", "80-"), ("-40", "40-")
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import pytest
 
 from libs.mysql.gtid import GtidSet
+from libs.stand_ins.vtgate.client import StreamReader, changes, count
+from libs.stand_ins.vtgate.cluster import on_every_shard
+from libs.stand_ins.vtgate.fields import TableFields
+from libs.stand_ins.vtgate.schema_tracker import tracked_schemas
+from libs.stand_ins.vtgate.schemas import Schemas
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.topology import Shard, Tablet
 from protos.vitess.binlogdata_pb2 import ShardGtid, VEvent, VEventType
 from tests.conftest import StartVtgate
-from tests.vtgate.client import StreamReader, changes, count
-from tests.vtgate.cluster import on_every_shard
-from tests.vtgate.fields import TableFields
-from tests.vtgate.schema_tracker import tracked_schemas
-from tests.vtgate.schemas import Schemas
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.topology import Shard, Tablet
 
 TIMEOUT_S = 180.0
 

@@ -15,19 +15,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from libs.stand_ins.vtgate.client import At, StreamReader, changes, count, execute, kinds, last_vgtid
+from libs.stand_ins.vtgate.cluster import on_every_shard
+from libs.stand_ins.vtgate.faults import AnonymousColumns, Delay, Drop, MissingField, OversizedRow, WrongFields
+from libs.stand_ins.vtgate.replay import ReplayServer, write_record
+from libs.stand_ins.vtgate.rules import row_values
+from libs.stand_ins.vtgate.service import Security, VtgateServer
+from libs.stand_ins.vtgate.vindex import KeyRange, keyspace_id
 from protos.vitess.binlogdata_pb2 import ShardGtid, VEventType
 from protos.vitess.topodata_pb2 import TabletType
 from protos.vitess.vtctldata_pb2 import ExecuteVtctlCommandRequest, ShardReplicationPositionsRequest
 from protos.vitess.vtctlservice_pb2_grpc import VtctldStub, VtctlStub
 from protos.vitess.vtgate_pb2 import VStreamResponse
 from tests.conftest import StartVtgate
-from tests.vtgate.client import At, StreamReader, changes, count, execute, kinds, last_vgtid
-from tests.vtgate.cluster import on_every_shard
-from tests.vtgate.faults import AnonymousColumns, Delay, Drop, MissingField, OversizedRow, WrongFields
-from tests.vtgate.replay import ReplayServer, write_record
-from tests.vtgate.rules import row_values
-from tests.vtgate.service import Security, VtgateServer
-from tests.vtgate.vindex import KeyRange, keyspace_id
 
 REPOSITORY = Path(__file__).parents[2]
 WHOLE_COPY = 9 + 3 + 2  # of a shard with four rows: the table, its completion, COPY_COMPLETED of the shard and of all
@@ -192,12 +192,12 @@ def test_replay_serves_a_record(start_vtgate: StartVtgate, tmp_path: Path) -> No
 
 
 def test_as_a_process(shard_servers, unique_name, tmp_path: Path) -> None:
-    """``python -m tests.vtgate FILE`` makes the databases, prints where it listens and ends with SIGTERM."""
+    """``python -m libs.stand_ins.vtgate FILE`` makes the databases, prints where it listens and ends with SIGTERM."""
     keyspace = unique_name("ks")
     shards = dict(zip(("-80", "80-"), ({"host": s.host, "port": s.port} for s in shard_servers(2)), strict=True))
     document = {"keyspaces": {keyspace: {"shards": shards, "vindex_columns": {"o": "customer"}}}}
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(document))
-    command = [sys.executable, "-m", "tests.vtgate", str(tmp_path / "cluster.yaml")]
+    command = [sys.executable, "-m", "libs.stand_ins.vtgate", str(tmp_path / "cluster.yaml")]
 
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         try:

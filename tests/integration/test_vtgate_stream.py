@@ -6,17 +6,17 @@ import time
 import grpc
 import pytest
 
+from libs.stand_ins.vtgate.client import StreamReader, changes, count, execute, kinds
+from libs.stand_ins.vtgate.cluster import heartbeats, new_shard, on_every_shard, prepare
+from libs.stand_ins.vtgate.log_stream import TabletOptions
+from libs.stand_ins.vtgate.reshard import reparent, replicate, wait_for_position
+from libs.stand_ins.vtgate.service import VtgateServer
+from libs.stand_ins.vtgate.topology import Keyspace, Shard, Tablet, Topology
+from libs.stand_ins.vtgate.vstream import ServerOptions
 from protos.vitess.binlogdata_pb2 import Filter, Rule, ShardGtid, VEventType
 from protos.vitess.topodata_pb2 import TabletType
 from protos.vitess.vtgate_pb2 import VStreamFlags
 from tests.conftest import MysqlServer, StartMysql, StartVtgate
-from tests.vtgate.client import StreamReader, changes, count, execute, kinds
-from tests.vtgate.cluster import heartbeats, new_shard, on_every_shard, prepare
-from tests.vtgate.log_stream import TabletOptions
-from tests.vtgate.reshard import reparent, replicate, wait_for_position
-from tests.vtgate.service import VtgateServer
-from tests.vtgate.topology import Keyspace, Shard, Tablet, Topology
-from tests.vtgate.vstream import ServerOptions
 
 ONE_TRANSACTION = ["BEGIN", "FIELD", "ROW", "VGTID", "COMMIT"]
 EVERY_TYPE = """CREATE TABLE t (id BIGINT PRIMARY KEY, ti TINYINT, tu TINYINT UNSIGNED, bu BIGINT UNSIGNED, mi MEDIUMINT,

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from libs.cli.terminal import PlainConsole, echo
 from libs.config.plain_text import one_line, printable
-from libs.local.debezium.migrate import migrate
 from libs.local.home import Home, keep_private, write_examples
 from libs.local.warehouse import QueryFailed, run_query
+from libs.migrate.migrate import migrate
 from libs.source.filter_text import no_condition
 from libs.source.signals import InvalidSignal, parse_signal
 

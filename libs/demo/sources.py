@@ -1,0 +1,120 @@
+"""What of the demo differs by the kind of its source; all else is one flow (``run``).
+
+mysql     a MySQL, and its own log
+dts       a MySQL, its log written to Kafka as Tencent's DTS would, and read from there
+vitess    two MySQL servers as the shards of a keyspace, behind a stand-in for vtgate
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
+from cryptography.hazmat.primitives.ciphers import Cipher, modes
+
+from libs.demo.shop import NUMBER_COLUMNS, READER_PASSWORD, READER_USER, Shop, ShopPart
+from libs.local.own_servers import OwnServers, OwnSubscription, OwnVtgate
+from libs.local.ports import LOOPBACK, free_ports
+
+DATABASE: Final = "shop"
+SHARDS: Final = ("-80", "80-")
+
+_WHOLE_SECONDS: Final = "this source tells commit times in whole seconds: latencies show up to 1 s too much"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSource:
+    """One kind of source, ready to be started."""
+
+    servers: OwnServers
+    document: str
+    """``sources/shop.yaml``."""
+    shop: Shop
+    remarks: tuple[str, ...] = ()
+    """What is not the real thing, and what is measured less well than with MySQL."""
+
+
+def _mysql() -> DemoSource:
+    (port,) = free_ports(1)
+    return DemoSource(
+        servers=OwnServers(mysql_ports={"mysql": port}),
+        document=f"""\
+# The demo's MySQL; it is part of the stack and listens on loopback only.
+kind: mysql
+database: {{host: {LOOPBACK}, port: {port}, user: {READER_USER}, password: {READER_PASSWORD}}}
+include_tables: ['shop\\..*']
+transaction_metadata: true
+""",
+        shop=Shop((ShopPart(port, DATABASE),)),
+    )
+
+
+def _dts() -> DemoSource:
+    (port,) = free_ports(1)
+    topic = "topic-subs-demo-shop"
+    return DemoSource(
+        servers=OwnServers(
+            mysql_ports={"mysql": port},
+            subscription=OwnSubscription(topic=topic, user=READER_USER, password=READER_PASSWORD),
+        ),
+        document=f"""\
+# The demo's MySQL, and the topic that the stand-in for Tencent's DTS writes in the stack's own Kafka.
+kind: dts
+database: {{host: {LOOPBACK}, port: {port}, user: {READER_USER}, password: {READER_PASSWORD}}}
+subscription: {{topic: {topic}, group_id: consumer-grp-subs-demo-headwater}}
+include_tables: ['shop\\..*']
+transaction_metadata: true
+""",
+        shop=Shop((ShopPart(port, DATABASE),)),
+        remarks=(
+            "a stand-in writes MySQL's log as DTS would (libs/stand_ins/dts); no real DTS was ever seen: docs/dts.md",
+            _WHOLE_SECONDS,
+        ),
+    )
+
+
+def _vitess() -> DemoSource:
+    vtgate_port, *ports = free_ports(1 + len(SHARDS))
+    names = [f"mysql-{number}" for number in range(1, len(SHARDS) + 1)]
+    return DemoSource(
+        servers=OwnServers(
+            mysql_ports=dict(zip(names, ports, strict=True)),
+            vtgate=OwnVtgate(
+                port=vtgate_port,
+                keyspace=DATABASE,
+                shards=dict(zip(SHARDS, names, strict=True)),
+                vindex_columns=NUMBER_COLUMNS,
+            ),
+        ),
+        document=f"""\
+# The demo's keyspace: two MySQL servers behind the stand-in for vtgate, all of them part of the stack.
+kind: vitess
+vtgate: {{host: {LOOPBACK}, port: {vtgate_port}}}
+keyspace: {DATABASE}
+include_tables: ['shop\\..*']
+events: {{transaction_metadata: on}}
+""",
+        shop=Shop(
+            tuple(ShopPart(port, f"vt_{DATABASE}_{shard}") for shard, port in zip(SHARDS, ports, strict=True)),
+            part_of=shard_of,
+        ),
+        remarks=(
+            "two real MySQL servers are the shards; a stand-in is vtgate (libs/stand_ins/vtgate); no real Vitess was seen: "
+            "docs/vitess-stand-in.md",
+            _WHOLE_SECONDS,
+        ),
+    )
+
+
+DEMO_SOURCES: Final[Mapping[str, Callable[[], DemoSource]]] = {"mysql": _mysql, "dts": _dts, "vitess": _vitess}
+
+_CIPHER: Final = Cipher(TripleDES(bytes(24)), modes.ECB())  # noqa: S305 - it hides nothing: Vitess hashes so
+
+
+def shard_of(number: int) -> int:
+    """Which of SHARDS a number lies in, by Vitess's ``hash`` vindex (Vitess documentation, "Vindexes").
+
+    The number is encrypted by DES with a key of zeros; the first bit of what comes out decides between two halves.
+    """
+    encryptor = _CIPHER.encryptor()
+    return encryptor.update(number.to_bytes(8, "big"))[0] >> 7
