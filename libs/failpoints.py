@@ -1,8 +1,8 @@
 """Named crash points, so that a test can kill a process in the one gap that matters.
 
 ``HEADWATER_FAILPOINTS="after_publish_before_commit=kill"`` arms them; several are separated by commas.
-Actions: ``kill`` (SIGKILL to the own process, as a power cut would), ``raise`` (a ``TransientError``),
-``sleep:SECONDS`` and ``end`` (``Ended``). ``name=kill@3`` acts on the third pass only. Unarmed, a failpoint costs one
+Actions: ``kill`` (SIGKILL to the own process, as a power cut would), ``freeze`` (SIGSTOP to it), ``raise`` (a
+``TransientError``), ``sleep:SECONDS`` and ``end`` (``Ended``). ``name=kill@3`` acts on the third pass only. Unarmed, a failpoint costs one
 dictionary look-up on an empty dictionary.
 
 ``end`` is a kill for a test in whose own process the code runs: see ``armed``.
@@ -32,6 +32,7 @@ NAMES: Final = frozenset(
         # router
         "router_after_produce_before_offsets",
         "router_after_offsets_before_commit",
+        "router_after_acknowledged_before_commit",  # Kafka has every record and the offset
         "router_after_commit",
         "router_straggler_after_produce_before_offset",
         "router_straggler_after_offset_before_commit",
@@ -113,8 +114,8 @@ def _parse(text: str) -> dict[str, _Armed]:
         action, _, on_pass = action.partition("@")
         if name not in NAMES:
             mistakes.append(f"{name!r} is no failpoint; known: {', '.join(sorted(NAMES))}")
-        elif action not in ("kill", "raise", "end") and not action.startswith("sleep:"):
-            mistakes.append(f"{name}: action {action!r} is none of kill, raise, end, sleep:SECONDS")
+        elif action not in ("kill", "freeze", "raise", "end") and not action.startswith("sleep:"):
+            mistakes.append(f"{name}: action {action!r} is none of kill, freeze, raise, end, sleep:SECONDS")
         else:
             armed[name] = _Armed(action, int(on_pass) if on_pass else None)
     if mistakes:
@@ -150,6 +151,8 @@ def failpoint(name: str) -> None:
         return
     if point.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif point.action == "freeze":
+        os.kill(os.getpid(), signal.SIGSTOP)
     elif point.action == "end":
         assert _life is not None, "the action `end` is for failpoints.armed"
         _life.ended_at = name

@@ -382,7 +382,9 @@ class Lane:
         self.transaction_began_s = began_s
 
     def _fail(self, error: HeadwaterError) -> None:
-        if not self._closing:
+        if self._closing:
+            self._log.warning("lane_closed_amid_a_failure", reason=str(error))
+        else:
             self._shared.on_failure(error)
         self._tell_opened(error)
 

@@ -25,6 +25,7 @@ from aiokafka.producer import sender
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
+from libs.failpoints import failpoint
 from libs.kafka.clients import aiokafka_config
 from services.router.partitioner import kafka_partition_of
 from services.router.record_batch import (
@@ -303,6 +304,7 @@ class TransactionWriter:
     async def commit(self) -> None:
         """Make records and offset visible together, once Kafka has acknowledged every record."""
         await self._acknowledged()
+        failpoint("router_after_acknowledged_before_commit")
         await self._answered(self._producer.commit_transaction())
 
     async def _acknowledged(self) -> None:

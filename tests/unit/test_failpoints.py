@@ -43,7 +43,7 @@ def test_a_name_or_action_that_nobody_knows_is_refused() -> None:
     ):
         pass
     with (
-        pytest.raises(InvalidSettings, match="'die' is none of kill, raise, end, sleep:SECONDS"),
+        pytest.raises(InvalidSettings, match="'die' is none of kill, freeze, raise, end, sleep:SECONDS"),
         armed("sink_before_merge=die"),
     ):
         pass
