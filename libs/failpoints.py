@@ -2,8 +2,8 @@
 
 ``HEADWATER_FAILPOINTS="after_publish_before_commit=kill"`` arms them; several are separated by commas.
 Actions: ``kill`` (SIGKILL to the own process, as a power cut would), ``freeze`` (SIGSTOP to it), ``raise`` (a
-``TransientError``), ``sleep:SECONDS`` and ``end`` (``Ended``). ``name=kill@3`` acts on the third pass only. Unarmed, a failpoint costs one
-dictionary look-up on an empty dictionary.
+``TransientError``), ``sleep:SECONDS`` and ``end`` (``Ended``). ``name=kill@3`` acts on the third pass only. Unarmed, a
+failpoint costs one dictionary look-up on an empty dictionary.
 
 ``end`` is a kill for a test in whose own process the code runs: see ``armed``.
 

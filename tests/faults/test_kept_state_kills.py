@@ -306,15 +306,15 @@ def test_of_two_jobs_the_first_ends_by_name_and_nothing_is_written_twice(
     for tenant in tenants:
         tenant.write(chance, transactions=30)
 
-    def is_in_a_batch() -> bool:
-        """Its third one is kept, and nothing of it written."""
-        return any("/offsets/2" in file for tenant in tenants if (kept := store.kept(tenant)) for file in kept.files)
+    def is_frozen() -> bool:
+        """A tenant's third batch is kept, and nothing of it written."""
+        assert first.running is not None
+        return Path(f"/proc/{first.running.popen.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     with ended(first, second):
-        first.start(failpoints="sink_after_state_kept=sleep:5")
+        first.start(failpoints="sink_after_state_kept=freeze@5")
         assert first.running is not None
-        first.wait_until(is_in_a_batch)
-        first.running.popen.send_signal(signal.SIGSTOP)
+        first.wait_until(is_frozen)
         try:
             second.start()
             second.wait_until(lambda: all(second.progress(each).rows >= each.changes for each in tenants))
