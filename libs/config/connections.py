@@ -246,6 +246,18 @@ class GrpcClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key_file: str | None = None
 
 
+class WatchedService(msgspec.Struct, frozen=True, kw_only=True):
+    """A service of the mesh that is asked for its faults."""
+
+    name: str
+    """As a person is told of it: ``reader-shop``."""
+    source: str = ""
+    """Of a reader: which source it reads."""
+    has_several: bool = False
+    """The address's name stands for several processes, each of which is asked: a headless Service."""
+    grpc: GrpcClientSettings
+
+
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Logs, metrics and health."""
 

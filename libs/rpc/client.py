@@ -21,7 +21,7 @@ from libs.rpc.tls import TlsFiles, client_credentials
 
 _Answer = TypeVar("_Answer")
 
-_OPTIONS = [
+_OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
     # A peer that vanished without a FIN (a node's power cut) is found out in 20 s + 10 s, not in the kernel's 15 min.
@@ -39,7 +39,9 @@ def open_channel(settings: GrpcClientSettings) -> grpc.aio.Channel:
     return channel_to(settings.address, settings, options=_OPTIONS, subject=settings.address)
 
 
-def channel_to(address: str, files: TlsFiles, *, options: Sequence[tuple[str, int]], subject: str) -> grpc.aio.Channel:
+def channel_to(
+    address: str, files: TlsFiles, *, options: Sequence[tuple[str, int | str]], subject: str
+) -> grpc.aio.Channel:
     """A channel to ``address``; it connects by itself, and again after a loss. Needs a running event loop.
 
     A later call comes with the certificates that the files hold by then.

@@ -1,4 +1,4 @@
-"""A gRPC server as every service of Headwater runs it: health checking, reflection, TLS by settings, a drained stop."""
+"""A gRPC server as every service of Headwater runs it: faults, health checking, reflection, TLS by settings, a drained stop."""
 
 import asyncio
 import time
@@ -12,9 +12,11 @@ from grpc_reflection.v1alpha import reflection
 
 from libs.config.connections import GrpcServerSettings
 from libs.errors import InvalidSettings
+from libs.rpc import faults
 from libs.rpc.callers import KnownCallers
 from libs.rpc.tls import server_credentials
 from libs.telemetry.metrics import RPC_SECONDS
+from protos.headwater.faults.v1.faults_pb2_grpc import add_FaultsServicer_to_server
 
 Register = Callable[[grpc.aio.Server], None]
 """Adds one servicer to a server, as the generated ``add_…_to_server`` does."""
@@ -68,7 +70,8 @@ class RpcServer:
 async def start_server(settings: GrpcServerSettings, services: Mapping[str, Register]) -> RpcServer:
     """Start to answer; health is NOT_SERVING until ``set_serving(True)``.
 
-    ``services`` maps full names (``headwater.schema_history.v1.SchemaHistory``) to what registers them.
+    ``services`` maps full names (``headwater.schema_history.v1.SchemaHistory``) to what registers them; ``Faults`` is there
+    beside them.
 
     Raises:
         InvalidSettings: a TLS file is missing, of no use or half of a pair, or the port is taken.
@@ -77,9 +80,10 @@ async def start_server(settings: GrpcServerSettings, services: Mapping[str, Regi
     server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors, maximum_concurrent_rpcs=CONCURRENT_CALLS)
     for register in services.values():
         register(server)
+    add_FaultsServicer_to_server(faults.FaultsService(), server)  # type: ignore[no-untyped-call]
     health_checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lag behind
     health_pb2_grpc.add_HealthServicer_to_server(health_checks, server)
-    names = (*services, health.SERVICE_NAME)
+    names = (*services, faults.SERVICE_NAME, health.SERVICE_NAME)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     address = f"{settings.host}:{settings.port}"
     credentials = server_credentials(settings)

@@ -5,7 +5,8 @@
     lift_fault(SOURCE_UNREACHABLE, FaultScope(source="shop"))
 
 One truth for every reader of it: the log (``fault_raised``, ``fault_lifted``), the metric ``headwater_faults``, ``/readyz``
-("degraded: …"), ``/faults`` (JSON), and through that ``headwater status``, which prints the worst first and exits with 1.
+("degraded: …"), ``/faults`` (JSON), gRPC (``libs.rpc.faults``), and through these ``headwater status``, which prints the worst
+first and exits with 1.
 ``CATALOGUE`` holds every kind; ``make docs-faults`` writes ``docs/faults.md`` from it. A process forgets its faults when it
 ends: whoever raises one that outlives a restart raises it again at the start, from what is stored.
 """
@@ -284,7 +285,8 @@ def faults_document() -> str:
         "",
         "Written by `make docs-faults` from `libs/telemetry/faults.py`; change it there.",
         "`headwater status` prints every fault while it lasts, the worst first, and exits with 1.",
-        "Each service serves its own at `/faults` of its telemetry port, and as the metric `headwater_faults`.",
+        "Each service serves its own at `/faults` of its telemetry port, over gRPC as `headwater.faults.v1.Faults`, and as the",
+        "metric `headwater_faults`.",
         "The log has `fault_raised` when a fault begins and `fault_lifted` when it ends.",
         "",
         "| severity | meaning |",

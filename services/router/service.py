@@ -23,6 +23,7 @@ from libs.events.row_filter import condition_mistakes
 from libs.kafka.clients import TopicSpec, all_topics, create_topics, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.rpc.server import start_server
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
 from libs.types.table import TableId, TableSchema
@@ -97,6 +98,9 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
         endpoint = start_endpoint(
             settings.telemetry, alive=liveness.alive, ready=liveness.ready, degraded=lanes.degraded
         )
+        server = None if settings.grpc is None else await start_server(settings.grpc, {})
+        if server is not None:
+            await server.set_serving(True)
         threading.Thread(
             target=watch_transactions, args=(lanes, settings.lane.stuck_transaction_s, os._exit), daemon=True
         ).start()
@@ -114,6 +118,8 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
         finally:
             await lanes.close()
             await consumer.stop()
+            if server is not None:
+                await server.stop(0)
             endpoint.close()
 
 

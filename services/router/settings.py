@@ -5,7 +5,13 @@ import math
 
 import msgspec
 
-from libs.config.connections import GrpcClientSettings, KafkaSettings, SchemaRegistrySettings, TelemetrySettings
+from libs.config.connections import (
+    GrpcClientSettings,
+    GrpcServerSettings,
+    KafkaSettings,
+    SchemaRegistrySettings,
+    TelemetrySettings,
+)
 from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
 from services.router.record_batch import CODECS
@@ -105,6 +111,8 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     schema_registry: SchemaRegistrySettings | None = None
     """Where the schemas of tenants with ``format.kind: avro`` or ``protobuf`` are registered; None: their rows are set
     aside."""
+    grpc: GrpcServerSettings | None = None
+    """Where it says over gRPC what is wrong (``headwater.faults.v1.Faults``). None: ``/faults`` of ``telemetry`` alone does."""
     telemetry: TelemetrySettings = TelemetrySettings()
     lane: LaneSettings = LaneSettings()
     tenant_limits: TenantLimitSettings = TenantLimitSettings()

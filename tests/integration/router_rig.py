@@ -155,6 +155,7 @@ class RouterProcess:
     folder: Path
     settings: Mapping[str, object]
     http_port: int = field(default_factory=free_port)
+    grpc_port: int = field(default_factory=free_port)
     running: Running | None = None
 
     def start(self, *, failpoints: str = "", waits: bool = True) -> None:
@@ -162,9 +163,8 @@ class RouterProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "router.yaml"
         state = str(self.folder / "state")
-        path.write_text(
-            yaml.safe_dump({**self.settings, "state_folder": state, "telemetry": {"http_port": self.http_port}})
-        )
+        own = {"state_folder": state, "telemetry": {"http_port": self.http_port}, "grpc": {"port": self.grpc_port}}
+        path.write_text(yaml.safe_dump({**self.settings, **own}))
         spec = ProcessSpec(
             name="router",
             command=(sys.executable, "-m", "services.router", "--settings", str(path)),

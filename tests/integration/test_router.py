@@ -14,12 +14,14 @@ import msgspec
 import pytest
 import yaml
 
-from libs.config.connections import KafkaSettings
+from libs.config.connections import GrpcClientSettings, KafkaSettings, WatchedService
 from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.events.masks import decryption, format_restoring
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.rpc.faults_client import gather_faults
+from libs.types.fault import Fault
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import PreservedFormat
@@ -269,7 +271,8 @@ def test_change_of_tenants_applies_without_a_restart(setting: Setting) -> None:
 
 
 def test_event_that_cannot_be_projected_is_set_aside_and_others_go_on(setting: Setting) -> None:
-    """A filter that does not fit the table sets that tenant's events aside, withheld, with their place; nobody else's."""
+    """A filter that does not fit the table sets that tenant's events aside, withheld, with their place; nobody else's. The
+    router tells it as a fault, over gRPC as by HTTP."""
     good = setting.write_tenant("good")
     bad = setting.write_tenant("bad", selection={"row_filters": [{"tables": ".*", "where": "regoin = 'EU'"}]})
     setting.source.creates([1, 2])
@@ -283,6 +286,11 @@ def test_event_that_cannot_be_projected_is_set_aside_and_others_go_on(setting: S
     assert [letter.order.tx_ordinal for letter in letters] == [1, 2]
     assert "did you mean 'region'?" in letters[0].reason
     assert (letters[0].is_withheld, letters[0].event_value, letters[0].changes_offset) == (True, None, 0)
+    address = GrpcClientSettings(address=f"localhost:{setting.router.grpc_port}")
+    [fault] = asyncio.run(gather_faults([WatchedService(name="router", grpc=address)]))
+    assert (fault.id, fault.scope.tenant, fault.scope.process) == ("table_refused", bad, "")
+    assert "did you mean 'region'?" in fault.happened
+    assert msgspec.json.decode(setting.router.get("/faults")[1], type=list[Fault]) == [fault]
     assert setting.router.is_running
 
 
