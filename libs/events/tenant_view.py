@@ -13,7 +13,7 @@ import msgspec
 from libs.events.avro_names import adjust_field_name
 from libs.types.patterns import any_column, any_table, matches_column, matches_table
 from libs.types.table import Column, FormerName, TableId, TableSchema
-from libs.types.tenant import ColumnMask, NameAdjustment, RowFilter, SourceSelection
+from libs.types.tenant import ColumnMask, NameAdjustment, RowFilter, SourceSelection, UnknownColumns
 from libs.types.value import LogicalKind, LogicalType
 
 _UNTOLD: Final[Mapping[str, Any]] = {"is_optional": True, "default_expression": None}
@@ -27,8 +27,10 @@ class TenantView:
     schema: TableSchema
     """The table as the tenant receives it, its columns by the names that the tenant reads."""
     excluded: frozenset[str]
+    """By the source's names, as all that follows."""
+    unknown: tuple[str, ...]
+    """Of these, columns that came later and that the document does not name."""
     masks: Mapping[str, ColumnMask]
-    """By the source's names."""
     names: Mapping[str, str]
     """Of the columns that stay: from the source's to the tenant's."""
     mistakes: tuple[str, ...]
@@ -46,9 +48,9 @@ class WithheldBy:
     """The list of a selection that keeps a column back."""
 
     name: str
-    """``exclude_columns``, or ``include_columns``: none of it matches."""
+    """``exclude_columns``; ``include_columns``: none of it matches; ``unknown_columns``: a late column that nothing names."""
     index: int | None
-    """Which of its patterns; None of ``include_columns``."""
+    """Which of its patterns; None except of ``exclude_columns``."""
 
 
 def withheld_by(selection: SourceSelection, table_id: TableId, column: str) -> WithheldBy | None:
@@ -86,7 +88,24 @@ def column_withheld_by(selection: SourceSelection, table: TableSchema, column: C
         by = withheld_by(selection, table_id, name)
         if by is not None and (by.name == "exclude_columns" or number == 0):
             return by
-    return None
+    return WithheldBy("unknown_columns", None) if _is_unknown(selection, table, column) else None
+
+
+_ANY_COLUMN: Final = "headwater-any-column"
+"""A pattern that is for a column of this name is for any, and names none."""
+
+
+def _is_unknown(selection: SourceSelection, table: TableSchema, column: Column) -> bool:
+    """Whether the column came later than its table, and the document, which refuses such columns, does not name it."""
+    if selection.unknown_columns is UnknownColumns.DELIVER or not column.is_late:
+        return False
+    naming = (*selection.include_columns, *(each.columns for each in selection.rename_columns))
+    any_name = f"{table.table_id}.{_ANY_COLUMN}"
+    named = any(
+        matches_column(pattern, f"{table.table_id}.{column.name}") and not matches_column(pattern, any_name)
+        for pattern in naming
+    )
+    return not named and _mask_of(table, column, selection) is None
 
 
 def _names(selection: SourceSelection, table: TableSchema, column: Column) -> tuple[tuple[TableId, str], ...]:
@@ -109,6 +128,7 @@ def tenant_view(
     """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says."""
     withheld = {column.name: column_withheld_by(selection, table, column) for column in table.columns}
     excluded = frozenset(name for name, by in withheld.items() if by is not None)
+    unknown = tuple(name for name, by in withheld.items() if by is not None and by.name == "unknown_columns")
     masks = {
         column.name: mask
         for column in table.columns
@@ -126,13 +146,14 @@ def tenant_view(
         *_collisions(names),
     )
     if mistakes:
-        return TenantView(table, excluded, masks, names, mistakes)
+        return TenantView(table, excluded, unknown, masks, names, mistakes)
     columns = tuple(
         msgspec.structs.replace(
             masked_as(column, masks[column.name]) if column.name in masks else column,
             name=names[column.name],
             former_names=_former_names(table, column, selection, field_names),
             earlier_names=(),
+            is_late=False,
         )
         for column in table.columns
         if column.name not in excluded
@@ -145,18 +166,24 @@ def tenant_view(
         indexes=(),
         former_ids=(),
     )
-    return TenantView(schema, excluded, masks, names, ())
+    return TenantView(schema, excluded, unknown, masks, names, ())
 
 
 def beside_hidden(table: TableSchema, view: TenantView) -> tuple[str, ...]:
-    """Generated columns that the tenant gets as they are, of a table that has hidden ones: they may be computed of these."""
+    """Columns that the tenant gets as they are, of a table that has hidden ones, and that may tell of these: generated ones may
+    be computed of them, a JSON document may hold a copy."""
     if not view.excluded and not view.masks:
         return ()
     return tuple(
         column.name
         for column in table.columns
-        if column.is_generated and column.name not in view.excluded and column.name not in view.masks
+        if (column.is_generated or column.logical_type.kind is LogicalKind.JSON) and is_plain(view, column.name)
     )
+
+
+def is_plain(view: TenantView, column: str) -> bool:
+    """Whether a column of the source is delivered with its values."""
+    return column not in view.excluded and column not in view.masks
 
 
 def _hidden_mistakes(table: TableSchema, selection: SourceSelection) -> Iterator[str]:
@@ -211,6 +238,8 @@ def _key_mistakes(
         by = withheld[name]
         if by is not None and by.name == "include_columns":
             yield f"include_columns: {name!r} is part of the key; include it, and mask it by a hash where it must not show"
+        elif by is not None and by.name == "unknown_columns":
+            yield f"unknown_columns: {name!r} is part of the key, and late; name it in include_columns, or mask it by a hash"
         elif by is not None:
             yield f"exclude_columns: {name!r} is part of the key; mask it by a hash instead"
         elif name in masks and masks[name].constant is not None:

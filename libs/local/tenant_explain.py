@@ -276,6 +276,9 @@ def _against_column(
     by = column_withheld_by(selection, schema, column)
     if by is None:
         return None
+    if by.name == "unknown_columns":
+        says = "unknown_columns: refuse, and the column came later than its table: name it in include_columns or masks"
+        return Rule(says=says, where=_where(lines, f"{place}.unknown_columns"))
     if by.index is None:
         patterns = ", ".join(f"'{pattern}'" for pattern in selection.include_columns) or "nothing"
         return Rule(says=f"no include_columns matches it: {patterns}", where=_where(lines, f"{place}.include_columns"))

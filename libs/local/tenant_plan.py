@@ -13,7 +13,7 @@ from libs.config.tenants import ParsedTenant, read_tenant
 from libs.config.yaml_text import DocumentLines
 from libs.events.idle_patterns import idle_pattern_mistake, idle_patterns
 from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
-from libs.events.tenant_view import beside_hidden, is_selected, tenant_view
+from libs.events.tenant_view import beside_hidden, is_plain, is_selected, tenant_view
 from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.source_tables import is_captured
@@ -21,7 +21,7 @@ from libs.local.tenant_explain import DELIVERED, ColumnFate, TableFate, known_ta
 from libs.local.tenant_versions import version_text, versions
 from libs.local.topic_quotas import quota_note
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import TenantSpec
+from libs.types.tenant import SourceSelection, TenantSpec
 
 NEW: Final = "new"
 GONE: Final = "gone"
@@ -186,11 +186,25 @@ def _uncaptured(
             shown = ", ".join(beside_hidden(table, tenant_view(table, selection, spec.format.names_of_fields)))
             if shown:
                 yield (
-                    f"{table_id}: generated columns {shown} are delivered as they are, beside columns that are hidden: they "
-                    "may be computed of these; mask or exclude them too"
+                    f"{table_id}: generated and JSON columns {shown} are delivered as they are, beside columns that are "
+                    "hidden: they may be computed of these, or hold copies; mask or exclude them too"
                 )
+        yield from _namesakes(spec, selection, [tables[selection.name][table_id] for table_id in wanted])
         if len(kept_away) == len(wanted):
             yield f"source {selection.name}: no table matches now"
+
+
+def _namesakes(spec: TenantSpec, selection: SourceSelection, tables: Iterable[TableSchema]) -> Iterator[str]:
+    """Columns that are delivered as they are, and called as one that is masked elsewhere: a copy, or a view made a table."""
+    views = [(table, tenant_view(table, selection, spec.format.names_of_fields)) for table in tables]
+    masked = {name.lower(): f"{table.table_id}.{name}" for table, view in views for name in view.masks}
+    for table, view in views:
+        for column in table.columns:
+            if (like := masked.get(column.name.lower())) is not None and is_plain(view, column.name):
+                yield (
+                    f"{table.table_id}.{column.name} is delivered as it is, and {like} is masked: mask it too, if it holds "
+                    "the same"
+                )
 
 
 def _planned(before: _Fates, after: _Fates) -> Iterator[PlannedTable]:

@@ -520,7 +520,7 @@ def _altered_columns(
                 in_place[old_name] = msgspec.structs.replace(in_place[old_name], is_invisible=not is_visible)
             case AddColumn(definition=definition, place=place):
                 added = _resolve_column(timestamps.completed(definition), charset, context, converts=converts)
-                added = msgspec.structs.replace(added, born=_born(added, before.version))
+                added = msgspec.structs.replace(added, born=_born(added, before.version), is_late=True)
                 moved.append((_NewColumn(added, added.name.lower()), place))
     columns = [_NewColumn(kept, name) for name, kept in in_place.items() if name not in dropped]
     for new, place in moved:
@@ -572,7 +572,9 @@ def _called_before(column: Column, old: Column, last_version: int) -> Column:
     names = old.former_names
     if column.name.lower() != old.name.lower():
         names = (*names, FormerName(name=old.name, last_version=last_version))
-    return msgspec.structs.replace(column, former_names=names, earlier_names=old.earlier_names, born=old.born)
+    return msgspec.structs.replace(
+        column, former_names=names, earlier_names=old.earlier_names, born=old.born, is_late=old.is_late
+    )
 
 
 def _put(columns: list[_NewColumn], new: _NewColumn, place: Place | None) -> None:
@@ -624,7 +626,11 @@ def _converted(current: Column, charset: str) -> Column:
         comment=current.comment,
     )
     return msgspec.structs.replace(
-        converted, former_names=current.former_names, earlier_names=current.earlier_names, born=current.born
+        converted,
+        former_names=current.former_names,
+        earlier_names=current.earlier_names,
+        born=current.born,
+        is_late=current.is_late,
     )
 
 
@@ -744,11 +750,18 @@ def _moved(schema: TableSchema, table_id: TableId, *, in_place_of: TableSchema |
     """The table under another name, whose versions are counted by themselves: what its columns were at those of the old name
     says nothing there.
 
-    ``in_place_of``: the table that had the name before the statement. A copy of it, as the last step of an online schema change
-    puts in its place (``_t_gho``, ``_t_new``), is that table.
+    ``in_place_of``: the table that had the name before the statement; a column that it lacks is late there. A copy of it, as
+    the last step of an online schema change puts in its place (``_t_gho``, ``_t_new``), is that table.
     """
+    there = None if in_place_of is None else {column.name.lower() for column in in_place_of.columns}
     columns = tuple(
-        msgspec.structs.replace(column, former_names=(), earlier_names=column.all_names[1:], born=None)
+        msgspec.structs.replace(
+            column,
+            former_names=(),
+            earlier_names=column.all_names[1:],
+            born=None,
+            is_late=column.is_late or (there is not None and there.isdisjoint(map(str.lower, column.all_names))),
+        )
         for column in schema.columns
     )
     formers = (*schema.former_ids, schema.table_id)

@@ -169,6 +169,15 @@ TABLE_REFUSED = _kind(
     docs="docs/tenants.md",
     example="shop.hidden_archive was shop.hidden, which 'shop\\.hidden' excludes",
 )
+COLUMN_REFUSED = _kind(
+    "column_refused",
+    Severity.DIFFERS,
+    "A column came to a table later than the table, and a tenant's document, with unknown_columns: refuse, does not name it.",
+    "Name the column in the document: in include_columns, in masks, or in exclude_columns, which ends the fault as well.",
+    command="headwater tenant explain {tenant} {table}",
+    docs="docs/tenants.md",
+    example="shop.people: email2 came later and is kept back",
+)
 CHANGES_RECORD_SET_ASIDE = _kind(
     "changes_record_set_aside",
     Severity.DIFFERS,

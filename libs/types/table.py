@@ -73,6 +73,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """Those that it had while its table was called otherwise, whose versions are counted by themselves."""
     born: Born | None = None
     """As far as statements were followed; None: it came with the table, or nobody knows."""
+    is_late: bool = False
+    """The table lacked it when it was first recorded, under whatever name table and column had then."""
 
     @property
     def all_names(self) -> tuple[str, ...]:

@@ -184,6 +184,15 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Condition in SQL over the table's columns: ``region = 'EU' AND total >= 10``."""
 
 
+class UnknownColumns(enum.Enum):
+    """What becomes of a column that comes to a table later, and that the document does not name."""
+
+    DELIVER = "deliver"
+    """It is delivered, as any other."""
+    REFUSE = "refuse"
+    """It is kept back and told, until the document names it."""
+
+
 class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a tenant gets of one source. Regular expressions match whole names."""
 
@@ -199,6 +208,9 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``database.table.column``: the columns that the tenant gets, of every table; a key column must be among them."""
     exclude_columns: tuple[str, ...] = ()
     """``database.table.column``: of those, the ones that it does not get; a key column cannot be excluded."""
+    unknown_columns: UnknownColumns = UnknownColumns.DELIVER
+    """Of columns that a table lacked when Headwater first saw it. ``masks``, ``rename_columns`` and ``include_columns`` name
+    one, except by a pattern that is for any column of the table."""
     masks: tuple[ColumnMask, ...] = ()
     """What stands in place of values; of a column that several match, the first counts."""
     rename_columns: tuple[ColumnRename, ...] = ()

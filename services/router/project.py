@@ -52,6 +52,8 @@ class Projection:
     filters: tuple[CompiledFilter, ...] = ()
     """All of them must hold."""
     excluded: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
+    """Of these, columns that came later and that the tenant's document does not name."""
     masks: Mapping[str, Mask] = field(default_factory=dict)
     field_names: Mapping[str, str] = field(default_factory=dict)
     """Of columns that the tenant reads under another name than the source's: from the source's."""
@@ -137,6 +139,7 @@ def compile_projection(
         schema=view.schema,
         filters=filters,
         excluded=view.excluded,
+        unknown=view.unknown,
         masks=masks,
         field_names={name: seen for name, seen in view.names.items() if seen != name},
         skipped_ops=b"".join(_OPS_OF[operation] for operation in selection.skip_operations),

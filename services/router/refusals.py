@@ -32,7 +32,7 @@ from libs.config.mask_keys import MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable, TransientError
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.rpc.tenants_client import TenantsClient
-from libs.telemetry.faults import TABLE_REFUSED, lift_fault, raise_fault
+from libs.telemetry.faults import COLUMN_REFUSED, TABLE_REFUSED, keep_faults, lift_fault, raise_fault
 from libs.types.fault import FaultScope
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
@@ -169,6 +169,8 @@ class Refusals:
                 if known.tenant in compiled.tenants and known.tenant not in refused and known.schema_version <= version:
                     self._end(known)
 
+        _tell_unknown_columns(source, compiled)
+
     def _take_in_topic(self, source: str, fate: TopicFate) -> None:
         with self._lock:
             if fate.what is RefusedKind.SCHEMA_CHANGES:
@@ -224,6 +226,7 @@ class Refusals:
 
     def forget_table(self, source: str, table_id: TableId) -> None:
         """There is no such table any more."""
+        keep_faults({COLUMN_REFUSED: {}}, lambda scope: (scope.source, scope.table) == (source, str(table_id)))
         with self._lock:
             for known in self._of_table(source, table_id):
                 self._end(known)
@@ -418,6 +421,7 @@ class RefusalTeller:
     def _look_anew(self, specs: Mapping[str, TenantSpec]) -> None:
         """At those refusals that are new here, whose tenant's document is, or that are due; of the registry's at one, and of
         Kafka's, so that one that hangs holds up little."""
+        keep_faults({COLUMN_REFUSED: {}}, lambda scope: bool(scope.tenant) and scope.tenant not in specs)
         standing = {_key(each): each for each in self._refusals.all()}
         self._looked_at = {key: each for key, each in self._looked_at.items() if key in standing}
         asked: set[tuple[bool, ...]] = set()
@@ -534,6 +538,23 @@ def _targets(refusal: Refusal, subscriber: Subscriber) -> tuple[Target, ...]:
 def _called(refusal: Refusal) -> str:
     is_of_topic = refusal.what in (RefusedKind.SCHEMA_CHANGES, RefusedKind.TRANSACTIONS)
     return f"{refusal.what.value}_topic" if is_of_topic else refusal.what.value
+
+
+def _tell_unknown_columns(source: str, compiled: Compiled) -> None:
+    """Columns that tenants' documents do not name are kept back until they do; nothing else shows it."""
+    table = str(compiled.routes.table_id)
+    unknown = {
+        FaultScope(source=source, tenant=target.tenant, table=table): ", ".join(group.projection.unknown)
+        for group in compiled.routes.groups
+        if group.projection.unknown
+        for target in group.targets
+        if target.tenant in compiled.tenants
+    }
+    found = {scope: f"{table}: {columns} came later and is kept back" for scope, columns in unknown.items()}
+    keep_faults(
+        {COLUMN_REFUSED: found},
+        lambda scope: (scope.source, scope.table) == (source, table) and scope.tenant in compiled.tenants,
+    )
 
 
 def _scope(refusal: Refusal) -> FaultScope:

@@ -49,14 +49,14 @@ def project_statement(
 def hides_nothing(selection: SourceSelection) -> bool:
     """Whether a tenant gets all tables and columns of the source, and no value is masked."""
     whole = SourceSelection(name=selection.name)
-    lists = ("include_tables", "exclude_tables", "include_columns", "exclude_columns", "masks")
+    lists = ("include_tables", "exclude_tables", "include_columns", "exclude_columns", "unknown_columns", "masks")
     return all(getattr(selection, name) == getattr(whole, name) for name in lists)
 
 
 def _may_read(event: Mapping[str, Any], selection: SourceSelection, table_id: TableId) -> bool:
     """Whether the text can name nothing that is hidden: of one table, of a tenant that leaves out whole tables alone."""
     whole = SourceSelection(name=selection.name)
-    lists = ("exclude_tables", "include_columns", "exclude_columns", "masks")
+    lists = ("exclude_tables", "include_columns", "exclude_columns", "unknown_columns", "masks")
     if any(getattr(selection, name) != getattr(whole, name) for name in lists):
         return False
     return _OF_SEVERAL.match(event["ddl"]) is None and len(event.get("tableChanges") or ()) <= 1

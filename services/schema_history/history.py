@@ -59,8 +59,8 @@ def recorded(change: SchemaChange, version: int) -> RecordedChange:
 
 
 def with_names_of(change: SchemaChange, last: RecordedChange) -> SchemaChange:
-    """``change`` with the names that the table and its columns had by the version before it: a definition that was read anew
-    tells of none, and what hides a table or column under a former name is to hide it all the same."""
+    """``change`` with what the version before it says of the table and its columns: the names that they had, and which columns
+    are late. A definition that was read again tells of neither, and a document that keeps a column back by them still does."""
     schema = change.table_schema
     before = schema_change_from_proto(schema_history_pb2.SchemaChange.FromString(last.wire)).table_schema
     if before is None or schema is None:
@@ -70,7 +70,11 @@ def with_names_of(change: SchemaChange, last: RecordedChange) -> SchemaChange:
     def named(column: Column) -> Column:
         known = old.get(column.name.lower())
         missing = () if known is None else tuple(name for name in known.all_names if name not in column.all_names)
-        return column if not missing else replace(column, earlier_names=(*column.earlier_names, *missing))
+        known = known or next((old[name.lower()] for name in column.all_names if name.lower() in old), None)
+        is_late = column.is_late or known is None or known.is_late
+        if not missing and is_late == column.is_late:
+            return column
+        return replace(column, earlier_names=(*column.earlier_names, *missing), is_late=is_late)
 
     formers = tuple(dict.fromkeys((*before.former_ids, *schema.former_ids)))
     columns = tuple(map(named, schema.columns))

@@ -170,7 +170,8 @@ def shown(connection: "Connection[Any]", table_id: TableId) -> TableSchema:
 def as_read_anew(schema: TableSchema) -> TableSchema:
     """A definition does not tell what the table and its columns were called before, nor when they came."""
     columns = tuple(
-        msgspec.structs.replace(column, former_names=(), earlier_names=(), born=None) for column in schema.columns
+        msgspec.structs.replace(column, former_names=(), earlier_names=(), born=None, is_late=False)
+        for column in schema.columns
     )
     return msgspec.structs.replace(schema, columns=columns, former_ids=())
 

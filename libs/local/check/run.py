@@ -41,7 +41,7 @@ from libs.local.source_tables import is_captured
 from libs.local.warehouse import KeyCondition, StoredTable, all_of
 from libs.source.key_columns import chosen_key
 from libs.types.table import TableId
-from libs.types.tenant import Operation, SinkMode, SinkSettings, TenantSpec
+from libs.types.tenant import Operation, SinkMode, SinkSettings, TenantSpec, UnknownColumns
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.schema_changes import VARIANT
 
@@ -357,6 +357,16 @@ def _check_source(
                 yield _check_table(answering, spec, source, table, load, compare, folder)
 
 
+def _unknown_note(spec: TenantSpec, source: str) -> str:
+    """Why a column may be kept back that the document does not exclude: its source alone knows when it came."""
+    if all(each.unknown_columns is UnknownColumns.DELIVER for each in spec.sources if each.name == source):
+        return ""
+    return (
+        ": if it came later than its table, unknown_columns: refuse keeps it back; name it in include_columns, masks or "
+        "exclude_columns"
+    )
+
+
 def _check_table(
     answering: AskedSource,
     spec: TenantSpec,
@@ -377,7 +387,7 @@ def _check_table(
     columns = [column for column in table.columns if stored is None or column.seen_as in delivered]
     names = tuple(column.name for column in columns)
     faults = [
-        f"column {column.seen_as} is missing in the warehouse"
+        f"column {column.seen_as} is missing in the warehouse{_unknown_note(spec, source)}"
         for column in table.columns
         if stored is not None and column.seen_as not in delivered
     ]

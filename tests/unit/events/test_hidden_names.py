@@ -12,7 +12,7 @@ from libs.mysql.ddl import apply_ddl
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import ColumnMask, RowFilter, SourceSelection, TenantSpec
+from libs.types.tenant import ColumnMask, RowFilter, SourceSelection, TenantSpec, UnknownColumns
 from services.router.project import InvalidProjection, compile_projection
 from services.schema_history.history import recorded, with_names_of
 
@@ -149,10 +149,10 @@ def test_a_name_with_a_line_break_is_hidden_too() -> None:
 
 
 def test_generated_columns_beside_hidden_ones_are_warned_of() -> None:
-    schema = table("people", "ALTER TABLE people ADD COLUMN upper_ssn CHAR(11) AS (UPPER(ssn))")
+    schema = table("people", "ALTER TABLE people ADD COLUMN upper_ssn CHAR(11) AS (UPPER(ssn)), ADD COLUMN whole JSON")
 
-    assert beside_hidden(schema, seen(schema)) == ("upper_ssn",)
-    hidden = seen(schema, exclude_columns=(r".*ssn",))
+    assert beside_hidden(schema, seen(schema)) == ("upper_ssn", "whole")
+    hidden = seen(schema, exclude_columns=(r".*ssn", r".*\.whole"))
     assert beside_hidden(schema, hidden) == ()
 
 
@@ -168,6 +168,63 @@ def test_a_definition_read_anew_keeps_the_names_that_the_history_knows() -> None
     assert seen(schema).excluded == {"A"}
     assert seen(schema).masks.keys() == {"email"}
     assert with_names_of(change_of(renamed, 2), recorded(change_of(renamed, 1), 1)) == change_of(renamed, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "statements"),
+    [
+        ("people", ("ALTER TABLE people ADD COLUMN email2 TEXT",)),
+        ("people", ("ALTER TABLE people ADD email3 TEXT", "ALTER TABLE people RENAME COLUMN email3 TO email2")),
+        (
+            "people",
+            (
+                "ALTER TABLE people ADD email2 INT",
+                "ALTER TABLE people MODIFY email2 TEXT, CONVERT TO CHARACTER SET latin1",
+            ),
+        ),
+        ("p2", ("ALTER TABLE people ADD email2 TEXT", "RENAME TABLE people TO p2")),
+        (
+            "people",
+            (
+                "CREATE TABLE _people_gho LIKE people",
+                "ALTER TABLE _people_gho ADD email2 TEXT",
+                "RENAME TABLE people TO _people_del, _people_gho TO people",
+            ),
+        ),
+        (
+            "people",
+            ("CREATE TABLE other (id INT PRIMARY KEY, email2 TEXT)", "RENAME TABLE people TO old, other TO people"),
+        ),
+    ],
+)
+def test_a_column_that_comes_later_is_refused_until_a_document_names_it(name: str, statements: tuple[str, ...]) -> None:
+    schema = table(name, *statements)
+    refuse = {"unknown_columns": UnknownColumns.REFUSE}
+
+    assert seen(schema).unknown == ()
+    view = seen(schema, **refuse)
+    assert view.unknown == ("email2",)
+    assert "email2" not in [column.name for column in view.schema.columns]
+    assert compile_projection(schema, SourceSelection(name="s", **refuse)).unknown == ("email2",)
+    for naming in (
+        {"include_columns": (".*", r"shop\..*\.email2")},
+        {"include_columns": (".*", r".*\.email[0-9]")},
+        {"masks": (ColumnMask(columns=r".*", set_null=False, keep_last=4), ColumnMask(columns=".*", set_null=True))},
+        {"exclude_columns": (r".*\.email2",)},
+    ):
+        assert seen(schema, **(refuse | naming)).unknown == (), naming
+    assert seen(schema, **refuse, include_columns=(r"shop\..*", r".*\.[a-z].*")).unknown == ("email2",)
+
+
+def test_a_definition_read_again_knows_which_columns_are_late() -> None:
+    """Also those that came while nobody followed the source's log."""
+    first = table("people", "ALTER TABLE people ADD COLUMN a INT")
+    read_again = table("p2", "CREATE TABLE p2 (id INT PRIMARY KEY, EMAIL TEXT, a INT, b INT)")
+
+    schema = with_names_of(change_of(read_again, 2), recorded(change_of(first, 1), 1)).table_schema
+
+    assert schema is not None
+    assert [column.name for column in schema.columns if column.is_late] == ["a", "b"]
 
 
 def change_of(schema: TableSchema, rank: int) -> SchemaChange:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from libs.config.connections import GrpcClientSettings
@@ -14,6 +15,7 @@ from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, Service
 from libs.events.connect_schema import MYSQL_FORM
 from libs.events.names import tenant_row_topic
 from libs.rpc.tenants_client import TenantsClient
+from libs.telemetry.faults import COLUMN_REFUSED, lasting_faults
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import (
@@ -26,6 +28,7 @@ from libs.types.tenant import (
     SourceSelection,
     TenantSpec,
     TopicSettings,
+    UnknownColumns,
 )
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
 from services.router.match import NO_REGISTRY, RouteBook, Target
@@ -758,3 +761,34 @@ def test_topics_that_stand_refused_are_those_of_one_source_by_the_documents_in_f
     assert router.refusals.topics_of("s", [spec]) == {"acme.s.transaction"}
     assert router.refusals.topics_of("other", [spec]) == set()
     assert router.refusals.topics_of("s", []) == set()
+
+
+def with_late_column(table_id: TableId, version: int) -> TableSchema:
+    first = schema(table_id, version)
+    late = msgspec.structs.replace(first.columns[-1], name="email2", is_late=True)
+    return msgspec.structs.replace(first, columns=(*first.columns, late))
+
+
+@pytest.mark.parametrize(
+    "mended", [{"exclude_columns": (r".*email2",)}, {"include_columns": (".*", r".*email2")}, None]
+)
+async def test_a_late_column_that_is_kept_back_is_a_fault_until_the_document_names_it(
+    mended: dict[str, tuple[str, ...]] | None,
+) -> None:
+    def met(**selection: object) -> None:
+        spec = tenant("acme", selection={"unknown_columns": UnknownColumns.REFUSE, **selection})
+        routed_by = RouteBook("s", [spec, tenant("globex")], with_late_column, TopicClaims())
+        routed_by.routes("shop", "orders", 1)
+        router.refusals.take_in(routed_by)
+
+    router = Router([tenant("globex")])
+    met()
+    faults = lasting_faults()
+    if mended is not None:
+        met(**mended)
+    else:  # the tenant is gone
+        await router.tells(Operator())
+
+    assert [(each.id, each.scope.tenant) for each in faults] == [(COLUMN_REFUSED.id, "acme")]
+    assert "email2" in faults[0].happened
+    assert lasting_faults() == []
