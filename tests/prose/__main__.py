@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.prose.rates import ROOT, TWICE_THE_ANCHORS, WORDS, Rates, files_by_folder, rates_of
+from tests.prose.rates import ROOT, TWICE_THE_ANCHORS, WORDS, Rates, files_by_folder, rates_of, uses_of
 from tests.prose.texts import sentences_of, texts_of, words_of
 
 CEILINGS = Path(__file__).with_name("ceilings.json")
@@ -93,7 +93,7 @@ def _print_places(place: str) -> int:
         if name != place and not name.startswith(f"{place}/") and not (place == "." and "/" not in name):
             continue
         for sentence in (sentence for text in texts_of(file) for sentence in sentences_of(text)):
-            found = [word for word, pattern in WORDS.items() if pattern.search(sentence)]
+            found = [word for word in WORDS if uses_of(word, sentence)]
             length = len(words_of(sentence))
             if found or length > TWICE_THE_ANCHORS["p90"]:
                 print(f"{name} [{', '.join([*found, str(length)])}] {' '.join(sentence.split())}")
