@@ -28,14 +28,14 @@ COPY libs libs
 COPY protos protos
 COPY services services
 COPY spark spark
-RUN .venv/bin/python -c "from pathlib import Path; from libs.local import compiled_modules, step; compiled_modules.build(Path('/tmp/cache'), Path('/src'), step.Progress())" \
+RUN .venv/bin/python -c "from pathlib import Path; from libs.setup import compiled_modules, step; compiled_modules.build(Path('/tmp/cache'), Path('/src'), step.Progress())" \
     && rm -rf libs/testing \
     && find libs services -name '*.pyx' -delete \
     && .venv/bin/python -m compileall -q libs protos services spark
 
 # What services import: without the headwater command, and the stack of one machine.
 FROM whole-code AS code
-RUN rm -rf libs/cli libs/demo libs/local libs/migrate libs/stand_ins
+RUN rm -rf libs/cli libs/demo libs/local libs/migrate libs/servers libs/setup libs/stand_ins
 
 # Spark's jars by their lock, each verified by its sha256.
 FROM build AS jars
@@ -44,7 +44,7 @@ RUN mkdir -p /usr/share/man/man1 \
     && apt-get install -y --no-install-recommends maven openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/*
 COPY libs libs
-RUN .venv/bin/python -c "import shutil; from pathlib import Path; from libs.local import jar_download, jars; shutil.copytree(jar_download.fetched(jars.jar_set('spark'), Path('/tmp/cache')), '/jars')"
+RUN .venv/bin/python -c "import shutil; from pathlib import Path; from libs.setup import jar_download, jars; shutil.copytree(jar_download.fetched(jars.jar_set('spark'), Path('/tmp/cache')), '/jars')"
 
 # --- running ----------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ help: ## list the targets
 
 SETUP = command -v $(PYTHON311) > /dev/null || { \
 		echo "setup failed: $(PYTHON311) is missing; install Python 3.11, or name it: make $(MAKECMDGOALS) PYTHON311=/path/to/python3.11" >&2; \
-		exit 1; }; $(PYTHON311) -m libs.local.setup
+		exit 1; }; $(PYTHON311) -m libs.setup
 
 setup: ## put in place what tests and servers need: Python packages, compiled modules, Java, jars, MySQL, PostgreSQL (skipped when it is there)
 	@$(SETUP) servers

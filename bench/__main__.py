@@ -35,8 +35,8 @@ from bench.tenants import LATE_TENANTS, TENANTS, measure_tenants
 from bench.vitess import COPIED_ROWS, SHARDED_EVENTS, SHARDS, STREAMED_EVENTS, measure_vitess
 from bench.workload import write_changes, write_multi_row_changes
 from libs.errors import HeadwaterError
-from libs.local import jar_download
-from libs.local.cache import cache_dir
+from libs.setup import jar_download
+from libs.setup.cache import cache_dir
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000

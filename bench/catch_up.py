@@ -24,7 +24,7 @@ from bench.debezium import debezium
 from bench.stack import Servers, Service, Usage, bench_stack, wait_until
 from bench.workload import CREATE_TABLE, DATABASE, TABLE, write_changes
 from libs.events.names import row_topic
-from libs.local.ports import LOOPBACK
+from libs.servers.ports import LOOPBACK
 from libs.types.table import TableId
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1.reader_control_pb2_grpc import ReaderControlStub

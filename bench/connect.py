@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from bench.stack import Usage, process_usage, wait_until
 from libs.errors import ServiceUnavailable
-from libs.local import jar_download
-from libs.local.cache import cache_dir
-from libs.local.jars import JarSet
-from libs.local.java import find_java
-from libs.local.kafka_broker import LOG_OPTIONS
-from libs.local.ports import LOOPBACK, free_port
-from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop, wait_ready
+from libs.servers.kafka_broker import LOG_OPTIONS
+from libs.servers.ports import LOOPBACK, free_port
+from libs.servers.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop, wait_ready
+from libs.setup import jar_download
+from libs.setup.cache import cache_dir
+from libs.setup.jars import JarSet
+from libs.setup.java import find_java
 
 LOCKS_DIR: Final = Path(__file__).with_name("locks")
 _READY_TIMEOUT_S: Final = 240.0  # tests start it on a machine at work

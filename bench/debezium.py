@@ -3,7 +3,7 @@
 The connector is started before the log is written, and then stopped, so that resuming it reads the log from right before the
 measured events.
 
-The jars, 45 MB, are fetched when the bench first needs them, pinned as those of ``libs/local/locks`` are.
+The jars, 45 MB, are fetched when the bench first needs them, pinned as those of ``libs/setup/locks`` are.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from typing import Final
 from bench.connect import LOCKS_DIR, Connector, kafka_connect
 from bench.stack import Servers
 from bench.workload import DATABASE, TABLE
-from libs.local.jars import JarSet, jar_set
-from libs.local.ports import LOOPBACK
+from libs.servers.ports import LOOPBACK
+from libs.setup.jars import JarSet, jar_set
 
 TOPIC: Final = f"debezium.{DATABASE}.{TABLE}"
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bench.connect import LOCKS_DIR, Connector, kafka_connect
-from libs.local.jars import JarSet, jar_set
-from libs.local.ports import LOOPBACK
+from libs.servers.ports import LOOPBACK
+from libs.setup.jars import JarSet, jar_set
 
 
 def debezium_vitess(

@@ -23,8 +23,8 @@ from libs.config.connections import KafkaSettings
 from libs.events.names import SCHEMA_HISTORY_TOPIC
 from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_to_proto
 from libs.kafka.writer import OutgoingRecord, TransactionalWriter
-from libs.local.process import kill
 from libs.mysql.ddl import show_create_to_schema
+from libs.servers.process import kill
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId

@@ -37,7 +37,7 @@ from bench.sink import (
 from bench.stack import wait_until
 from bench.workload import TABLE
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
-from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop
+from libs.servers.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop
 from libs.types.order import EventOrder
 from libs.types.tenant import SinkMode
 from spark.jobs.progress import load_progress

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
-from libs.local.spark_toolchain import find_toolchain
 from libs.mysql.logical import column
+from libs.setup.spark_toolchain import find_toolchain
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode

@@ -20,7 +20,7 @@ from bench.stack import wait_until
 from bench.workload import DATABASE
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic, table_schemas_topic
-from libs.local.process import Running, is_alive, last_log_lines, start, stop
+from libs.servers.process import Running, is_alive, last_log_lines, start, stop
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from libs.types.tenant import SinkMode

@@ -27,14 +27,14 @@ from bench.stack import REPOSITORY, Usage, wait_until
 from bench.workload import DATABASE, TABLE
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic, table_schemas_topic
-from libs.local import kafka_broker
-from libs.local.cache import cache_dir
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
-from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import ProcessSpec, is_alive, last_log_lines, start, stop, wait_ready
-from libs.local.spark_toolchain import find_toolchain
 from libs.mysql.logical import column
+from libs.servers import kafka_broker
+from libs.servers.ports import LOOPBACK, free_ports
+from libs.servers.process import ProcessSpec, is_alive, last_log_lines, start, stop, wait_ready
+from libs.setup.cache import cache_dir
+from libs.setup.jars import jars_dir
+from libs.setup.java import find_java
+from libs.setup.spark_toolchain import find_toolchain
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SinkMode

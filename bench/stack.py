@@ -14,9 +14,9 @@ import psutil
 import pymysql
 import yaml
 
-from libs.local import kafka_broker, mysql_server, valkey_server
-from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop, wait_ready
+from libs.servers import kafka_broker, mysql_server, valkey_server
+from libs.servers.ports import LOOPBACK, free_ports
+from libs.servers.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop, wait_ready
 
 REPOSITORY = Path(__file__).parents[1]
 _WITH_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}  # empty is unset

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from bench.stack import Service, Usage, beginning, start_service_in
 from libs.config.tenant_config_map import READY, STATE_ANNOTATION, TENANT_LABEL
-from libs.local import kafka_broker
-from libs.local.ports import free_ports
-from libs.local.process import ProcessSpec, Running, kill
+from libs.servers import kafka_broker
+from libs.servers.ports import free_ports
+from libs.servers.process import ProcessSpec, Running, kill
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
 from services.tenant_operator.settings import KubernetesSettings
 from tests.certificates import write_certificates

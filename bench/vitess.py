@@ -20,8 +20,8 @@ from bench.debezium_vitess import debezium_vitess
 from bench.stack import REPOSITORY, Servers, Service, bench_stack, wait_until
 from bench.workload import DATABASE, ROWS_PER_TRANSACTION, TABLE
 from libs.events.names import row_topic
-from libs.local.ports import LOOPBACK, free_port
-from libs.local.process import ProcessSpec, start, stop, wait_ready
+from libs.servers.ports import LOOPBACK, free_port
+from libs.servers.process import ProcessSpec, start, stop, wait_ready
 from libs.stand_ins.vtgate.replay import write_record
 from libs.types.table import TableId
 from protos.vitess import binlogdata_pb2 as binlogdata

@@ -24,12 +24,12 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from libs.config.connections import PostgresqlSettings
-from libs.local import kafka_broker as kafka
-from libs.local import mysql_server as mysql
-from libs.local import postgresql_server as postgresql
-from libs.local import valkey_server as valkey
-from libs.local.ports import LOOPBACK, free_port, free_ports
-from libs.local.process import KILL_TIMEOUT_S, ProcessSpec, Running, kill, start, stop, wait_ready
+from libs.servers import kafka_broker as kafka
+from libs.servers import mysql_server as mysql
+from libs.servers import postgresql_server as postgresql
+from libs.servers import valkey_server as valkey
+from libs.servers.ports import LOOPBACK, free_port, free_ports
+from libs.servers.process import KILL_TIMEOUT_S, ProcessSpec, Running, kill, start, stop, wait_ready
 from libs.source.mysql.client import Connection
 from libs.stand_ins.vtgate.cluster import topology_of
 from libs.stand_ins.vtgate.service import Security, VtgateServer

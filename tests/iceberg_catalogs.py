@@ -25,12 +25,12 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
-from libs.local import jar_download
-from libs.local.cache import cache_dir
-from libs.local.jars import jar_paths, jar_set
-from libs.local.java import find_java
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
+from libs.setup import jar_download
+from libs.setup.cache import cache_dir
+from libs.setup.jars import jar_paths, jar_set
+from libs.setup.java import find_java
 from tests import own_network
 
 LOCKS_DIR = Path(__file__).parent / "locks"

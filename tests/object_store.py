@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
 
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
 
 REGION = "eu-central-1"
 _PROBE_TIMEOUT_S = 5.0

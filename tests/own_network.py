@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from libs.local.ports import LOOPBACK, free_port
+from libs.servers.ports import LOOPBACK, free_port
 
 REPOSITORY = Path(__file__).parents[1]
 ENVIRON = {"PYTHONPATH": str(REPOSITORY)}

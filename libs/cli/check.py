@@ -46,12 +46,12 @@ from libs.local.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, che
 from libs.local.check_elsewhere import compared_elsewhere
 from libs.local.home import Home
 from libs.local.mesh import mesh_settings
-from libs.local.progress import BAR_WIDTH
 from libs.local.readable import shorten
 from libs.local.recorded_checkpoints import RecordedCheckpoints
 from libs.local.stack import load_documents
 from libs.local.state import holder, running_state
 from libs.local.warehouse import TableStore
+from libs.setup.progress import BAR_WIDTH
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.metrics import CHECK_FAILED_TURNS
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import pymysql
 
-from libs.local.ports import LOOPBACK
 from libs.mysql.identifiers import quote_identifier
+from libs.servers.ports import LOOPBACK
 
 DATABASE: Final = "shop"
 READER_USER: Final = "headwater"

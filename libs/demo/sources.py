@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, modes
 
 from libs.demo.shop import NUMBER_COLUMNS, READER_PASSWORD, READER_USER, Shop, ShopPart
 from libs.local.own_servers import OwnServers, OwnSubscription, OwnVtgate
-from libs.local.ports import LOOPBACK, free_ports
+from libs.servers.ports import LOOPBACK, free_ports
 
 DATABASE: Final = "shop"
 SHARDS: Final = ("-80", "80-")

@@ -26,13 +26,13 @@ from libs.local.executed import Executed, executed_in, executed_now, missing_tra
 from libs.local.home import Home
 from libs.local.mesh import stack_kafka
 from libs.local.plan import CHECKPOINT_COMMITTER
-from libs.local.ports import LOOPBACK
 from libs.local.reader_tasks import last_generations, of_todays_readers, settings_of
 from libs.local.sink_state import committed_offsets, sink_progress
 from libs.local.state import read_ports
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer, row_topics
 from libs.mysql.gtid import GtidSet
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.servers.ports import LOOPBACK
 from libs.types.checkpoint import Checkpoint
 from libs.types.tenant import TenantSpec
 

@@ -20,15 +20,15 @@ import msgspec
 import yaml
 
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.local import mysql_server
 from libs.local.documents import VtgateDocument
 from libs.local.home import Home
 from libs.local.plan import IMPORT_ROOT, STAGE_SERVICES, STAGE_STAND_INS
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec
 from libs.local.state import replace_file
 from libs.local.supervisor import Supervised
 from libs.local.vtgate import Vtgate
+from libs.servers import mysql_server
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
 from libs.stand_ins.dts.producer import topic_end
 
 DTS_STAND_IN: Final = "dts-stand-in"

@@ -15,7 +15,6 @@ import msgspec
 import libs
 from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.errors import InvalidSettings
-from libs.local import postgresql_server
 from libs.local.documents import (
     CLICKHOUSE,
     DELTA,
@@ -30,12 +29,13 @@ from libs.local.documents import (
     replica_server_id,
 )
 from libs.local.home import Home
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec
 from libs.local.reader_tasks import Generations, settings_of, tasks_of
-from libs.local.spark_toolchain import SparkToolchain
 from libs.local.supervisor import Supervised, answers_ok
 from libs.postgresql.settings import PostgresqlWarehouse
+from libs.servers import postgresql_server
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
+from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.settings import KeyspaceSettings
 from libs.source.vitess.tasks import TaskSettings

@@ -16,11 +16,11 @@ from libs.errors import InvalidSettings
 from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
 from libs.local.home import Home
 from libs.local.plan import SCHEMA_HISTORY
-from libs.local.ports import LOOPBACK
 from libs.local.state import holder, read_ports
 from libs.mysql.column_type import UnknownColumnType
 from libs.mysql.ddl import DdlNotUnderstood, StatementContext, show_create_to_schema
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.servers.ports import LOOPBACK
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import connect
 from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context

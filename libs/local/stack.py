@@ -22,8 +22,6 @@ import psutil
 import yaml
 
 from libs.errors import InvalidSettings, ServiceUnavailable
-from libs.local import kafka_broker, ports, postgresql_server, valkey_server
-from libs.local.compiled_modules import require_built
 from libs.local.documents import POSTGRESQL, Documents, read_documents
 from libs.local.home import Home, is_initialised, keep_private
 from libs.local.joining import note_beginnings, watched_joining
@@ -42,7 +40,6 @@ from libs.local.plan import (
 )
 from libs.local.reader_tasks import planned_generations, store_generations
 from libs.local.restart import RestartPolicy
-from libs.local.spark_toolchain import find_toolchain
 from libs.local.state import (
     AlreadyUp,
     ServicePhase,
@@ -56,6 +53,9 @@ from libs.local.state import (
     replace_file,
 )
 from libs.local.supervisor import StackEvent, Supervised, supervise
+from libs.servers import kafka_broker, ports, postgresql_server, valkey_server
+from libs.setup.compiled_modules import require_built
+from libs.setup.spark_toolchain import find_toolchain
 
 STOP_TIMEOUT_S: Final = 120.0
 """Longest clean stop: each stage's stop timeout, one after the other, and some seconds more."""

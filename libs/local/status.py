@@ -32,12 +32,12 @@ from libs.local.executed import executed_in, executed_now, missing_transactions
 from libs.local.home import Home
 from libs.local.mesh import stack_kafka
 from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
-from libs.local.ports import LOOPBACK
 from libs.local.resync import Resync, running_resyncs
 from libs.local.sink_state import committed_offsets, sink_progress
 from libs.local.state import ServicePhase, ServiceState, StackState
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.servers.ports import LOOPBACK
 from libs.telemetry.faults import PROCESS_DOWN, SERVICE_DEGRADED, TENANT_REFUSED, fault_of
 from libs.telemetry.sink_faults import sink_faults
 from libs.types.fault import Fault, FaultScope, worst_first

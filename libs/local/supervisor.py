@@ -26,11 +26,11 @@ import msgspec
 import psutil
 
 from libs.errors import ServiceUnavailable
-from libs.local import process
 from libs.local.home import Home
-from libs.local.process import ProcessSpec, Running
 from libs.local.restart import EXIT_HALTED, LeaveStopped, RestartAfter, RestartPolicy, describe_exit, judge_exit
 from libs.local.state import ServicePhase, ServiceState, StackPhase, StackState, write_state
+from libs.servers import process
+from libs.servers.process import ProcessSpec, Running
 from libs.telemetry.last_words import read_last_words
 
 WATCH_PAUSE_S: Final = 0.1

@@ -13,7 +13,7 @@ from libs.config.tenants import read_tenant
 from libs.config.yaml_text import parse_yaml
 from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
 from libs.local.mesh import KubectlSettings
-from libs.local.step import telling_line
+from libs.setup.step import telling_line
 
 _TIMEOUT_S: Final = 60.0
 _UNREACHED: Final = re.compile(

@@ -17,10 +17,10 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from libs.clickhouse.names import DATABASE_TEMPLATE, database_name, literal, quoted
-from libs.local import python_packages
-from libs.local.cache import cache_dir, locked, staged_dir
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec, Running, kill, start, wait_ready
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec, Running, kill, start, wait_ready
+from libs.setup import python_packages
+from libs.setup.cache import cache_dir, locked, staged_dir
 from libs.types.warehouse import WarehouseTable
 from spark.sinks.clickhouse.settings import Settings
 

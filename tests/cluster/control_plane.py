@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import ProcessSpec, kill, start, stop, wait_ready
+from libs.servers.ports import LOOPBACK, free_ports
+from libs.servers.process import ProcessSpec, kill, start, stop, wait_ready
 from tests.cluster.programs import Programs, programs
 
 READY_TIMEOUT_S: Final = 120.0

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from libs.errors import HeadwaterError
-from libs.local import debs
-from libs.local.cache import cache_dir, locked
-from libs.local.jars import jars_dir
-from libs.local.progress import Display
-from libs.local.step import Progress, SetupFailed, run
+from libs.setup import debs
+from libs.setup.cache import cache_dir, locked
+from libs.setup.jars import jars_dir
+from libs.setup.progress import Display
+from libs.setup.step import Progress, SetupFailed, run
 from tests.cluster.programs import REPOSITORY
 
 TAG: Final = "e2e"

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from libs.local.ports import free_ports
-from libs.local.process import ProcessSpec, kill, start, wait_ready
+from libs.servers.ports import free_ports
+from libs.servers.process import ProcessSpec, kill, start, wait_ready
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.node import ADDRESS, Node
 

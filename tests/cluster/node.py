@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import yaml
 
-from libs.local.process import ProcessSpec, kill, start, stop, wait_ready
+from libs.servers.process import ProcessSpec, kill, start, stop, wait_ready
 from tests.cluster import namespaces
 from tests.cluster.control_plane import ControlPlane, start_control_plane_in
 from tests.cluster.images import PAUSE

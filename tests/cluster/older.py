@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from libs.errors import HeadwaterError
-from libs.local.cache import cache_dir, locked, staged_dir
-from libs.local.step import SetupFailed, run
+from libs.setup.cache import cache_dir, locked, staged_dir
+from libs.setup.step import SetupFailed, run
 from tests.cluster.programs import REPOSITORY
 
 COMMIT: Final = "b5510c6391d6db6d66ba9b86535ee47fb476f46c"

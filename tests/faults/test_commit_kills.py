@@ -24,10 +24,10 @@ import psutil
 import psycopg
 import pytest
 
-from libs.local.cache import cache_dir
-from libs.local.compiled_modules import c_compiler
-from libs.local.process import kill
-from libs.local.step import Progress
+from libs.servers.process import kill
+from libs.setup.cache import cache_dir
+from libs.setup.compiled_modules import c_compiler
+from libs.setup.step import Progress
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import BATCH_PROPERTY, CONSISTENT_TABLE, WarehouseTable, warehouse_table
 from spark.sinks.delta.settings import Settings as DeltaSettings

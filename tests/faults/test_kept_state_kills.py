@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.local.ports import free_port
-from libs.local.process import Running, start, stop, wait_ready
 from libs.mysql.logical import column
+from libs.servers.ports import free_port
+from libs.servers.process import Running, start, stop, wait_ready
 from libs.types.parked_keys import decode_parked_keys, parked_keys_path
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode

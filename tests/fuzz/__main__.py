@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from libs.errors import HeadwaterError
-from libs.local import compiled_modules, python_packages
-from libs.local.cache import cache_dir, locked, staged_dir
-from libs.local.progress import Display
-from libs.local.step import Progress
+from libs.setup import compiled_modules, python_packages
+from libs.setup.cache import cache_dir, locked, staged_dir
+from libs.setup.progress import Display
+from libs.setup.step import Progress
 from libs.stand_ins.dts.recording import read_recording
 from tests.fuzz.dts_input import KEPT, KNOWN_TABLES, SET_ASIDE, SPILLED, kept_inputs, of_entries, of_messages
 from tests.unit.dts_decoder.fuzz import seeds

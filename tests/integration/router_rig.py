@@ -19,9 +19,9 @@ from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
 from libs.events.names import changes_topic
 from libs.events.schema_change import SchemaChangeKind
 from libs.kafka.clients import TopicSpec, ensure_topics
-from libs.local.ports import LOOPBACK, free_port
-from libs.local.process import ProcessSpec, Running, kill, stop, wait_ready
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.servers.ports import LOOPBACK, free_port
+from libs.servers.process import ProcessSpec, Running, kill, stop, wait_ready
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import Column, TableId, TableSchema

@@ -18,8 +18,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import ServiceUnavailable
-from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+from libs.servers.ports import LOOPBACK, free_ports
+from libs.servers.process import ProcessSpec, Running, kill, start, stop, wait_ready
 from tests.service_forks import start_fork
 from tests.waiting import WITHIN_S
 

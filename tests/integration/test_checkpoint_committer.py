@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from libs.errors import Fenced, PipelineHalted, ServiceUnavailable
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
-from libs.local.process import kill
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.servers.process import kill
 from libs.types.checkpoint import Checkpoint, FencingToken
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition

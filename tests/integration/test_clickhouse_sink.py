@@ -10,8 +10,8 @@ import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from libs.errors import AccessDenied, DiskFull, HeadwaterError, InvalidSettings, PipelineHalted, TransientError
-from libs.local.ports import free_port
 from libs.mysql.logical import column
+from libs.servers.ports import free_port
 from libs.testing import sink_contract as contract
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SinkMode

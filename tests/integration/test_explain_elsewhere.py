@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from libs.cli.main import headwater
 from libs.config.connections import GrpcClientSettings
 from libs.events.schema_change import SchemaChangeKind
-from libs.local.ports import LOOPBACK, free_port
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.servers.ports import LOOPBACK, free_port
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema

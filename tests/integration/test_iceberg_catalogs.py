@@ -19,11 +19,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 
 from libs.config.load import convert_document
-from libs.local import jar_download
-from libs.local.cache import cache_dir
-from libs.local.jars import jar_set
-from libs.local.ports import LOOPBACK, free_port, free_ports
-from libs.local.process import stop
+from libs.servers.ports import LOOPBACK, free_port, free_ports
+from libs.servers.process import stop
+from libs.setup import jar_download
+from libs.setup.cache import cache_dir
+from libs.setup.jars import jar_set
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.sinks.iceberg.catalog import place_in

@@ -14,11 +14,11 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]
 
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
-from libs.local import jar_download
-from libs.local.cache import cache_dir
-from libs.local.jars import jar_paths, jar_set
-from libs.local.java import find_java
-from libs.local.ports import LOOPBACK
+from libs.servers.ports import LOOPBACK
+from libs.setup import jar_download
+from libs.setup.cache import cache_dir
+from libs.setup.jars import jar_paths, jar_set
+from libs.setup.java import find_java
 from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.sinks.iceberg.catalog import catalog_config, place_in
 from tests.iceberg_catalogs import LOCKS_DIR, MEMORY_OPTIONS

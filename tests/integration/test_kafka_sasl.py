@@ -40,9 +40,9 @@ from libs.events.names import (
     wakes_topic,
 )
 from libs.kafka.clients import TopicSpec, client_config, ensure_topics
-from libs.local.kafka_broker import Sasl
-from libs.local.ports import LOOPBACK, free_ports
 from libs.local.tenant_topics import open_consumer, read_to_end
+from libs.servers.kafka_broker import Sasl
+from libs.servers.ports import LOOPBACK, free_ports
 from libs.source.signal_topic import signals_topic
 from libs.stand_ins.dts.recording import Slice, read_slice
 from libs.types.order import EventOrder

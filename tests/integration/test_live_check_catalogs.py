@@ -12,8 +12,8 @@ import yaml
 
 from libs.local.home import home_at
 from libs.local.plan import kafka_address
-from libs.local.process import stop
 from libs.local.state import read_ports
+from libs.servers.process import stop
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests import own_network

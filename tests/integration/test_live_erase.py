@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient
 
 from libs.local.erase.carry_out import unfinished
 from libs.local.plan import VALKEY, kafka_address
-from libs.local.postgresql_server import connection_settings
 from libs.local.sink_state import sink_progress
 from libs.local.state import read_ports
+from libs.servers.postgresql_server import connection_settings
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 

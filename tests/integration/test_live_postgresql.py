@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from libs.local.postgresql_server import connection_settings
 from libs.local.state import read_ports
+from libs.servers.postgresql_server import connection_settings
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.live_rows import make_orders_of_most_types, written_to

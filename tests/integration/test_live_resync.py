@@ -9,10 +9,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from libs.local.postgresql_server import connection_settings
 from libs.local.resync import running_resyncs
 from libs.local.state import read_ports
 from libs.local.warehouse import load_table, open_catalog
+from libs.servers.postgresql_server import connection_settings
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests.conftest import MysqlServer

@@ -20,9 +20,9 @@ import yaml
 
 from libs.local.home import home_at
 from libs.local.plan import kafka_address
-from libs.local.ports import LOOPBACK
 from libs.local.state import read_ports
 from libs.local.warehouse import load_table, open_catalog
+from libs.servers.ports import LOOPBACK
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests.conftest import MysqlServer

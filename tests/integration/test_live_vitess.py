@@ -20,9 +20,9 @@ from confluent_kafka import Message
 from libs.errors import InvalidSettings
 from libs.events.names import ORDER_HEADER
 from libs.local.home import write_examples
-from libs.local.kafka_broker import bootstrap_servers
 from libs.local.state import read_ports, running_state
 from libs.local.warehouse import load_table, open_catalog
+from libs.servers.kafka_broker import bootstrap_servers
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard, topology_of
 from libs.stand_ins.vtgate.reshard import reshard

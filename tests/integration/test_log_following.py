@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from libs.errors import DiskFull, PipelineHalted, PositionPurged, SourceMisconfigured, SourceUnavailable
-from libs.local.process import stop
 from libs.mysql.charsets import charset_of_collation_id
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import Packets
+from libs.servers.process import stop
 from libs.source.mysql.client import connect, raise_error_packet, start_dump
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
 from libs.source.unseen_rows import UnseenAction, UnseenPolicy

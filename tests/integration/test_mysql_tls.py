@@ -13,7 +13,7 @@ import pytest
 from libs.config.load import Secret
 from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnavailable
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
-from libs.local.ports import free_ports
+from libs.servers.ports import free_ports
 from libs.source.mysql.client import Connection, connect, hang_up, query, select_packets
 from libs.source.mysql.settings import DatabaseSettings, TlsMode
 from libs.types.table import TableId

@@ -15,8 +15,8 @@ from libs.config.connections import KafkaSettings
 from libs.errors import PipelineHalted, SchemaUnknown, ServiceUnavailable
 from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_to_proto
 from libs.kafka.writer import OutgoingRecord, TransactionalWriter
-from libs.local.process import kill
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.servers.process import kill
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import Column, TableId, TableSchema

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from libs.errors import InvalidSettings, TransientError
-from libs.local.ports import free_port
+from libs.servers.ports import free_port
 from spark.jobs.settings import StateStoreSettings
 from spark.jobs.state_store import ObjectChanged, StateStore, Version
 from tests.cluster import programs

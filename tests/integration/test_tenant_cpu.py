@@ -10,7 +10,7 @@ import msgspec
 import psutil
 import pytest
 
-from libs.local.process import stop
+from libs.servers.process import stop
 from libs.types.tenant import SinkMode
 from spark.sinks.iceberg.settings import Settings
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant

@@ -16,12 +16,12 @@ from libs.config.load import convert_document
 from libs.errors import InvalidSettings
 from libs.local.documents import MysqlDocument
 from libs.local.home import Home
-from libs.local.ports import free_port
 from libs.local.preflight import preflight, resume_position
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import PreflightReport
+from libs.servers.ports import free_port
 from libs.source.mysql.client import PacketReader, start_dump
 from tests.conftest import MysqlServer, StartMysql
 

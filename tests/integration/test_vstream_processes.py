@@ -16,7 +16,7 @@ from libs.local.documents import read_documents
 from libs.local.home import Home, home_at, write_examples
 from libs.local.plan import is_reader_of, plan_processes, port_names
 from libs.local.reader_tasks import planned_generations, store_generations
-from libs.local.spark_toolchain import SparkToolchain
+from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard, topology_of

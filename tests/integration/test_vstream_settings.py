@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from libs.errors import SourceMisconfigured, SourceUnavailable
-from libs.local.ports import LOOPBACK
+from libs.servers.ports import LOOPBACK
 from libs.source.vitess.settings import (
     CellPreference,
     StreamSettings,

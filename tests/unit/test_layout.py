@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from libs.local.jars import jar_set
+from libs.setup.jars import jar_set
 
 REPOSITORY = Path(__file__).parents[2]
 REQUIREMENTS = sorted((REPOSITORY / "requirements").glob("*.txt"))
@@ -39,8 +39,8 @@ def test_generated_protos_are_fresh(tmp_path: Path) -> None:
 
 
 def test_setup_needs_the_standard_library_alone() -> None:
-    """`python3.11 -m libs.local.setup` starts on a Python that has no package installed."""
-    code = "import sys; sys.path.insert(0, '.'); import libs.local.setup"
+    """`python3.11 -m libs.setup` starts on a Python that has no package installed."""
+    code = "import sys; sys.path.insert(0, '.'); import libs.setup.__main__"
 
     bare = _run([sys.executable, "-I", "-S", "-c", code])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.local.process import ProcessSpec, Running, kill
+from libs.servers.process import ProcessSpec, Running, kill
 from tests.service_forks import start_fork
 
 TIMEOUT_S = 120.0

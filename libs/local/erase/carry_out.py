@@ -35,9 +35,9 @@ from libs.local.erase.warehouses import (
 )
 from libs.local.home import Home
 from libs.local.plan import ROUTER, SINK
-from libs.local.ports import LOOPBACK
 from libs.local.sink_state import sink_progress
 from libs.local.state import read_ports, replace_file, running_state
+from libs.servers.ports import LOOPBACK
 from libs.types.tenant import TENANT_NAME
 
 _POLL_S: Final = 0.5

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from libs.local.step import folder_bytes
+from libs.setup.step import folder_bytes
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

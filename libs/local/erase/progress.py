@@ -10,9 +10,9 @@ from libs.errors import ServiceUnavailable
 from libs.local.erase.held import Held
 from libs.local.home import Home
 from libs.local.plan import CHECKPOINT_COMMITTER, VALKEY
-from libs.local.ports import LOOPBACK
 from libs.local.state import read_ports
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.servers.ports import LOOPBACK
 
 _TIMEOUT_S: Final = 10.0
 

@@ -20,18 +20,18 @@ from libs.clickhouse import tables as clickhouse_tables
 from libs.clickhouse.names import STATE_DATABASE
 from libs.errors import InvalidSettings
 from libs.failpoints import failpoint
-from libs.local import postgresql_server
 from libs.local.documents import POSTGRESQL, Documents
 from libs.local.erase.held import Held, size_of
 from libs.local.home import Home
 from libs.local.plan import postgresql_settings
-from libs.local.ports import free_port
-from libs.local.process import start, stop, wait_ready
 from libs.local.state import ServicePhase, read_ports, read_state
 from libs.postgresql.connection import connect, errors_named
 from libs.postgresql.names import REGISTRY
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.postgresql.tenant_tables import drop_tables, registered, stages
+from libs.servers import postgresql_server
+from libs.servers.ports import free_port
+from libs.servers.process import start, stop, wait_ready
 from libs.types.warehouse import CATALOG
 
 ICEBERG_TABLE: Final = "Iceberg table"

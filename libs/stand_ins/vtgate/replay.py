@@ -15,7 +15,7 @@ from typing import Final
 
 import grpc
 
-from libs.local.ports import LOOPBACK
+from libs.servers.ports import LOOPBACK
 from libs.stand_ins.vtgate.execute import answer_about
 from protos.vitess.binlogdata_pb2 import FieldEvent, VEvent, VEventType
 from protos.vitess.vtgate_pb2 import ExecuteRequest, ExecuteResponse, VStreamRequest, VStreamResponse

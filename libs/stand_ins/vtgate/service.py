@@ -10,7 +10,7 @@ from typing import Final
 import grpc
 
 from libs.errors import HeadwaterError
-from libs.local.ports import LOOPBACK
+from libs.servers.ports import LOOPBACK
 from libs.stand_ins.vtgate.execute import execute
 from libs.stand_ins.vtgate.faults import Faults
 from libs.stand_ins.vtgate.schemas import Schemas

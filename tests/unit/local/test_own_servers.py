@@ -8,11 +8,12 @@ import yaml
 from libs.config.load import convert_document
 from libs.demo.sources import DEMO_SOURCES
 from libs.errors import InvalidSettings
-from libs.local import mysql_server, own_servers
+from libs.local import own_servers
 from libs.local.home import Home, home_at, write_examples
 from libs.local.plan import STAGE_PIPELINE, STAGE_SERVICES, STAGE_STAND_INS
-from libs.local.process import ProcessSpec
 from libs.local.supervisor import Supervised
+from libs.servers import mysql_server
+from libs.servers.process import ProcessSpec
 from libs.stand_ins.dts.producer import ProducerSettings
 
 

@@ -20,7 +20,7 @@ from libs.local.plan import (
     supervised,
 )
 from libs.local.reader_tasks import planned_generations, store_generations
-from libs.local.spark_toolchain import SparkToolchain
+from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.kinds import READER_OF_KIND
 from libs.source.mysql.settings import TlsMode
 from libs.source.vitess.settings import EventSettings, KeyspaceSettings, StreamSettings, VtgateSettings

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from libs.local.home import Home, home_at
-from libs.local.process import ProcessSpec
 from libs.local.restart import RestartPolicy
 from libs.local.state import ServicePhase, StackPhase, StackState, read_state
 from libs.local.supervisor import StackEvent, Supervised, bound_log, supervise
+from libs.servers.process import ProcessSpec
 
 QUICK = RestartPolicy(first_delay_s=0.05, longest_delay_s=0.2, halted_delay_s=30.0)
 WAIT_S = 30.0
@@ -193,7 +193,7 @@ def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
     """kill -9 of the supervisor leaves no process behind."""
     code = (
         "import asyncio, sys, pathlib\n"
-        "from libs.local.home import home_at\nfrom libs.local.process import ProcessSpec\n"
+        "from libs.local.home import home_at\nfrom libs.servers.process import ProcessSpec\n"
         "from libs.local.restart import RestartPolicy\nfrom libs.local.supervisor import Supervised, supervise\n"
         "root = pathlib.Path(sys.argv[1])\n"
         "spec = ProcessSpec('child', ('sleep', '120'), {}, root, None)\n"

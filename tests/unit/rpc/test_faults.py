@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings, WatchedService
-from libs.local.ports import free_port
 from libs.rpc.faults import fault_from_proto, fault_to_proto
 from libs.rpc.faults_client import gather_faults
 from libs.rpc.server import start_server
+from libs.servers.ports import free_port
 from libs.telemetry.faults import CATALOGUE, ROWS_CHANGED_UNSEEN, SOURCE_UNREACHABLE, fault_of, raise_fault
 from libs.types.fault import FaultScope
 from protos.headwater.faults.v1 import faults_pb2 as pb

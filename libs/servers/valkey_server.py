@@ -6,8 +6,8 @@ it is a view that they rebuild from Kafka.
 
 from pathlib import Path
 
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0
 MEMORY_LIMIT = "256mb"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pymysql
 
-from libs.local.cache import cache_dir, staged_dir
-from libs.local.mysql_program import installed_program, user_option
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
+from libs.setup.cache import cache_dir, staged_dir
+from libs.setup.mysql_program import installed_program, user_option
 
 PROBE_TIMEOUT_S = 2
 # MySQL 9.7 reference manual 7.1.8 "Server System Variables", 7.1.6 for what GTIDs and the binary log need.

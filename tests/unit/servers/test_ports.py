@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
-from libs.local import ports
+from libs.servers import ports
 
 
 def _asked_elsewhere(port: int) -> bool:
     """Whether another process is given ``port``."""
-    program = f"from libs.local import ports; print(ports._is_reserved({port}))"
+    program = f"from libs.servers import ports; print(ports._is_reserved({port}))"
     return (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "True\n"
     )
@@ -22,7 +22,7 @@ def test_a_port_that_was_given_is_given_to_nobody_else() -> None:
 
 
 def test_a_port_is_free_again_with_the_end_of_its_process() -> None:
-    program = "from libs.local.ports import free_port; print(free_port())"
+    program = "from libs.servers.ports import free_port; print(free_port())"
     given = int(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
 
     assert _asked_elsewhere(given)

@@ -7,9 +7,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from libs.local.java import Java
-from libs.local.python_packages import venv_python
-from libs.local.step import Progress, SetupFailed, run
+from libs.setup.java import Java
+from libs.setup.python_packages import venv_python
+from libs.setup.step import Progress, SetupFailed, run
 
 WRITE_TIMEOUT_S = 900.0
 _MODULE = "spark.jobs.class_archive"

@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from libs.errors import ServiceUnavailable
-from libs.local import kafka_broker as kafka
-from libs.local import mysql_server as mysql
-from libs.local import valkey_server as valkey
-from libs.local.ports import LOOPBACK, free_port, free_ports, is_free
-from libs.local.process import ProcessSpec, start, stop, wait_ready
+from libs.servers import kafka_broker as kafka
+from libs.servers import mysql_server as mysql
+from libs.servers import valkey_server as valkey
+from libs.servers.ports import LOOPBACK, free_port, free_ports, is_free
+from libs.servers.process import ProcessSpec, start, stop, wait_ready
 from tests.conftest import KafkaBroker, MysqlServer, StartKafka, StartMysql, ValkeyServer, start_postgresql_in
 
 REPOSITORY = Path(__file__).parents[2]
@@ -197,7 +197,7 @@ def test_server_dies_with_its_parent(tmp_path: Path) -> None:
     server = "import time; print('up', flush=True); time.sleep(600)"
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from libs.local.process import ProcessSpec, start, wait_ready\n"
+        "from libs.servers.process import ProcessSpec, start, wait_ready\n"
         "is_up = lambda: 'up' in Path('orphan.log').read_text()\n"
         f"spec = ProcessSpec('orphan', (sys.executable, '-c', {server!r}), {{}}, Path('.'), is_up)\n"
         "running = start(spec, Path('.'), dies_with_parent=True)\n"

@@ -9,10 +9,10 @@ from typing import Final
 from libs.config.connections import PostgresqlSettings
 from libs.config.load import Secret
 from libs.errors import ServiceUnavailable
-from libs.local.cache import cache_dir, staged_dir
-from libs.local.ports import LOOPBACK
-from libs.local.postgresql_program import installed_program, nobody
-from libs.local.process import ProcessSpec
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
+from libs.setup.cache import cache_dir, staged_dir
+from libs.setup.postgresql_program import installed_program, nobody
 
 USER: Final = "headwater"
 DATABASE: Final = "postgres"

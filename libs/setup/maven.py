@@ -9,11 +9,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from libs.local import trust_store
-from libs.local.cache import staged_dir
-from libs.local.debs import unpack
-from libs.local.java import Java
-from libs.local.step import Progress, SetupFailed
+from libs.setup import trust_store
+from libs.setup.cache import staged_dir
+from libs.setup.debs import unpack
+from libs.setup.java import Java
+from libs.setup.step import Progress, SetupFailed
 
 REMEDY = "check the network and run `make setup` again, or install Maven so that mvn is on the PATH"
 # Everything but central is refused: pom files of others must not send Maven to servers that the lock never saw.
@@ -80,7 +80,7 @@ def install(cache: Path, progress: Progress) -> None:
         unpack(
             ("maven",),
             staging / "root",
-            # Its Java libraries; the Java itself is found or installed by ``libs.local.java``.
+            # Its Java libraries; the Java itself is found or installed by ``libs.setup.java``.
             is_wanted=lambda name: name == "maven" or (name.startswith("lib") and name.endswith("-java")),
             progress=progress,
             remedy=REMEDY,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libs.errors import InvalidSettings
-from libs.local.cache import staged_dir
-from libs.local.debs import unpack
-from libs.local.step import Progress, run
+from libs.setup.cache import staged_dir
+from libs.setup.debs import unpack
+from libs.setup.step import Progress, run
 
 OLDEST_VERSION = (8, 0)
 VERSION_TIMEOUT_S = 20.0

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libs.errors import InvalidSettings
-from libs.local.cache import staged_dir
-from libs.local.debs import own_release, unpack
-from libs.local.step import Progress
+from libs.setup.cache import staged_dir
+from libs.setup.debs import own_release, unpack
+from libs.setup.step import Progress
 
 OLDEST_VERSION = 12
 VERSION_TIMEOUT_S = 20.0

@@ -8,12 +8,12 @@ that need not be there).
 import shutil
 from pathlib import Path
 
-from libs.local import maven
-from libs.local.cache import locked, staged_dir
-from libs.local.jars import JarSet, cached_dir, faults, is_verified, mark_verified
-from libs.local.java import Java, find_java
-from libs.local.maven import Maven
-from libs.local.step import Progress, SetupFailed, folder_bytes, run
+from libs.setup import maven
+from libs.setup.cache import locked, staged_dir
+from libs.setup.jars import JarSet, cached_dir, faults, is_verified, mark_verified
+from libs.setup.java import Java, find_java
+from libs.setup.maven import Maven
+from libs.setup.step import Progress, SetupFailed, folder_bytes, run
 
 DOWNLOAD_TIMEOUT_S = 1_200.0
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"

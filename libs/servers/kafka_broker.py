@@ -16,11 +16,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from libs.errors import ServiceUnavailable
-from libs.local.cache import cache_dir
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
-from libs.local.ports import LOOPBACK
-from libs.local.process import ProcessSpec
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
+from libs.setup.cache import cache_dir
+from libs.setup.jars import jars_dir
+from libs.setup.java import find_java
 
 FORMAT_TIMEOUT_S = 60.0
 PROBE_TIMEOUT_S = 2.0

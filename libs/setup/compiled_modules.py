@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from libs.errors import InvalidSettings
-from libs.local.cache import staged_dir
-from libs.local.debs import own_release, unpack
-from libs.local.python_packages import NETWORK_REMEDY, install_beside, venv_python
-from libs.local.step import Progress, folder_bytes, run
+from libs.setup.cache import staged_dir
+from libs.setup.debs import own_release, unpack
+from libs.setup.python_packages import NETWORK_REMEDY, install_beside, venv_python
+from libs.setup.step import Progress, folder_bytes, run
 
 FOLDERS = ("libs", "services")
 DONE_FILE = "headwater-compiled.sha256"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.local.class_archive import archive_path, is_there, write
-from libs.local.java import Java
-from libs.local.spark_toolchain import find_toolchain
-from libs.local.step import Progress
+from libs.setup.class_archive import archive_path, is_there, write
+from libs.setup.java import Java
+from libs.setup.spark_toolchain import find_toolchain
+from libs.setup.step import Progress
 from spark.jobs.class_archive import check_archive
 from spark.jobs.session import java_options
 from spark.jobs.settings import SessionSettings

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TextIO
 
-from libs.local.step import Progress
+from libs.setup.step import Progress
 
 REDRAW_S = 0.2
 PLAIN_LINE_S = 10.0  # often enough to see life in a CI log, seldom enough to read it

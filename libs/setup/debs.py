@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from libs.local.step import Progress, SetupFailed, folder_bytes, run
+from libs.setup.step import Progress, SetupFailed, folder_bytes, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SOURCES_DIR = Path("/etc/apt")

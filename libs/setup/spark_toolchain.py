@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from libs.local.cache import cache_dir
-from libs.local.class_archive import archive_path
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
+from libs.setup.cache import cache_dir
+from libs.setup.class_archive import archive_path
+from libs.setup.jars import jars_dir
+from libs.setup.java import find_java
 
 _REPOSITORY = Path(__file__).parents[2]
 
