@@ -257,6 +257,11 @@ class WatchedService(msgspec.Struct, frozen=True, kw_only=True):
     """The address's name stands for several processes, each of which is asked: a headless Service."""
     grpc: GrpcClientSettings
 
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings: the address has no port."""
+        if not self.grpc.address.rpartition(":")[2].isdigit():
+            raise InvalidSettings(self.name, [f"grpc.address: {self.grpc.address!r} is no host:port"])
+
 
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Logs, metrics and health."""

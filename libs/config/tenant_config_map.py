@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.types.fault import Fault
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId
 
@@ -35,13 +36,15 @@ REFUSED_DOCUMENT_ANNOTATION: Final = "headwater.dev/refused-document"
 """On a tenant's ConfigMap: why routers do not take its document, as the team was told last."""
 SINK_WAIT_ANNOTATION: Final = "headwater.dev/sink-wait"
 """On a tenant's ConfigMap: why its tables stand still in its Spark job, as the team was told last."""
+FAULTS_ANNOTATION: Final = "headwater.dev/faults"
+"""On a tenant's ConfigMap: the faults of the mesh that concern it, the worst first, as the team was told last; JSON."""
 
 _TOPICS: Final = {RefusedKind.SCHEMA_CHANGES: "schema changes", RefusedKind.TRANSACTIONS: "transactions"}
 
 READY: Final = "ready"
 DEGRADED: Final = "degraded"
 """In force as far as the operator sees to it, and routers refuse some of its tables, a router its document, or Kafka its
-records; or its tables stand still in its Spark job."""
+records; or its tables stand still in its Spark job; or a fault of the mesh keeps rows from it, or makes them differ."""
 REFUSED: Final = "refused"
 WAITING: Final = "waiting"
 LEAVING: Final = "leaving"
@@ -73,6 +76,8 @@ class TenantObject:
     """Why routers do not take the document; empty: all of them do."""
     sink_wait: str = ""
     """Why its tables stand still in its Spark job; empty, also of a record: nothing is known of that."""
+    faults: tuple[Fault, ...] = ()
+    """Of the mesh, as far as they concern it, the worst first; none of a record."""
 
 
 def tenant_object(found: Json) -> TenantObject:
@@ -102,6 +107,7 @@ def tenant_object(found: Json) -> TenantObject:
         refused_records=told_reasons(annotations.get(REFUSED_RECORDS_ANNOTATION)),
         refused_document=annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""),
         sink_wait=annotations.get(SINK_WAIT_ANNOTATION, ""),
+        faults=told_faults(annotations.get(FAULTS_ANNOTATION)),
     )
 
 
@@ -127,6 +133,14 @@ def told_reasons(text: str | None) -> dict[str, str]:
         return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
     except msgspec.DecodeError:
         return {}
+
+
+def told_faults(text: str | None) -> tuple[Fault, ...]:
+    """``FAULTS_ANNOTATION``. Where somebody made it unreadable, nothing was told."""
+    try:
+        return () if text is None else msgspec.json.decode(text, type=tuple[Fault, ...])
+    except msgspec.DecodeError:
+        return ()
 
 
 def reasons_by_table(refusals: tuple[Refusal, ...]) -> dict[str, str]:

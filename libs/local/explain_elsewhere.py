@@ -94,6 +94,8 @@ def _notes(found: TenantObject, explanation: Explanation) -> Iterator[str]:
         yield f"a router does not take the document, and goes by what it was told before: {found.refused_document}"
     if found.sink_wait:
         yield f"its tables stand still in its Spark job, and go on by themselves once that is mended: {found.sink_wait}"
+    for fault in found.faults:
+        yield f"{fault.severity.value}, {fault.scope}: {fault.id}: {fault.happened} {fault.remedy}"
     told = {refused_table_name(fate.source, fate.table) for fate in explanation.tables}
     if others := sorted(found.refused_tables.keys() - told):
         yield f"routers set aside the events of other tables too: {', '.join(others)}"

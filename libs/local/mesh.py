@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from libs.clickhouse.settings import ClickhouseWarehouse
-from libs.config.connections import GrpcClientSettings, KafkaSettings
+from libs.config.connections import GrpcClientSettings, KafkaSettings, WatchedService
 from libs.config.iceberg_catalog import CatalogSettings
 from libs.config.load import load_settings
 from libs.config.tenant_place import nearest
@@ -68,6 +68,8 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Folder of the tenants' documents, for ``check``. None: ``tenant_operator`` tells them, or else their ConfigMaps."""
     tenant_operator: GrpcClientSettings | None = None
     """Of whom ``check`` hears which documents are in force. Pods of the mesh alone reach it."""
+    services: tuple[WatchedService, ...] = ()
+    """Whom ``status`` asks. Pods of the mesh alone reach them."""
     temporary_dir: str | None = None
     """Where ``check`` sorts what does not fit into memory. None: the machine's folder for temporary files."""
     keys_folder: str | None = None

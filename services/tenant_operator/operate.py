@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -15,11 +15,13 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.rpc.server import start_server
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
+from libs.types.fault import Fault
 from libs.types.table import TableSchema
 from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
 from services.tenant_operator.lease import Leadership
 from services.tenant_operator.mask_keys import secret_names
+from services.tenant_operator.mesh_faults import MeshFaults
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import tenant_record
 from services.tenant_operator.reconcile import Reconciler
@@ -76,6 +78,7 @@ class _Operator:
         self._kafka = KafkaClient(settings.kafka)
         has_jobs = settings.sink_jobs is not None
         self._sink_waits = SinkWaits(settings.kafka, on_change=self._changed.set) if has_jobs else None
+        self._mesh_faults = MeshFaults(settings.services, on_change=self._changed.set) if settings.services else None
         self._reconciler = Reconciler(
             settings,
             kubernetes,
@@ -85,6 +88,7 @@ class _Operator:
             mask_keys=self._mask_keys,
             schemas_of=self._schemas_of,
             sink_waits=self._reasons_of_sinks,
+            mesh_faults=self._faults_of_mesh,
             records=self._records,
             identity=self._leadership.identity,
         )
@@ -106,6 +110,9 @@ class _Operator:
     def _reasons_of_sinks(self) -> Mapping[str, str] | None:
         return {} if self._sink_waits is None else self._sink_waits.reasons
 
+    def _faults_of_mesh(self) -> Sequence[Fault] | None:
+        return () if self._mesh_faults is None else self._mesh_faults.lasting
+
     async def run(self, stop: asyncio.Event) -> None:
         endpoint = start_endpoint(
             self._settings.telemetry, alive=self._stalled, ready=self._not_ready, degraded=self._fault
@@ -121,6 +128,8 @@ class _Operator:
                 running.append(tasks.create_task(self._lead()))
                 if self._sink_waits is not None:
                     running.append(tasks.create_task(self._sink_waits.run()))
+                if self._mesh_faults is not None:
+                    running.append(tasks.create_task(self._mesh_faults.run()))
                 await server.set_serving(True)
                 log.info("service_started", grpc_port=server.port, http_port=endpoint.port)
                 await stop.wait()

@@ -35,6 +35,7 @@ from libs.kafka.tenant_access import SetPassword
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
+from libs.types.fault import Fault
 from libs.types.sink_place import Handover, handover_key, wait_key
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.document_plan import plan_lines
@@ -158,11 +159,12 @@ class Reconciler:
         mask_keys: Sequence[Mirror],
         schemas_of: SchemasOf,
         sink_waits: Callable[[], Mapping[str, str] | None],
+        mesh_faults: Callable[[], Sequence[Fault] | None] = lambda: (),
         records: Mirror,
         identity: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``sink_waits``: as ``SinkWaits.reasons``."""
+        """``sink_waits``: as ``SinkWaits.reasons``; ``mesh_faults``: as ``MeshFaults.lasting``."""
         self._settings = settings
         self._kubernetes = kubernetes
         self._kafka = kafka
@@ -171,6 +173,7 @@ class Reconciler:
         self._mask_keys = mask_keys
         self._schemas_of = schemas_of
         self._sink_waits = sink_waits
+        self._mesh_faults = mesh_faults
         self._records = records
         self._identity = identity
         self._now = now
@@ -206,7 +209,8 @@ class Reconciler:
             for name in (*(each.tenant for each in standing.in_force), *(each.tenant for each in standing.leaving)):
                 by_tenant[name] = [*failures.of_all, *by_tenant.get(name, ())]
         plans = [self._plan_lines(each) for each in standing.planned]
-        await self._report(reports(standing, by_tenant, jobs, plans, self._waits_of(standing.in_force)))
+        waits = self._waits_of(standing.in_force)
+        await self._report(reports(standing, by_tenant, jobs, plans, waits, self._mesh_faults()))
         if failures.is_any:
             log.warning(
                 "reconcile_incomplete", tenants=sorted(failures.by_tenant)[:20], reasons=_some_reasons(failures)

@@ -9,6 +9,7 @@ import msgspec
 
 from libs.config.tenant_config_map import (
     DEGRADED,
+    FAULTS_ANNOTATION,
     LEAVING,
     MESSAGE_ANNOTATION,
     PLANNED,
@@ -25,12 +26,16 @@ from libs.config.tenant_config_map import (
     reasons_by_table,
     reasons_by_topic,
     reasons_by_waiting_source,
+    told_faults,
     told_reasons,
 )
 from libs.kafka.tenant_access import prefix_of, user_of
+from libs.telemetry.faults import TABLE_REFUSED
+from libs.types.fault import Fault, FaultScope, Severity
 from libs.types.refusal import Refusal, RefusedKind
 from services.tenant_operator.joining import told
 from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Planned, Refused, Standing
+from services.tenant_operator.mesh_faults import faults_of_tenant
 from services.tenant_operator.moves import own_job
 from services.tenant_operator.objects import ON_DELETE_ANNOTATION, PLAN_ANNOTATION, TenantConfigMap
 
@@ -54,6 +59,9 @@ _LONGEST_DOCUMENT_REASON: Final = 800
 """Of a document, where an Event has it with what to do."""
 _LONGEST_SINK_REASON: Final = 800
 """Of a tenant that stands still in its Spark job, with what to do."""
+_MOST_FAULTS: Final = 20
+"""Of those that concern a tenant, the worst: an object's annotations are bounded, and a person mends the first ones first."""
+_LONGEST_FAULT: Final = 400
 _TABLE_EVENTS_AT_ONCE: Final = 10
 """A filter of all tables may fit none of them: a person reads so many."""
 
@@ -75,6 +83,8 @@ class Report:
     """Of what is in force."""
     sink_wait: str = ""
     """Why its tables stand still in its Spark job; empty: they do not."""
+    faults: tuple[Fault, ...] = ()
+    """Of the mesh, that concern it; the worst first."""
 
     @property
     def is_news(self) -> bool:
@@ -98,17 +108,21 @@ def reports(
     jobs: Mapping[str, str],
     plans: Sequence[Sequence[str]] = (),
     waits: Mapping[str, str] | None = None,
+    faults: Sequence[Fault] | None = None,
 ) -> list[Report]:
     """One for each ConfigMap that is still there. ``failures`` by tenant: what could not be done, and is tried again.
     ``plans``: of each of ``standing.planned`` what it would change. ``waits`` by tenant: why its tables stand still in its job;
-    None: that is not known, so what was told stays."""
+    None: that is not known, so what was told stays. ``faults``: of the whole mesh, the worst first; None as of ``waits``."""
     of_sinks = {} if waits is None else {e.config_map.origin.uid: waits.get(e.tenant, "") for e in standing.in_force}
     refusals = {each.config_map.origin.uid: each.record.refusals for each in standing.in_force}
+    concerned = {} if faults is None else {e.config_map.origin.uid: _concerns(e, faults) for e in standing.in_force}
 
     def told_of(config_map: TenantConfigMap, state: str, text: str) -> Report:
         uid, told_wait = config_map.origin.uid, config_map.annotations.get(SINK_WAIT_ANNOTATION, "")
         sink_wait = of_sinks.get(uid, told_wait)[:_LONGEST_SINK_REASON]
-        return Report(config_map, state, _shortened(text), refusals.get(uid, ()), sink_wait)
+        told_before = told_faults(config_map.annotations.get(FAULTS_ANNOTATION)) if faults is None else ()
+        lasting = concerned.get(uid, told_before)
+        return Report(config_map, state, _shortened(text), refusals.get(uid, ()), sink_wait, lasting)
 
     found = [told_of(each.config_map, REFUSED, _refusal(each)) for each in standing.refused]
     for planned, lines in zip(standing.planned, plans, strict=True):
@@ -125,8 +139,9 @@ def reports(
         rows = f"; asked for the rows of {told(copies)}" if copies else ""
         message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
         in_force = told_of(each.config_map, READY, "")
-        state = DEGRADED if in_force.refusals or in_force.sink_wait else READY
-        text = message + _refused_by_routers(in_force.refusals) + _stands_still(in_force.sink_wait)
+        is_whole = not (in_force.refusals or in_force.sink_wait or any(map(_takes_away, in_force.faults)))
+        more = _refused_by_routers(in_force.refusals) + _stands_still(in_force.sink_wait)
+        state, text = READY if is_whole else DEGRADED, message + more + _faults_of_mesh(in_force.faults)
         found.append(replace(in_force, state=state, message=_shortened(text)))
     found += [
         replace(told_of(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ()))), refusals=())
@@ -134,6 +149,18 @@ def reports(
         if each.config_map is not None and each.tenant in failures
     ]
     return found
+
+
+def _concerns(each: InForce, faults: Sequence[Fault]) -> tuple[Fault, ...]:
+    """The worst of those that concern a tenant, each of a bounded size."""
+    return tuple(
+        msgspec.structs.replace(fault, happened=fault.happened[:_LONGEST_FAULT], remedy=fault.remedy[:_LONGEST_FAULT])
+        for fault in faults_of_tenant(each.spec, faults)[:_MOST_FAULTS]
+    )
+
+
+def _takes_away(fault: Fault) -> bool:
+    return fault.severity is not Severity.DEGRADED
 
 
 def _why_there(each: InForce) -> str:
@@ -211,6 +238,20 @@ def _stands_still(sink_wait: str) -> str:
     return f"\nits tables stand still in its Spark job; nothing is lost, and {_SINK_GOES_ON}\n- {sink_wait}"
 
 
+def _faults_of_mesh(faults: Sequence[Fault]) -> str:
+    """Without what routers refuse, which is told already."""
+    lines = [f"\n- {_fault(each)}" for each in faults if each.id != TABLE_REFUSED.id]
+    if not lines:
+        return ""
+    count = "1 fault concerns" if len(lines) == 1 else f"{len(lines)} faults concern"
+    return "".join([f"\n{count} what it gets, the worst first", *lines])
+
+
+def _fault(fault: Fault) -> str:
+    place = f", {fault.scope}" if str(fault.scope) else ""
+    return f"{fault.severity.value}{place}: {fault.id}: {fault.happened} Remedy: {fault.remedy}"
+
+
 def _beside_refusals(state: str, message: str) -> tuple[str, str]:
     """What is told but for tables: the first line of one that is in force says all else."""
     return (READY, message.partition("\n")[0]) if state in (READY, DEGRADED) else (state, message)
@@ -229,6 +270,7 @@ def annotations(report: Report) -> dict[str, Any]:
         **{name: msgspec.json.encode(now).decode() if now else None for name, now in reasons.items()},
         REFUSED_DOCUMENT_ANNOTATION: _document(report.refusals) or None,
         SINK_WAIT_ANNOTATION: report.sink_wait or None,
+        FAULTS_ANNOTATION: msgspec.json.encode(report.faults).decode() if report.faults else None,
     }
     return {"metadata": {"annotations": told}}
 
@@ -245,6 +287,7 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
         *_news_of_document(report),
         *(news for told_of in _TOLD for news in _news_of(report, told_of)),
         *_news_of_sink(report),
+        *_news_of_faults(report),
     ]
     for reason, is_normal, text in [*told, *refusals]:
         digest = hashlib.sha256(f"{report.config_map.resource_version} {reason} {text}".encode()).hexdigest()[:12]
@@ -291,6 +334,22 @@ def _news_of_sink(report: Report) -> list[tuple[str, bool, str]]:
         text = f"its tables stand still in its Spark job: {report.sink_wait}. Nothing is lost, and {_SINK_GOES_ON}"
         return [("SinkWaits", False, text)]
     return [("SinkGoesOn", True, "its tables stand still no more; what waited is written in order")]
+
+
+def _news_of_faults(report: Report) -> list[tuple[str, bool, str]]:
+    """As ``_news_of``. Other words of one that lasts are no news."""
+    told = _by_place(told_faults(report.config_map.annotations.get(FAULTS_ANNOTATION)))
+    now = _by_place(report.faults)
+    raised = [_fault(fault) for place, fault in now.items() if place not in told]
+    lifted = [f"{fault.id}, {fault.scope}: over" for place, fault in told.items() if place not in now]
+    return [
+        *(("FaultRaised", False, text) for text in _few(raised)),
+        *(("FaultLifted", True, text) for text in _few(lifted)),
+    ]
+
+
+def _by_place(faults: Sequence[Fault]) -> dict[tuple[str, FaultScope], Fault]:
+    return {(each.id, each.scope): each for each in faults if each.id != TABLE_REFUSED.id}
 
 
 def _news_of(report: Report, told_of: "_ToldOf") -> list[tuple[str, bool, str]]:

@@ -6,7 +6,13 @@ from typing import Final
 
 import msgspec
 
-from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
+from libs.config.connections import (
+    GrpcClientSettings,
+    GrpcServerSettings,
+    KafkaSettings,
+    TelemetrySettings,
+    WatchedService,
+)
 from libs.config.patterns import pattern_mistakes
 from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
@@ -203,6 +209,8 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None: a document with ``snapshot.on_joining`` is refused."""
     sink_jobs: SinkJobsSettings | None = None
     """None: no Spark job is made; topics only."""
+    services: tuple[WatchedService, ...] = ()
+    """Those that are asked for their faults, so that a tenant's ConfigMap tells of those that concern it."""
     keeps_tenants: bool = True
     """What is known of tenants that were not let go (records, known sources) outlives ``kubernetes.owner_config_map``: an
     operator that is installed anew goes on with it. False: it goes too."""

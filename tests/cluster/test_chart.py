@@ -670,7 +670,7 @@ def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(c
             called.add(host)
             assert host in names_of_callee[host], name
         assert set(re.findall(r"tls_\w+: (\S+)", text)) == files[name], name
-    assert called == {"headwater-schema-history", "headwater-checkpoint-committer", "headwater-tenant-operator"}
+    assert called == names_of_callee.keys() - {"headwater-check"}
 
 
 def test_those_who_call_are_let_in_by_a_name_of_their_certificate(cluster: ControlPlane) -> None:
@@ -681,7 +681,7 @@ def test_those_who_call_are_let_in_by_a_name_of_their_certificate(cluster: Contr
     servers = {name: told["grpc"] for name, text in settings.items() if "grpc" in (told := yaml.safe_load(text))}
     callers = {name for name, text in settings.items() if re.search(r"address: [\w.-]+:7000", text)}
 
-    assert len(servers) == 8  # a router answers nobody, nor does a check
+    assert len(servers) == 9  # a check answers nobody
     assert len(callers) == 8
     for server in servers.values():
         assert {name for name in names if set(names[name]) & set(server["client_names"])} == callers
@@ -793,6 +793,27 @@ def test_alerts_and_the_dashboard_ask_for_metrics_that_there_are(cluster: Contro
                 assert label in each["expr"], each["alert"]
 
 
+def test_who_is_asked_what_is_wrong_is_found_when_it_is_not_ready(cluster: ControlPlane) -> None:
+    """A halted reader is not ready, and its Service would name nobody; of routers each is asked."""
+    objects = render(cluster, FULL, "any")
+    services = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
+    told = {each["metadata"]["name"]: yaml.safe_load(each["data"]["settings.yaml"]) for each in _settings_maps(objects)}
+    watched = {each["name"]: each for each in told["headwater-tenant-operator"]["services"]}
+
+    assert watched == {each["name"]: each for each in told["headwater-check"]["services"]}
+    readers = {name: each["source"] for name, each in watched.items() if "source" in each}
+    assert readers == {
+        "reader-shop": "shop",
+        "reader-big-keyspace": "Big_keyspace",
+        "reader-ledger": "ledger",
+    }
+    for name, each in watched.items():
+        service = services[each["grpc"]["address"].removesuffix(":7000")]
+        is_asked = name in readers or name == "router"
+        assert service.get("publishNotReadyAddresses", False) == is_asked, name
+        assert (service.get("clusterIP") == "None") == each.get("has_several", False) == (name == "router"), name
+
+
 def test_only_those_who_call_may_connect(cluster: ControlPlane) -> None:
     """Every address in a service's settings is one that the network policies let it reach; and they let no other."""
     objects = render(cluster, FULL, "any")
@@ -803,7 +824,7 @@ def test_only_those_who_call_may_connect(cluster: ControlPlane) -> None:
         for role in policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"][0]["values"]
     }
     calls = {
-        (each["metadata"]["labels"]["headwater.dev/role"], callee)
+        (each["metadata"]["labels"]["headwater.dev/role"], "reader" if callee.startswith("reader-") else callee)
         for each in objects
         if each["kind"] == "ConfigMap"
         for callee in re.findall(r"headwater-([\w-]+):7000", each.get("data", {}).get("settings.yaml", ""))

@@ -262,6 +262,23 @@ affinity:
 {{- end -}}
 {{- end -}}
 
+{{- /* Who is asked what is wrong: every service that answers gRPC, but the caller. JSON, as {"services": […]}. */ -}}
+{{- define "headwater.watchedServices" -}}
+{{- $found := list -}}
+{{- range list "schema-history" "checkpoint-committer" -}}
+{{- $found = append $found (dict "name" . "grpc" (include "headwater.clientSettings" (dict "root" $ "to" .) | fromYaml)) -}}
+{{- end -}}
+{{- if .Values.sources -}}
+{{- $found = append $found (dict "name" "router" "has_several" true "grpc" (include "headwater.clientSettings" (dict "root" $ "to" "router") | fromYaml)) -}}
+{{- end -}}
+{{- range $name, $source := .Values.sources -}}
+{{- range (include "headwater.readers" (dict "name" $name "source" $source) | fromJson).names -}}
+{{- $found = append $found (dict "name" . "source" $name "grpc" (include "headwater.clientSettings" (dict "root" $ "to" .) | fromYaml)) -}}
+{{- end -}}
+{{- end -}}
+{{- dict "services" $found | toJson -}}
+{{- end -}}
+
 {{- /*
 What kube-score is not to ask for (`make kube-score`). A tag names one image for good, so it is not asked for at each start; of what owns
 its source or its topic there is one, and the old one ends before the new one begins.
@@ -307,7 +324,8 @@ is Helm's: for good with client-side apply; with server-side apply until the HPA
 {{- /*
 One service: its settings file, its Deployment, its Service and, with cert-manager, its certificate.
 
-root, component, image, settings (a dict), resources; role, replicas, givesReplicas, strategy, apart, redis, args, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant), volumes and
+root, component, image, settings (a dict), resources; role, replicas, givesReplicas, strategy, apart, redis, args, secretEnv, grpc, asked (each pod is
+asked what is wrong, ready or not: `several` has a name for all of them), account, stateSize, maskKeys (Secrets by tenant), volumes and
 volumeMounts are optional.
 */ -}}
 {{- define "headwater.service" -}}
@@ -433,8 +451,12 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   labels: {{- include "headwater.labels" . | nindent 4 }}
 spec:
-  {{- if not .grpc }}
+  {{- if or (not .grpc) (eq (.asked | default "") "several") }}
   clusterIP: None
+  {{- end }}
+  {{- if .asked }}
+  # One that is not ready says why.
+  publishNotReadyAddresses: true
   {{- end }}
   selector: {{- include "headwater.selector" . | nindent 4 }}
   ports:

@@ -9,10 +9,13 @@ import pytest
 import yaml
 
 from libs.config.connections import GrpcClientSettings
+from libs.config.tenant_config_map import told_faults
 from libs.errors import AccessDenied, ServiceUnavailable
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
 from libs.mysql.logical import column
+from libs.telemetry.faults import READER_HALTED, SERVICE_DEGRADED, TABLE_PARKED, TABLE_QUARANTINED, fault_of
+from libs.types.fault import Fault, FaultScope
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.sink_place import wait_key
 from libs.types.table import TableId, TableSchema
@@ -72,6 +75,8 @@ class World:
         """Of the newest look."""
         self.sink_waits: dict[str, str] | None = {}
         """What Spark jobs said; None: the operator has not read it yet."""
+        self.mesh_faults: Sequence[Fault] | None = ()
+        """What lasts in the mesh; None: the operator has not asked for long enough."""
 
     # Kubernetes
 
@@ -157,6 +162,7 @@ class World:
             mask_keys=(),
             schemas_of=schemas_of,
             sink_waits=lambda: self.sink_waits,
+            mesh_faults=lambda: self.mesh_faults,
             records=mirror(manifests, None),
             identity="test",
         )
@@ -503,6 +509,54 @@ async def test_tables_that_stand_still_in_their_job_are_told_with_an_event_and_s
     ]
     assert world.state_of("acme")[0] == "ready"
     assert "headwater.dev/sink-wait" not in told["metadata"]["annotations"]
+
+
+async def test_faults_of_the_mesh_that_concern_a_tenant_are_told_with_an_event_and_so_is_the_end() -> None:
+    """The worst first, by their kind and table alone. Of another tenant's, and by an operator that just started, nothing."""
+    world = World()
+    told = await looked(world, {"metadata": {}})
+    world.events.clear()
+    halted = fault_of(READER_HALTED, FaultScope(source="shop"), happened="user 'hw'@'10.0.0.5'", since_us=1)
+    passed_over = FaultScope(source="shop", table="shop.orders")
+    differs = fault_of(TABLE_QUARANTINED, passed_over, happened="DROP TABLE secret.t", since_us=2)
+    of_globex = fault_of(TABLE_PARKED, FaultScope(tenant="globex", source="shop"), happened="full", since_us=3)
+
+    world.mesh_faults = [halted, of_globex, differs]
+    told = await looked(world, told)
+    state, message = world.state_of("acme")
+    assert state == "degraded"
+    assert message.splitlines()[1] == "2 faults concern what it gets, the worst first"
+    assert message.splitlines()[2].startswith(
+        "- halted, source shop: reader_halted: A reader cannot go on without a person"
+    )
+    assert message.splitlines()[3].startswith(
+        "- differs, source shop, table shop.orders: table_quarantined: The reader"
+    )
+    annotation = told["metadata"]["annotations"]["headwater.dev/faults"]
+    assert [fault.id for fault in told_faults(annotation)] == ["reader_halted", "table_quarantined"]
+    assert not [word for word in ("10.0.0.5", "secret", "globex", "full") if word in annotation + message]
+    assert world.told_events() == [("FaultRaised", "Warning"), ("FaultRaised", "Warning")]
+
+    world.mesh_faults = None
+    told = await looked(world, told)
+    assert not any("/teams/" in path for path in world.merged)
+    world.mesh_faults = [of_globex]
+    told = await looked(world, told)
+    assert world.told_events()[2:] == [("FaultLifted", "Normal"), ("FaultLifted", "Normal")]
+    assert world.state_of("acme")[0] == "ready"
+    assert "headwater.dev/faults" not in told["metadata"]["annotations"]
+
+
+async def test_a_fault_that_only_slows_the_mesh_leaves_a_tenant_ready() -> None:
+    """It is told all the same."""
+    world = World()
+    slow = fault_of(SERVICE_DEGRADED, FaultScope(source="shop"), happened="away", since_us=1)
+
+    world.mesh_faults = [slow]
+    await looked(world, {"metadata": {}})
+
+    assert world.state_of("acme")[0] == "ready"
+    assert "1 fault concerns what it gets" in world.state_of("acme")[1]
 
 
 async def test_a_tenant_without_a_sink_does_not_stand_still_for_ever() -> None:
