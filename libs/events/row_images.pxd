@@ -3,7 +3,7 @@ around them."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 
@@ -66,9 +66,25 @@ cdef class RowImages:
     cdef tuple _openings, _key_openings
     cdef KeyCell* _key_cells
     cdef int _key_count
+    cdef int lacking
+    """A column of the row after of which neither image holds the value; -1: there is none."""
 
     cdef inline void begin_row(self) noexcept:
         self.images.size = 0
+        self.lacking = -1
+
+    cdef inline int copy_cell(self, Py_ssize_t begin, Py_ssize_t end) except -1:
+        """Write what stands at that place of the images once more."""
+        reserve(&self.images, end - begin)
+        memcpy(self.images.data + self.images.size, self.images.data + begin, end - begin)
+        self.images.size += end - begin
+        return 0
+
+    cdef inline bint has_new_key(self) noexcept:
+        """Whether the two images at hand have different keys: the row after is a new row to whoever reads the events."""
+        return self.key.size != self.old_key.size or (
+            self.key.size > 0 and memcmp(self.key.data, self.old_key.data, self.key.size) != 0
+        )
 
     cdef inline int begin_cell(self, int index, Py_ssize_t room) except -1:
         """Write ``,"name":``; the cell's JSON is to follow in ``images``, which has ``room`` for it."""

@@ -3,7 +3,6 @@
 
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
 
 from libs.events.json_text cimport write_integer, write_literal
 from libs.events.run_rows cimport Bytes, RunRows, reserve
@@ -97,7 +96,7 @@ cdef class RowImages:
         self, RunRows run, EventFrame frame, uint8_t op, Py_ssize_t before_size, bint has_before, bint has_after
     ) except -1:
         cdef int events = 1
-        if op == _OP_UPDATE and not _are_equal(&self.key, &self.old_key):
+        if op == _OP_UPDATE and self.has_new_key():
             _add_event(self, run, frame, _OP_KEY_CHANGE_DELETE, &self.old_key, before_size, True, False)
             _add_event(self, run, frame, _OP_KEY_CHANGE_CREATE, &self.key, before_size, False, True)
             events = 2
@@ -149,10 +148,6 @@ cdef int _add_event(
     run.add_part(frame._behind_numbers.data, frame._behind_numbers.size)
     run.add_part(end.data, end.size)
     return 0
-
-
-cdef bint _are_equal(Bytes* one, Bytes* other) noexcept:
-    return one.size == other.size and (one.size == 0 or memcmp(one.data, other.data, one.size) == 0)
 
 
 cdef tuple _openings(names):

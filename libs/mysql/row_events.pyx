@@ -44,6 +44,10 @@ _LACKING = (
     "the row image in the log lacks this column: set binlog_row_image = FULL globally and in every session, then snapshot the "
     "table anew; or name a values.unavailable_placeholder"
 )
+_NEW_KEY_LACKING = (
+    "the row's key changed, and the row image in the log lacks this column, so that the row of the new key is not known: set "
+    "binlog_row_image = FULL globally and in every session, then `headwater resync` the table of each tenant"
+)
 _CHANGED_UNSEEN = (
     "the row image in the log tells that a part of this document changed, and lacks the document: set binlog_row_image = FULL, or "
     "binlog_row_value_options = '', globally and in every session, then snapshot the table anew"
@@ -360,6 +364,9 @@ cdef class RowsDecoder(RowImages):
                 place = self._write_scarce_image(
                     data, place, end, present_after, False, True, kind == _PARTIAL_UPDATE_ROWS
                 )
+                if self.lacking >= 0 and self.has_new_key():
+                    self.column = self.lacking
+                    raise UnwritableValue(_NEW_KEY_LACKING)
                 self.added += self.add(run, frame, _OP_UPDATE, before_size, True, True)
             elif kind == _WRITE_ROWS:
                 self.added += self.add(run, frame, _OP_CREATE, 0, False, True)
@@ -410,6 +417,8 @@ cdef class RowsDecoder(RowImages):
                 # Of a new row nothing is kept that a placeholder could leave as it is.
                 if before is None and (is_new or self.cells[index].is_key or self._unavailable is None):
                     raise UnwritableValue(_LACKING)
+                if before is None and is_after:
+                    self.lacking = index
                 _append(out, self._unavailable if before is None else before)
                 if not is_after:
                     self._ranges[index] = self._stored[index] = None

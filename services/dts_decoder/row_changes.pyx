@@ -21,6 +21,7 @@ from libs.events.json_text cimport (
     write_unscaled, write_unsigned,
 )
 from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages, Text, text_of
+from libs.events.row_images cimport Cell as ImageCell
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.dts_decoder.messages cimport EntryReader
 from libs.events.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
@@ -199,17 +200,24 @@ cdef class RowChangeDecoder(RowImages):
         self.begin_row()
         self._write_place()
         if dml_type == _INSERT:
-            self._write_image(data, begin, end, 2)
+            self._write_image(data, begin, end, 2, False)
+            if self.lacking >= 0:
+                self.column = self.lacking
+                raise ValueError("the value of a column of a new row is not in the message")
             self._require_none(data, begin, end, 1)
             return self.add(run, frame, _OP_CREATE, 0, False, True)
         if dml_type == _DELETE:
-            self._write_image(data, begin, end, 1)
+            self._write_image(data, begin, end, 1, False)
             self._require_none(data, begin, end, 2)
             return self.add(run, frame, _OP_DELETE, self.images.size, True, False)
         if dml_type == _UPDATE:
-            self._write_image(data, begin, end, 1)
+            self._write_image(data, begin, end, 1, False)
             before_size = self.images.size
-            self._write_image(data, begin, end, 2)
+            self.lacking = -1
+            self._write_image(data, begin, end, 2, True)
+            if self.lacking >= 0 and self.has_new_key():
+                self.column = self.lacking
+                raise ValueError("the row's key changed, and the value of a column of the new row is not in the message")
             return self.add(run, frame, _OP_UPDATE, before_size, True, True)
         raise ValueError("an unknown kind of row change")
 
@@ -225,11 +233,15 @@ cdef class RowChangeDecoder(RowImages):
                 raise ValueError("an INSERT has old values, or a DELETE new ones")
         return 0
 
-    cdef int _write_image(self, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end, int number) except -1:
-        """Write the values in the row's fields ``number`` as a JSON object behind the images, and their key."""
+    cdef int _write_image(self, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end, int number, bint is_after) except -1:
+        """Write the values in the row's fields ``number`` as a JSON object behind the images, and their key. ``is_after``: a
+        value that is not there did not change, and is that of the image before."""
         cdef Cursor row = Cursor(data, begin, end)
         cdef Field field
         cdef Cell cell
+        cdef ImageCell before
+        cdef const char* text
+        cdef Py_ssize_t size
         cdef int index = 0
         while row.place < row.end:
             self.column = -1
@@ -240,9 +252,17 @@ cdef class RowChangeDecoder(RowImages):
             if index == self.column_count:
                 raise ValueError("a row has more values than there are columns")
             self.column = index
+            before = self.cells[index]
             self.begin_cell(index, 0)
             _read_cell(&cell, data, field.begin, field.end)
-            self._write_cell(&self._columns[index], &cell, data)
+            if is_after and cell.data_type == _NA:
+                size = before.json_end - before.json_begin
+                text = self.images.data + before.json_begin
+                if size == PyBytes_GET_SIZE(_UNAVAILABLE) and memcmp(text, PyBytes_AS_STRING(_UNAVAILABLE), size) == 0:
+                    self.lacking = index
+                self.copy_cell(before.json_begin, before.json_end)
+            else:
+                self._write_cell(&self._columns[index], &cell, data)
             self.end_cell(index)
             index += 1
         self.column = -1
@@ -266,6 +286,7 @@ cdef class RowChangeDecoder(RowImages):
         if cell.data_type == _NA:
             if self.cells[self.column].is_key:
                 raise ValueError("the value of a key column is not in the message")
+            self.lacking = self.column
             append(out, _UNAVAILABLE)
             return 0
         if _INT8 <= cell.data_type < _BYTES_TYPE or cell.data_type == _DECIMAL_TYPE:

@@ -9,7 +9,7 @@ and SET are in the column's character set in a copy, and UTF-8 or numbers in the
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -142,6 +142,8 @@ class Reading:
     """What a date without month or day is, as JSON."""
     unavailable: bytes = b""
     """What stands for a value that the log does not hold, as JSON; empty: such a row is an error."""
+    is_optional: bool = True
+    """Whether the column takes NULL, which is the value of a new row that the log does not hold."""
     padded_bytes: int = 0
     """Of a BINARY(n): shorter values are filled up."""
     units_per_s: int = 0
@@ -202,13 +204,14 @@ def reading(
     if kind is LogicalKind.INT64 and mysql_type.name == "bigint" and mysql_type.is_unsigned:
         return _converted(_wrapped, row_changes.UNSIGNED)
     if kind is LogicalKind.STRING and of.charset is not None and of.charset not in _UTF8:
-        return Reading(row_changes.CONVERTED, convert=_text_reader(of.charset), unavailable=unavailable)
+        convert_text = _text_reader(of.charset)
+        return Reading(row_changes.CONVERTED, convert_text, unavailable=unavailable, is_optional=of.is_optional)
     if kind in _IN_COMPILED_CODE:
-        return Reading(_IN_COMPILED_CODE[kind], unavailable=unavailable)
+        return Reading(_IN_COMPILED_CODE[kind], unavailable=unavailable, is_optional=of.is_optional)
     if kind in _UNITS_PER_S:
         return Reading(row_changes.DATETIME, zero=zero, units_per_s=_UNITS_PER_S[kind])
     if kind in BINARY_KINDS:
-        return _binary_reading(kind, mysql_type, unavailable)
+        return replace(_binary_reading(kind, mysql_type, unavailable), is_optional=of.is_optional)
     if kind in _WHOLE_VALUES:
         convert = _WHOLE_VALUES[kind]
         return Reading(row_changes.CONVERTED, convert=lambda text: orjson.dumps(convert(text)))

@@ -18,7 +18,7 @@ from libs.events.json_text cimport (
     append, days_since_1970, read_decimal, write_base64, write_double, write_integer, write_literal, write_single,
     write_text, write_unscaled,
 )
-from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages
+from libs.events.row_images cimport ENVELOPE_BYTES, Cell, EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.vstream_reader.vevents cimport Field, VEvents, next_field, varint
 
@@ -78,6 +78,7 @@ cdef struct Column:
     Py_ssize_t zero_size
     const char* unavailable  # what stands for a value that the log does not hold
     Py_ssize_t unavailable_size
+    bint is_optional
 
 cdef struct Bits:
     const uint8_t* data  # NULL: all ones
@@ -136,6 +137,7 @@ cdef class RowChangesDecoder(RowImages):
             column.zero_size = PyBytes_GET_SIZE(self._zeros[index])
             column.unavailable = PyBytes_AS_STRING(self._unavailables[index])
             column.unavailable_size = PyBytes_GET_SIZE(self._unavailables[index])
+            column.is_optional = readings[index].is_optional
 
     def __dealloc__(self):
         free(self._columns)
@@ -224,11 +226,14 @@ cdef class RowChangesDecoder(RowImages):
         self.begin_row()
         if has_before:
             # vtgate says of the row after only what it lacks: what that lacks did not change, and the row before lacks it too.
-            self._write_image(data, before.begin, before.end, &all_ones, &all_ones, &present)
+            self._write_image(data, before.begin, before.end, &all_ones, &all_ones, &present, False, False)
         before_size = self.images.size
         if has_after:
-            self._write_image(data, after.begin, after.end, &present, &partial, &all_ones)
+            self._write_image(data, after.begin, after.end, &present, &partial, &all_ones, has_before, not has_before)
         if has_before and has_after:
+            if self.lacking >= 0 and self.has_new_key():
+                self.column = self.lacking
+                raise ValueAbsent  # the row of the new key is a new one, of which no reader has a value to keep
             return self.add(run, frame, _OP_UPDATE, before_size, True, True)
         if has_after:
             return self.add(run, frame, _OP_READ if is_copy else _OP_CREATE, 0, False, True)
@@ -237,18 +242,24 @@ cdef class RowChangesDecoder(RowImages):
     # --- one image
 
     cdef int _write_image(
-        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Bits* present, Bits* partial, Bits* known
+        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Bits* present, Bits* partial, Bits* known,
+        bint is_after, bint is_new
     ) except -1:
         """The Row between ``place`` and ``end`` as a JSON object behind the images, and its key.
 
         Not in the log: a column that is not in ``present``; one that is not in ``known`` and has none. One in ``partial`` that has
-        a value tells a change of a document. Raises ValueAbsent for it."""
+        a value tells a change of a document. Raises ValueAbsent for it.
+
+        ``is_after``: what the image lacks did not change; it is what the image before has. ``is_new``: of a row that is inserted;
+        a text, document or bytes that the statement does not name is NULL, as its default is."""
         cdef Field field
         cdef Column* column
+        cdef Cell cell
         cdef const uint8_t* values = data
         cdef Py_ssize_t values_size = 0
         cdef Py_ssize_t at = 0
         cdef int64_t length
+        cdef Py_ssize_t begin, end_before
         cdef int index
         self.cells = 0
         self.column = 0
@@ -264,11 +275,17 @@ cdef class RowChangesDecoder(RowImages):
             self.column = index
             column = &self._columns[index]
             length = self._lengths[index]
+            cell = (<RowImages>self).cells[index]  # of the image before
             self.begin_cell(index, _LONGEST_NUMBER + 16 + column.unavailable_size + column.zero_size)
             if partial.data != NULL and length >= 0 and _partial_bit(partial, index):
                 raise ValueAbsent  # it changed: a placeholder would say that it did not
             if not _bit(present, index):
-                self._write_unavailable(column)
+                if is_after:
+                    self._write_unchanged(column, index, &cell)
+                elif is_new and column.is_optional and column.unavailable_size:
+                    write_literal(&self.images, b"null", 4)
+                else:
+                    self._write_unavailable(column)
                 at += max(length, 0)
             elif length < 0 and not _bit(known, index):
                 self._write_unavailable(column)
@@ -288,6 +305,13 @@ cdef class RowChangesDecoder(RowImages):
             raise ValueAbsent
         write_literal(&self.images, column.unavailable, column.unavailable_size)
         return 0
+
+    cdef int _write_unchanged(self, Column* column, int index, Cell* before) except -1:
+        cdef Py_ssize_t size = before.json_end - before.json_begin
+        cdef const char* text = self.images.data + before.json_begin
+        if size == column.unavailable_size and memcmp(text, column.unavailable, size) == 0:
+            self.lacking = index
+        return self.copy_cell(before.json_begin, before.json_end)
 
     cdef int _read_lengths(self, const uint8_t* data, Field* field) except -1:
         """sint64, packed or one by one."""

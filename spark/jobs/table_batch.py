@@ -43,6 +43,7 @@ from spark.transforms.parse_keys import has_whole_number_key, key_columns, parse
 from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
 from spark.transforms.survey import Slice
 
+_PARTIAL: Final = ("is_partial",)
 _ONE_TASK_ROWS: Final = 10_000
 _WHOLE_NUMBERS: Final = frozenset({"smallint", "int", "bigint"})
 
@@ -212,10 +213,11 @@ def changes_of(
     parts = []
     for part, schema in parts_of(table):
         keys = _parsed_keys(columns, schema, key)
+        may_lack = is_partial or bool(part.partial_rows)
         parts.append(
-            _events_of(table, part)
+            _events_of(table, part, *_PARTIAL[:may_lack])
             .transform(parse_keys(columns, schema) if keys else _unchanged)
-            .transform(split_unavailable if is_partial or part.partial_rows else _unchanged)
+            .transform(split_unavailable if may_lack else _unchanged)
             .transform(parse_events(schema))
             .transform(conform_to(columns, schema, parsed_keys=keys, is_partial=is_partial))
         )
@@ -285,7 +287,7 @@ def _latest_known(
     parts = []
     for part, schema in parts_of(table):
         keys = _parsed_keys(columns, schema, key)
-        events = _after(_events_of(table, part), after).where("image IS NOT NULL")
+        events = _after(_events_of(table, part, *_PARTIAL), after).where("image IS NOT NULL")
         # An image may lack the key too; its record never does.
         keyed = events.transform(parse_keys(columns, schema)) if keys else events
         parts.append(
@@ -336,7 +338,7 @@ def placed_changes(table: TableBatch, columns: Mapping[str, TableColumn]) -> Dat
 
 def events_with_places(table: TableBatch, part: Slice, *, is_partial: bool) -> DataFrame:
     """The events of a slice with where they stand. ``is_partial``: placeholders are null."""
-    events = _events_of(table, part, "kafka_partition", "offset")
+    events = _events_of(table, part, "kafka_partition", "offset", *_PARTIAL[:is_partial])
     return events.transform(split_unavailable) if is_partial else events
 
 

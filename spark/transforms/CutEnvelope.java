@@ -57,7 +57,7 @@ public class CutEnvelope {
   }
 
   /** op, committed_at_us, image, before, is_partial; null: this is no such text, and has to be parsed. "before" is there if asked
-   *  for, of an update. A row that holds a placeholder is partial, but for one that is deleted. */
+   *  for, of an update. An update is partial whose rows both hold a placeholder. */
   public static InternalRow cut(UTF8String text, boolean withBefore, UTF8String placeholder, UTF8String encodedPlaceholder) {
     CutEnvelope whole = new CutEnvelope(text.getBaseObject(), text.getBaseOffset(), text.numBytes());
     return whole.payload().parts(withBefore, placeholder.getBytes(), encodedPlaceholder.getBytes());
@@ -108,7 +108,8 @@ public class CutEnvelope {
       }
     }
     UTF8String before = null;
-    boolean isPartial = at(op) != 'd' && holds(placeholder, encodedPlaceholder, from, to);
+    boolean isPartial = at(op) == 'u' && holds(placeholder, encodedPlaceholder, from, to)
+        && (!isAt(BEFORE_ROW, 0, sourceAt) || holds(placeholder, encodedPlaceholder, BEFORE.length, from - AFTER.length));
     if (withBefore && at(op) == 'u' && !isAt(BEFORE_NULL, 0, sourceAt)) {
       int rowEnd = from - AFTER.length;
       if (!isAt(BEFORE_ROW, 0, rowEnd)) {

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from spark.java import column_function
-from spark.transforms.partial_rows import PLACEHOLDERS, is_partial
+from spark.transforms.partial_rows import PLACEHOLDERS, holds_placeholder
 
 DELETE: Final = "d"
 INSERT: Final = "c"
@@ -32,14 +32,15 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     """``text`` gives way to ``op``, ``committed_at_us``, ``image`` and ``is_partial``; others stay.
 
     ``committed_at_us`` is ``source.ts_us``, or, where a source's ``events.remove_fields`` takes that out, ``source.ts_ms``.
-    ``image`` is the row after the change, of a delete before it; NULL for a truncation only. ``is_partial``: the log does not
-    hold all of its values (see ``partial_rows``). ``with_before``: ``before`` is there too, an update's row before it, NULL
-    where the log does not hold that one. An envelope with other spaces or another order of its members is parsed for its
-    parts. What is no event gets an image that fails the parse of the row.
+    ``image`` is the row after the change, of a delete before it; NULL for a truncation only. ``is_partial``: of an update; the
+    log does not hold all of its values (see ``partial_rows``). ``with_before``: ``before`` is there too, an update's row before
+    it, NULL where the log does not hold that one. An envelope with other spaces or another order of its members is parsed for
+    its parts. What is no event gets an image that fails the parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
     image, before = _parsed_image(), sf.when(_parsed("op") == UPDATE, _parsed("before"))
-    is_lacking = (_parsed("op") != DELETE) & is_partial(image)
+    lacks_before = holds_placeholder(sf.coalesce(_parsed("before"), sf.lit(PLACEHOLDERS[0])))
+    is_lacking = (_parsed("op") == UPDATE) & holds_placeholder(image) & lacks_before
     parsed = {
         "op": _parsed("op"),
         "committed_at_us": sf.coalesce(_committed_at("ts_us"), 1_000 * _committed_at("ts_ms")),
@@ -47,7 +48,7 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     }
     if with_before:
         parsed["before"] = before
-        is_lacking = is_lacking | sf.coalesce(is_partial(before), sf.lit(False))
+        is_lacking = is_lacking | sf.coalesce(holds_placeholder(before), sf.lit(False))
     parsed["is_partial"] = is_lacking
     parts = cut_parts(events, with_before=with_before).alias("parts")
     is_cut = sf.col("parts").isNotNull()

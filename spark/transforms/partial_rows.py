@@ -2,7 +2,8 @@
 
 A source that logs less than whole rows (``binlog_row_image`` NOBLOB or MINIMAL, partial JSON) has a placeholder in place of
 such a value, the same text whatever the column's type, in base64 where the column is binary (Debezium documentation,
-``unavailable.value.placeholder``).
+``unavailable.value.placeholder``). Only an update lacks values, and its row before lacks them as well: elsewhere that text is
+a value.
 """
 
 import base64
@@ -20,23 +21,29 @@ from spark.transforms.sql_text import quoted
 PLACEHOLDERS: Final = (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode())
 """As it is, and in base64."""
 _ANY: Final = "|".join(re.escape(placeholder) for placeholder in PLACEHOLDERS)
+_DELETE: Final = "d"
 # Within a text a quote is escaped, so that a member's name is the only text that a colon follows.
 _VALUE: Final = rf'":"(?:{_ANY})"'
 
 
-def is_partial(image: Column) -> Column:
+def holds_placeholder(image: Column) -> Column:
     """Whether a value of the image may be a placeholder: by a look at the text, which one that holds the text passes too."""
     return sf.contains(image, sf.lit(PLACEHOLDERS[0])) | sf.contains(image, sf.lit(PLACEHOLDERS[1]))
 
 
 def split_unavailable(events: DataFrame) -> DataFrame:
-    """Placeholders in ``image`` become null; ``unavailable`` has the names of their columns."""
+    """Placeholders in ``image`` become null; ``unavailable`` has the names of their columns.
+
+    In a row that ``is_partial`` says is whole, such a text is a value. A deleted row may lack values, and is not asked.
+    """
     # The names by a parse: an expression that finds them looks from each quote of a long text to the text's end.
     known_as = sf.from_json("image", "map<string,string>")
+    names = sf.map_keys(sf.map_filter(known_as, lambda _, value: value.isin(*PLACEHOLDERS)))
+    may_lack = sf.col("is_partial") | (sf.col("op") == _DELETE)
     return events.withColumns(
         {
-            "unavailable": sf.map_keys(sf.map_filter(known_as, lambda _, value: value.isin(*PLACEHOLDERS))),
-            "image": sf.regexp_replace("image", _VALUE, '":null'),
+            "unavailable": sf.when(may_lack, names).otherwise(sf.array().cast("array<string>")),
+            "image": sf.when(may_lack, sf.regexp_replace("image", _VALUE, '":null')).otherwise(sf.col("image")),
         }
     )
 

@@ -119,13 +119,26 @@ def test_an_update_of_the_key_becomes_a_delete_and_a_create() -> None:
 
 
 def test_an_absent_value_is_unavailable_and_not_null() -> None:
-    """NA and NIL are two things."""
-    row = pb.RowChange(newColumns=[number(1), pb.Data(dataType=pb.DATA_TYPE_NA)])
-    other = pb.RowChange(newColumns=[number(2), pb.Data()])
+    """NA and NIL are two things; an NA is the value of before, where the row before has it."""
+    absent = pb.Data(dataType=pb.DATA_TYPE_NA)
+    changes = [
+        pb.RowChange(oldColumns=[number(1), before], newColumns=[number(1), after])
+        for before, after in [(absent, absent), (text("a"), absent), (absent, pb.Data())]
+    ]
 
-    made = decode([whole(begin(), dml([row, other]), commit())])
+    made = decode([whole(begin(), dml(changes, kind=pb.DML_TYPE_UPDATE), commit())])
 
-    assert [value["after"]["v"] for _, _, value in made.rows] == ["__debezium_unavailable_value", None]
+    assert [value["after"]["v"] for _, _, value in made.rows] == ["__debezium_unavailable_value", "a", None]
+
+
+@pytest.mark.parametrize("before", [[], [number(2), pb.Data(dataType=pb.DATA_TYPE_NA)]])
+def test_an_absent_value_of_a_new_row_is_an_error(before: list[Any]) -> None:
+    """There is no value of before that a reader could keep; an update of the key makes a new row as well."""
+    row = pb.RowChange(oldColumns=before, newColumns=[number(1), pb.Data(dataType=pb.DATA_TYPE_NA)])
+    kind = pb.DML_TYPE_UPDATE if before else pb.DML_TYPE_INSERT
+
+    with pytest.raises(UndecodableValue, match=r"orders\.v: row 0: .*not in the message"):
+        decode([whole(begin(), dml([row], kind=kind), commit())])
 
 
 def test_transaction_metadata_is_told() -> None:

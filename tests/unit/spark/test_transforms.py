@@ -27,6 +27,7 @@ from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
+from spark.transforms.partial_rows import split_unavailable
 from spark.transforms.read_topics import events_of, topic_pattern
 from tests.spark_session import SharedSpark
 from tests.unit.events.golden import records
@@ -251,20 +252,48 @@ def _read(row: Row) -> dict[str, Any]:
 
 
 def test_a_placeholder_is_found_wherever_it_lies(shared: SharedSpark) -> None:
-    """Texts are looked through eight bytes at a time."""
+    """Texts are looked through eight bytes at a time. A row after that lacks a value has a row before that lacks it."""
     lengths = range(24)
+    values = (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode(), UNAVAILABLE_VALUE[:-1])
     changes = [
-        Change(op="u", rank=1, **{"before": {"id": 1}, "after": {"id": 1}, side: {"note": "x" * length, "doc": value}})
-        for side in ("before", "after")
-        for length in lengths
-        for value in (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode(), UNAVAILABLE_VALUE[:-1])
+        Change(op="u", rank=1, **{"before": {"id": 1}, "after": {"id": 1}, **dict.fromkeys(sides, row)})
+        for sides in (("before", "after"), ("before",), ("after",))
+        for row in ({"note": "x" * length, "doc": value} for length in lengths for value in values)
     ]
 
-    found = events(shared.session, TOPIC, changes, with_before=True).orderBy("offset").collect()
+    both = events(shared.session, TOPIC, changes, with_before=True).orderBy("offset").collect()
+    one = events(shared.session, TOPIC, changes).orderBy("offset").collect()
 
-    assert [row["is_partial"] for row in found] == [True, True, False] * len(lengths) * 2
-    assert [json.loads(row["image"]) for row in found] == [change.after for change in changes]
-    assert [json.loads(row["before"]) for row in found] == [change.before for change in changes]
+    found, passed = [True, True, False] * len(lengths), [False, False, False] * len(lengths)
+    assert [row["is_partial"] for row in one] == [*found, *passed, *passed]
+    assert [row["is_partial"] for row in both] == [*found, *found, *passed]
+    assert [json.loads(row["image"]) for row in both] == [change.after for change in changes]
+    assert [json.loads(row["before"]) for row in both] == [change.before for change in changes]
+
+
+@pytest.mark.parametrize("is_spaced", [False, True])
+def test_a_text_like_a_placeholder_is_a_value_of_a_row_that_is_whole(shared: SharedSpark, is_spaced: bool) -> None:
+    """Of an insert, of a row of a snapshot, and of an update whose row before holds another value."""
+    changes = [
+        Change(op="c", rank=1, after={"id": 1, "note": UNAVAILABLE_VALUE}),
+        Change(op="r", rank=2, after={"id": 2, "note": UNAVAILABLE_VALUE}),
+        Change(op="u", rank=3, before={"id": 3, "note": "a"}, after={"id": 3, "note": UNAVAILABLE_VALUE}),
+        Change(op="u", rank=4, before={"id": 4, "note": UNAVAILABLE_VALUE}, after={"id": 4, "note": UNAVAILABLE_VALUE}),
+        Change(op="u", rank=5, after={"id": 5, "note": UNAVAILABLE_VALUE}),
+    ]
+    texts = [(json.dumps(change.value(), separators=(", ", ": ") if is_spaced else (",", ":")),) for change in changes]
+
+    cut = local_rows(shared.session, texts, "text string").transform(cut_envelope)
+    rows = cut.transform(split_unavailable).orderBy("committed_at_us", "image").collect()
+
+    found = {(row.op, row.is_partial, json.loads(row.image)["note"], *row.unavailable) for row in rows}
+    assert found == {
+        ("c", False, UNAVAILABLE_VALUE),
+        ("r", False, UNAVAILABLE_VALUE),
+        ("u", False, UNAVAILABLE_VALUE),
+        ("u", True, None, "note"),
+    }
+    assert sum(row.is_partial for row in rows) == 2
 
 
 TIMES: list[tuple[str, int | None]] = [

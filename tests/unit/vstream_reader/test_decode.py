@@ -531,7 +531,7 @@ def test_keys_follow_the_rules(columns: Any, chosen: tuple[KeyColumns, ...], key
 
 
 def test_a_values_absence_is_told_from_null() -> None:
-    """A row image of ``binlog_row_image=noblob`` lacks a column that did not change."""
+    """A row image of ``binlog_row_image=noblob`` lacks a column that did not change; the row before may hold it."""
     change = binlogdata_pb2.RowChange(
         before=row(1, "long text"),
         after=row(1, None),
@@ -542,8 +542,23 @@ def test_a_values_absence_is_told_from_null() -> None:
 
     (made,) = replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), update)).events()
 
-    assert made["after"]["v"] == "__debezium_unavailable_value"
-    assert made["before"]["v"] == "long text"
+    assert [made[image]["v"] for image in ("before", "after")] == ["long text"] * 2
+
+
+def test_a_text_that_a_new_row_lacks_is_null_or_the_row_is_an_error() -> None:
+    """A placeholder has a reader keep the value of before, which a new row does not have; a changed key makes one as well."""
+    absent = binlogdata_pb2.RowChange.Bitmap(count=2, cols=b"\x01")
+    insert = binlogdata_pb2.RowChange(after=row(1, None), data_columns=absent)
+    moved = binlogdata_pb2.RowChange(before=row(1, None), after=row(2, None), data_columns=absent)
+
+    def made_of(change: Any) -> Any:
+        made = rows((row(1, "a"), row(1, "b")))
+        made.row_event.row_changes[0].CopyFrom(change)
+        return replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), made)).events()
+
+    assert [each["after"]["v"] for each in made_of(insert)] == [None]
+    with pytest.raises(UndecodableValue, match=r"t\.v at row 0: the log does not hold the value"):
+        made_of(moved)
 
 
 def test_a_row_before_an_update_lacks_what_the_row_after_lacks() -> None:
@@ -593,7 +608,7 @@ def test_a_document_that_was_changed_in_part_is_not_called_unchanged() -> None:
 def test_a_value_without_a_placeholder_is_not_guessed() -> None:
     """A number that the log lacks (``binlog_row_image=minimal``) is no row; what is to be set tells the message."""
     change = binlogdata_pb2.RowChange(
-        before=row(1, "x"), after=row(None, "y"), data_columns=binlogdata_pb2.RowChange.Bitmap(count=2, cols=b"\x02")
+        before=row(None, "x"), after=row(None, "y"), data_columns=binlogdata_pb2.RowChange.Bitmap(count=2, cols=b"\x02")
     )
     update = rows((row(1, "a"), row(1, "b")))
     update.row_event.row_changes[0].CopyFrom(change)
