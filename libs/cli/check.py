@@ -82,13 +82,13 @@ _METRICS_HOST: Final = "127.0.0.1"
     "--repair",
     "is_repairing",
     is_flag=True,
-    help="Have the rows that differ read again at the source, wait for them, and compare once more.",
+    help="Read rows that differ again at the source, wait for them, and compare once more.",
 )
 @click.option(
     "--every",
     "every_s",
     type=click.FloatRange(1),
-    help="Go on for ever, with so many seconds between the end of one comparison and the next.",
+    help="Repeat forever, with this many seconds between the end of one comparison and the next.",
 )
 @click.option(
     "--report",
@@ -100,30 +100,30 @@ _METRICS_HOST: Final = "127.0.0.1"
     "--rows",
     "reads_all",
     is_flag=True,
-    help="Read every row at both ends and compare them here, without checksums: slower, and finds the same.",
+    help="Read every row at both ends and compare them here, without checksums. Slower, with the same result.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="With --every: answer Prometheus on this port, at /metrics (0: any free port, which is told).",
+    help="With --every: serve Prometheus metrics on this port, at /metrics (0: any free port, which is printed).",
 )
 @click.option(
     "--share",
     type=click.FloatRange(0, 1, min_open=True),
-    help="With --every: table by table, large ones chunk by chunk, with rests, so that reading takes this share of the time "
-    "(0.1: a tenth).",
+    help="With --every: compare table by table, large ones chunk by chunk, with rests, so that reading takes this share of "
+    "the time (0.1: a tenth).",
 )
 @click.option(
     "--chunk-rows",
     type=click.IntRange(1),
-    help=f"With --share: so many rows of a table are compared at once, at most.  [default: {CHUNK_ROWS}]",
+    help=f"With --share: compare at most this many rows of a table at once.  [default: {CHUNK_ROWS}]",
 )
 @click.option(
     "--resume-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --share: a file that holds where a turn is; it is taken up there after a restart.",
+    help="With --share: keep the progress of a turn in this file, and continue there after a restart.",
 )
-@click.option("--metrics-host", help="With --metrics-port: the address that this port is of.  [default: 127.0.0.1]")
+@click.option("--metrics-host", help="With --metrics-port: the address to listen on.  [default: 127.0.0.1]")
 @mesh_file_option
 @home_option
 def check_command(
@@ -143,15 +143,14 @@ def check_command(
     mesh_file: Path | None,
     home: Home,
 ) -> None:
-    """Compare the source with the tables of each TENANT (default: of all), every row and column.
+    """Compare the source with the tables of each TENANT (default: all tenants), every row and column.
 
-    First it waits until everything committed so far has arrived. Then source and warehouse count their rows and add up a
-    checksum of them, by ranges of the key; only where these differ, rows are read and compared one by one. Row filters are
-    evaluated by MySQL itself and masks computed anew, so a fault of the router shows.
+    The command first waits until every change committed so far has arrived. Then source and warehouse count their rows and
+    compute a checksum of them, by ranges of the key. Where these differ, rows are read and compared one by one. MySQL
+    evaluates row filters and the command computes masks itself, so a fault of the router shows.
 
-    The source may be written to meanwhile: a row that differs is looked at again until it is known whether its change was
-    only on its way. Columns whose type has no checksum are named, and read of every row. Exits with 1 on any difference
-    that is left.
+    The source may change meanwhile. A row that differs is read again, until it is certain whether its change was still on
+    its way. Columns of a type without checksum are named, and read in every row. Exits with 1 if any difference remains.
 
     \b
     Examples:
@@ -164,17 +163,17 @@ def check_command(
     """
     _require_patterns(tables)
     if metrics_port is not None and every_s is None:
-        raise click.UsageError("--metrics-port goes with --every: a single comparison is over before it is asked.")
-    if metrics_host is not None and metrics_port is None:
         raise click.UsageError(
-            "--metrics-host goes with --metrics-port: nothing is served without; name one, or 0 for any."
+            "--metrics-port requires --every: a single comparison ends before anybody reads its metrics."
         )
+    if metrics_host is not None and metrics_port is None:
+        raise click.UsageError("--metrics-host requires --metrics-port (0 picks a free port).")
     if share is not None and every_s is None:
-        raise click.UsageError("--share goes with --every: a single comparison is read at once.")
+        raise click.UsageError("--share requires --every: a single comparison does not rest.")
     if resume_file is not None and share is None:
-        raise click.UsageError("--resume-file goes with --share: without, a turn is done at once.")
+        raise click.UsageError("--resume-file requires --share: without it a turn does not rest.")
     if chunk_rows is not None and share is None:
-        raise click.UsageError("--chunk-rows goes with --share: without, tables are compared whole.")
+        raise click.UsageError("--chunk-rows requires --share: without it tables are compared whole.")
     pace = None if share is None else _Pace(share, chunk_rows or CHUNK_ROWS, resume_file)
     mesh = _stack(home, is_repairing=is_repairing) if mesh_file is None else _elsewhere(mesh_file)
     ask = _Asked(mesh, tenants, tables, limit, timeout_s, is_repairing, reads_all, report_file)
@@ -195,7 +194,7 @@ def check_command(
     except Exception:
         if not ask.ended.is_set():
             raise
-        # What was let go of in the midst of an answer may say so.
+        # A client that is closed in the middle of an answer may raise.
 
 
 def _end(ended: threading.Event) -> None:
@@ -218,8 +217,8 @@ def _compare_for_ever(ask: "_Asked", every_s: float, pace: "_Pace | None", failu
             has_compared = True
             failure.clear()
         except HeadwaterError as error:
-            # A mistake of the command line shows at once. What went once, like a document that is being edited or a password
-            # that was changed, may go again.
+            # A mistake of the command line shows in the first turn. A later failure, such as a half-edited document or a
+            # changed password, may pass.
             if ask.ended.is_set() or not (has_compared or isinstance(error, TransientError)):
                 raise
             CHECK_FAILED_TURNS.inc()
@@ -239,10 +238,10 @@ def _serve_metrics(host: str, port: int, failure: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the command line asks for."""
+    """The comparison that the command line asks for."""
 
     mesh: Callable[[Sequence[str]], ComparedMesh]
-    """As it is now, since documents come and go; those of its tables that match are waited for."""
+    """The mesh as it is now, because documents change; the call waits for those of its tables that match."""
     tenants: tuple[str, ...]
     tables: tuple[str, ...]
     limit: int
@@ -310,7 +309,7 @@ class _Place:
 
 
 def _compare_slowly(asked: _Asked, pace: _Pace) -> CheckReport:
-    """A turn, table by table. One that cannot be compared holds up no other; NotAllCompared tells of it at the end."""
+    """Compare table by table. A table that cannot be compared holds up no other; NotAllCompared names it at the end."""
     whole = pieces(asked.mesh(asked.tables), asked.tenants, asked.tables)
     last = load_turn(pace.resume_file)
     there = tuple(each for each in last.begun if each.piece in whole)
@@ -350,7 +349,7 @@ def _compare_in_chunks(
     reports: list[CheckReport],
     tell: Callable[[str], None],
 ) -> None:
-    """One table, from where it was begun, with a rest behind each chunk; what was found of all of it goes to ``reports``."""
+    """Compare one table from where an earlier run left it, with a rest after each chunk; ``reports`` gets the result."""
     asked = replace(asked, sources=(piece.source,), tables=(re.escape(piece.table),))
     begun = place.turn.begun_of(piece)
     while True:
@@ -363,7 +362,7 @@ def _compare_in_chunks(
         chunk, shape = found
         if begun is not None and begun.shape != shape:
             click.echo(
-                f"{piece.source}: {piece.table} is begun anew: its columns, its key or a tenant's document changed"
+                f"{piece.source}: {piece.table} starts again: its columns, its key or a tenant's document changed"
             )
             begun = None
         asked = replace(asked, chunk=chunk, whole=() if begun is None else begun.whole)
@@ -386,7 +385,7 @@ def _tell_beside(tell: Callable[[str], None], line: str, text: str) -> None:
 
 
 def _shown(begun: Begun | None, chunk: Chunk) -> Callable[[CheckReport, float], None]:
-    """How a look is printed: all of a table that is one chunk, else what differs, since the whole has a line at its end."""
+    """How a comparison is printed: all of a table of one chunk, else only differences; the whole table has a last line."""
     if begun is None and chunk.is_last:
         return print_report
     known = frozenset(fault for total in (() if begun is None else begun.totals) for fault in total.faults)
@@ -401,7 +400,7 @@ def _shown(begun: Begun | None, chunk: Chunk) -> Callable[[CheckReport, float], 
 
 
 def _take_in(reports: list[CheckReport], begun: Begun, report: CheckReport, *, is_over: bool) -> None:
-    """What is known of whole tables behind a chunk; and to Prometheus differences before."""
+    """The results of whole tables after a chunk; Prometheus gets differences earlier."""
     whole = replace(report, tables=tuple(table for table in report.tables if table.chunk is None))
     if whole.tables:
         record_tables(whole)
@@ -420,7 +419,7 @@ def _compare(
     tell: Callable[[str], None],
     show: Callable[[CheckReport, float], None],
 ) -> CheckReport:
-    """Compare once, and once more behind a repair; returns what is left, and how long all of it was worked."""
+    """Compare once, and again after a repair; returns the remaining differences and the working time."""
 
     def look() -> CheckReport:
         started_s = time.monotonic()
@@ -493,7 +492,7 @@ def print_report(report: CheckReport, took_s: float) -> None:
     for table in report.tables:
         _print_table(table)
     if any(table.is_summed for table in report.tables):
-        click.echo(f"by checksums; read one by one: {report.rows_read:,} row(s)")
+        click.echo(f"compared by checksums; {report.rows_read:,} row(s) read one by one")
     colour = "red" if report.differences else "yellow" if report.not_compared else "green"
     left_out = f", {len(report.not_compared)} table(s) not compared" if report.not_compared else ""
     click.secho(
@@ -505,26 +504,26 @@ def print_report(report: CheckReport, took_s: float) -> None:
     if unsure and report.source_moved:
         names = ", ".join(f"{table.tenant}: {table.table.table_id}" for table in unsure)
         click.secho(
-            f"the source was written to meanwhile, and rows of {names} cannot be looked at again one by one: repeat this when "
+            f"the source changed meanwhile, and rows of {names} cannot be read again one by one: repeat this when "
             "it is quiet",
             fg="yellow",
         )
 
 
 def _print_table(table: TableCheck) -> None:
-    """Its line, and what differs under it."""
+    """The table's line, with its differences below."""
     click.echo(_table_line(table))
     if table.not_compared:
         click.secho(f"    {table.not_compared}", fg="yellow")
     if table.read_columns:
-        click.echo(f"    read of every row, since they have no checksum: {', '.join(table.read_columns)}")
+        click.echo(f"    read in every row, because their types have no checksum: {', '.join(table.read_columns)}")
     for fault in table.faults:
         click.secho(f"    {fault}", fg="red")
     for difference in table.comparison.first:
         click.secho(f"    {difference_line(table, difference)}", fg="red")
     left_out = table.comparison.rows_different - len({difference.key for difference in table.comparison.first})
     if left_out > 0 and table.chunks:
-        click.echo(f"    {left_out:,} row(s) in all, told of with their chunks")
+        click.echo(f"    {left_out:,} row(s) in total, listed with their chunks")
     elif left_out > 0:
         click.echo(f"    … and {left_out:,} more row(s): see --limit")
     if table.undecided:
@@ -552,7 +551,7 @@ def keys_of(chunk: Chunk) -> str:
     def told(place: Sequence[int | str]) -> str:
         return ", ".join(map(str, place))
 
-    after = "" if chunk.after is None else f" behind {told(chunk.after)}"
+    after = "" if chunk.after is None else f" after {told(chunk.after)}"
     up_to = "" if chunk.up_to is None else f" up to {told(chunk.up_to)}"
     others = " or of other characters" if chunk.may_hold_placeless else ""
     return f"{', '.join(column.name for column in chunk.columns)}{after}{up_to}{others}"

@@ -39,8 +39,8 @@ _STATES = {True: "parked", False: "taken up", None: "parked or taken up"}
 def dead_letter() -> None:
     """Show and replay a tenant's events that could not be delivered.
 
-    The router sets aside what it cannot project for a tenant, the sink what the warehouse refuses. Behind an event that the
-    sink set aside its key is parked: later events of it wait, as dead letters too, until `replay` takes all up in order.
+    The router sets aside events that it cannot project for a tenant. The sink sets aside events that the warehouse refuses,
+    and parks their keys: later events of such a key become dead letters too, until `replay` applies all of them in order.
     """
 
 
@@ -107,7 +107,7 @@ def show_command(tenant: str, letter: int, as_json: bool, mesh: Mesh) -> None:
 @click.option(
     "--leave-out-refused",
     is_flag=True,
-    help="Give up events that are refused again (their letters stay in the topic); write those behind them.",
+    help="Give up events that are refused again (their letters stay in the topic), and write the later ones.",
 )
 @click.option(
     "--timeout", "timeout_s", type=float, default=120.0, show_default=True, help="Seconds to wait for the sink."
@@ -116,11 +116,11 @@ def show_command(tenant: str, letter: int, as_json: bool, mesh: Mesh) -> None:
 def replay_command(
     tenant: str, table: str | None, keys: tuple[str, ...], leave_out_refused: bool, timeout_s: float, mesh: Mesh
 ) -> None:
-    """Let TENANT's sink take up its parked keys: their letters in order, then events as they come.
+    """Let TENANT's sink apply the letters of its parked keys in order, and then their events as they come.
 
-    Of a mirror the last event of a key is enough, so that mending the row at the source is. What is refused again stays
-    parked, and the command exits with 1. The router's letters are not replayed: mend the document, then have the rows read
-    anew by `headwater tenant snapshot TENANT TABLE`.
+    A mirror needs only the last event of a key, so correct the row at the source first. A key that is refused again stays
+    parked, and the command exits with 1. The router's letters are not replayed: correct the tenant's document, then read the
+    rows again by `headwater tenant snapshot TENANT TABLE`.
 
     \b
     Examples:

@@ -36,33 +36,35 @@ def _known_source(_context: click.Context, _parameter: click.Parameter, value: s
     default="mysql",
     show_default=True,
     callback=_known_source,
-    help="What is followed.",
+    help="The source to follow.",
 )
-@click.option("--keep", is_flag=True, help="Leave the stack up in the end, to look around.")
+@click.option("--keep", is_flag=True, help="Leave the stack running at the end.")
 @click.option(
     "--home",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(DEFAULT_HOME) / "demo",
     show_default=True,
-    help="Folder of the demo's stack; made anew at each run.",
+    help="Folder of the demo's stack; each run begins with an empty one.",
 )
 @click.option("--traffic-seconds", "traffic_s", type=click.FloatRange(10), default=30.0, show_default=True)
-@click.option("--scale", type=click.FloatRange(0.01, 10), default=1.0, show_default=True, help="Of the 200,000 rows.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another traffic.")
+@click.option(
+    "--scale", type=click.FloatRange(0.01, 10), default=1.0, show_default=True, help="Multiple of the 200,000 rows."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random traffic.")
 def demo(source: str, keep: bool, home: Path, traffic_s: float, scale: float, seed: int) -> None:
-    """See the main job at work: a real MySQL into two tenants' Iceberg tables, with kills, then the proof.
+    """Run the main job: a real MySQL into two tenants' Iceberg tables, with kills, then a comparison.
 
-    A shop of 200,000 rows is snapshotted for two tenants: acme gets everything, globex only its own orders, with hashed
-    e-mail addresses. Then 30 s of live traffic: inserts, updates, deletes, primary-key changes, a transaction of 10,000
-    rows, an ALTER TABLE; meanwhile the router, the reader and Spark are killed with -9. In the end source and tables
-    are compared row by row, every column. Exits with 1 on any difference.
+    The demo copies a shop of 200,000 rows for two tenants: acme gets everything, globex its own orders, with hashed e-mail
+    addresses. Then it writes for 30 s: inserts, updates, deletes, primary-key changes, a transaction of 10,000 rows, an
+    ALTER TABLE. Meanwhile it kills the router, the reader and Spark with -9. At the end it compares source and tables row by
+    row, every column. Exits with 1 on any difference.
 
     \b
     Sources:
-      mysql    a MySQL, and its own log
-      dts      a MySQL, whose log a stand-in for Tencent's DTS writes to Kafka as a subscription's messages
-      vitess   two MySQL servers as the shards of a keyspace, behind a stand-in for vtgate
-    Neither a real DTS nor a real Vitess was ever seen; the databases, Kafka, the services and Spark are real.
+      mysql    a MySQL server and its binlog
+      dts      a MySQL server; a stand-in for Tencent's DTS writes its log to Kafka as a subscription's messages
+      vitess   two MySQL servers as the shards of a keyspace; a stand-in for vtgate serves them
+    The databases, Kafka, the services and Spark are real. DTS and Vitess are stand-ins.
 
     \b
     Examples:

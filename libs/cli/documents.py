@@ -36,17 +36,17 @@ def init(home: Home) -> None:
 @click.argument("source", required=False)
 @home_option
 def validate(home: Home, source: str | None) -> None:
-    """List every mistake in sources/ and tenants/; with SOURCE, ask its server too. Exits with 2 when there is any.
+    """List every mistake in sources/ and tenants/; with SOURCE, ask its server too. Exits with 2 if there is a mistake.
 
-    With SOURCE the pre-flight runs that a reader makes at each start: server, log, grants and settings, each fault with the
-    statement that mends it. Of a MySQL source all that the document names is asked for too: tables, signal table, overrides,
-    failover servers, replicas; while the stack is up, also whether the log goes on where the reader stood. Nothing is
-    changed, and no stack need be up. Exits with 1 when the server does not answer.
+    With SOURCE the command runs the reader's pre-flight: server, log, grants and settings, each fault with the statement that
+    mends it. On a MySQL server it also looks for everything that the document names: tables, signal table, overrides, failover
+    servers and replicas. While the stack runs, it checks that the log still holds the reader's position. The command changes
+    nothing and does not need the stack. Exits with 1 if the server does not answer.
 
     \b
     Examples:
-      headwater validate              the documents alone
-      headwater validate shop         and the server of sources/shop.yaml
+      headwater validate              check the documents alone
+      headwater validate shop         check the server of sources/shop.yaml too
     """
     if not is_initialised(home):
         raise InvalidSettings(str(home.root), ["is no Headwater home: run `headwater init`, or name one with --home"])

@@ -38,7 +38,7 @@ def _connection(
 _connection_options = (
     click.option("--bootstrap-servers", required=True, help="host:port of the Kafka."),
     click.option("--topic", required=True),
-    click.option("--username", help="As DTS's console shows it; without one there is no authentication."),
+    click.option("--username", help="As DTS's console shows it; without a user there is no authentication."),
     click.option("--password", envvar="HEADWATER_DTS_PASSWORD", default="", help="Better as HEADWATER_DTS_PASSWORD."),
     click.option(
         "--sasl-mechanism",
@@ -49,7 +49,7 @@ _connection_options = (
     click.option(
         "--security-protocol",
         type=click.Choice([each.value for each in SecurityProtocol]),
-        help="SASL_PLAINTEXT with a user, else PLAINTEXT, unless told otherwise.",
+        help="Default: SASL_PLAINTEXT with a user, else PLAINTEXT.",
     ),
     click.option(
         "--ssl-ca-file", help="Certificate authority of the brokers (PEM); else those that the machine trusts."
@@ -82,8 +82,8 @@ def record(
 ) -> None:  # fmt: skip
     """Save a bounded slice of a subscription to FILE.
 
-    Masked, equal values stay equal; names of tables and columns, and DDL, are kept as they are. A message that cannot be read
-    cannot be masked, and is left out.
+    With --mask equal values stay equal. Names of tables and columns, and DDL statements, are not masked. A message that
+    cannot be read is left out.
     """
     if file.exists():
         raise click.UsageError(f"{file} is there already, and a recording is never overwritten: name another file")
@@ -103,7 +103,7 @@ def replay_command(
     bootstrap_servers: str, topic: str, username: str | None, password: str, sasl_mechanism: str,
     security_protocol: str | None, ssl_ca_file: str | None, file: Path,
 ) -> None:  # fmt: skip
-    """Send the messages of FILE to a topic, with their partitions and DTS's counts; the topic is made where it is not there."""
+    """Send the messages of FILE to a topic, with their partitions and DTS's counts. A missing topic is created."""
     _, messages = read_recording(file)
     connection = _connection(bootstrap_servers, username, password, sasl_mechanism, security_protocol, ssl_ca_file)
     sent = replay(connection, topic, messages)

@@ -18,31 +18,33 @@ _DEFAULT_TIMEOUT_S = 300.0
 
 @click.command()
 @click.argument("tenant")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would go; change nothing.")
-@click.option("--yes", "confirmed", metavar="NAME", help="The tenant's name once more, instead of being asked for it.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="List everything that would be removed; change nothing.")
+@click.option(
+    "--yes", "confirmed", metavar="NAME", help="The tenant's name again; the command then does not ask for it."
+)
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(0),
     default=_DEFAULT_TIMEOUT_S,
     show_default=True,
-    help="Seconds to wait until router and sink have let the tenant go.",
+    help="Seconds to wait until router and sink have released the tenant.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document. Needs --yes or --dry-run.")
 @home_option
 def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float, as_json: bool, home: Home) -> None:
     """Remove everything that Headwater holds of TENANT, for good: document, topics, tables, state.
 
-    Its document goes first, with the kept versions; when router and sink have let the tenant go, its topics, consumer groups
-    and Kafka user follow, its tables in every warehouse with all their files and old snapshots, the sink's checkpoint and
-    state, and what hops reported of it. Then every place is looked at again. Other tenants are served meanwhile. The stack
-    must be up.
+    The document and its kept versions go first. When router and sink have released the tenant, these follow: its topics,
+    consumer groups and Kafka user; its tables in every warehouse with all their files and old snapshots; the sink's checkpoint
+    and state; progress reports. Then the command looks at every place again. Other tenants are served meanwhile. The stack
+    must run.
 
-    What cannot be removed here is listed: the source's changes topic, which tenants share, until its retention; keys of masks,
-    which are the owner's; backups. Nothing of it can be taken back.
+    The command lists data that it cannot remove: the source's changes topic, which tenants share, until its retention; keys
+    of masks, which belong to their owner; backups. An erasure cannot be undone.
 
-    May be killed at any moment: call it again. Exits with 1 where something is left, with 2 where
-    the name was not typed right or nothing is held of such a tenant.
+    The command may be killed at any moment: run it again. Exits with 1 if something is left, with 2 if the name was typed
+    wrong or Headwater holds nothing of the tenant.
 
     \b
     Examples:
@@ -50,7 +52,7 @@ def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float
       headwater erase acme --yes acme
     """
     if as_json and not is_dry_run and confirmed is None:
-        raise click.UsageError("--json asks nothing: give --yes NAME, or --dry-run")
+        raise click.UsageError("--json cannot ask for confirmation: give --yes NAME, or --dry-run")
     documents = load_documents(home)
     erasure = look(home, documents, tenant)
     if not erasure.held:

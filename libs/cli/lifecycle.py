@@ -31,11 +31,11 @@ _COLOURS = {
 def up(home: Home, detach: bool) -> None:
     """Start the embedded stack: Kafka, Valkey, every service, one reader for each source, Spark.
 
-    A PostgreSQL too, where a tenant's warehouse is one and warehouses.yaml does not say where it is. A ClickHouse is
-    yours: warehouses.yaml has to say where.
+    It starts a PostgreSQL too if a tenant's warehouse is one and warehouses.yaml does not name yours. It does not start a
+    ClickHouse: name yours in warehouses.yaml.
 
-    Without --detach it runs in the foreground until Ctrl-C; a second Ctrl-C ends it at once. What crashes is
-    restarted; each process writes to logs/<process>.log.
+    Without --detach it runs in the foreground until Ctrl-C; a second Ctrl-C ends it at once. A process that crashes is
+    restarted. Each process writes to logs/<process>.log.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def up(home: Home, detach: bool) -> None:
         _up_detached(home)
         return
     for mistake in stack.load_documents(home).tenant_mistakes:
-        click.secho(f"not served until mended: {mistake}", fg="yellow", err=True)
+        click.secho(f"tenant not served until its document is corrected: {mistake}", fg="yellow", err=True)
     stack.run_stack(home, on_event=show_event, on_phase=_show_phase(home))
 
 
@@ -70,7 +70,7 @@ def _up_detached(home: Home) -> None:
     faults = worst_first(process_faults(state))
     print_faults(faults, Console(stderr=True))
     where = f" --home {home.root}" if home.root.name != ".headwater" or home.root.parent != IMPORT_ROOT else ""
-    click.echo(f"`headwater status{where}` shows how it gets on, `headwater down{where}` stops it")
+    click.echo(f"`headwater status{where}` shows its progress, `headwater down{where}` stops it")
     if broken or faults:
         raise click.exceptions.Exit(1)
 
@@ -100,7 +100,7 @@ def _show_phase(home: Home):  # type: ignore[no-untyped-def]
 @click.command()
 @home_option
 def down(home: Home) -> None:
-    """Stop the embedded stack: Spark and the readers first, Kafka last. What was read stays, nothing is lost."""
+    """Stop the embedded stack: Spark and the readers first, Kafka last. Nothing is lost; `up` continues where it stopped."""
     click.echo("stopping …")
     if stack.stop_stack(home):
         click.echo("stopped")

@@ -1,4 +1,4 @@
-"""``headwater logs``: what the stack's processes wrote, one readable line for each line of JSON."""
+"""``headwater logs``: the logs of the stack's processes, one readable line for each line of JSON."""
 
 import json
 import time
@@ -22,15 +22,17 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 @click.command()
 @click.argument("process", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
-@click.option("-n", "--lines", type=click.IntRange(0), default=50, show_default=True, help="So many of the last lines.")
-@click.option("--level", type=click.Choice(LEVELS), default="debug", help="Leave out what is less than this.")
-@click.option("--json", "as_json", is_flag=True, help="The lines as they were written.")
+@click.option("-f", "--follow", is_flag=True, help="Show new lines as they are written, until Ctrl-C.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(0), default=50, show_default=True, help="Number of last lines to show."
+)
+@click.option("--level", type=click.Choice(LEVELS), default="debug", help="Leave out lines below this level.")
+@click.option("--json", "as_json", is_flag=True, help="Print the lines as they were written.")
 @home_option
 def logs(process: str | None, follow: bool, lines: int, level: str, as_json: bool, home: Home) -> None:
-    """Show what PROCESS wrote, or what all processes did, in the order of time.
+    """Show the log of PROCESS, or of all processes in the order of time.
 
-    The stack need not run. `headwater status` has the names of the processes.
+    The stack does not have to run. `headwater status` lists the names of the processes.
 
     \b
     Examples:
@@ -66,8 +68,8 @@ def _last_lines(path: Path, count: int) -> list[str]:
 
 
 def _new_lines(paths: list[Path]) -> Iterator[tuple[str, Path]]:
-    """Whole lines that are written from now on. A file that became shorter was moved away at its limit: it is read from its
-    begin."""
+    """Whole lines that are written from now on. A file that became shorter was moved away at its limit: reading begins at
+    its start."""
     places = {path: path.stat().st_size for path in paths}
     while True:
         for path, place in places.items():

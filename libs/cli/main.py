@@ -1,8 +1,8 @@
 """The ``headwater`` command: its subcommands, and how their errors are shown.
 
-Each subcommand stands in a module of its own that reads its arguments, calls ``libs.local`` and prints; nothing is
-decided here. An error that Headwater raises on purpose becomes one message and an exit code, and so does what the machine
-says of a file; anything else is a fault of the program and keeps its traceback.
+Each subcommand has a module of its own that reads its arguments, calls ``libs.local`` and prints; nothing is decided here.
+An error that Headwater raises on purpose becomes one message and an exit code. So does an error of the file system. Any
+other error is a fault of the program and keeps its traceback.
 """
 
 import errno
@@ -34,55 +34,55 @@ class _Subcommand(NamedTuple):
 SUBCOMMANDS: Final = {
     "check": _Subcommand("check", "check_command", "Compare the source with tenants' tables, every row and column."),
     "dead-letter": _Subcommand("dead_letter", "dead_letter", "Show and replay events that could not be delivered."),
-    "demo": _Subcommand(
-        "demo", "demo", "See the main job at work: MySQL into Iceberg tables, with kills, and the proof."
-    ),
+    "demo": _Subcommand("demo", "demo", "Run the main job: MySQL into Iceberg tables, with kills, then a comparison."),
     "down": _Subcommand("lifecycle", "down", "Stop the embedded stack: Spark and the readers first, Kafka last."),
     "dts": _Subcommand("dts", "dts", "Record a Tencent DTS subscription, and play a recording into a topic."),
     "erase": _Subcommand("erase", "erase", "Remove everything that Headwater holds of a tenant, for good."),
     "init": _Subcommand("documents", "init", "Make a home folder with commented examples."),
-    "logs": _Subcommand("logs", "logs", "Show what the processes wrote, readable; one of them, or all."),
-    "migrate": _Subcommand("migrate", "migrate_command", "Write our documents from another tool's configuration."),
-    "query": _Subcommand("query", "query", "Ask SQL of a tenant's tables; without SQL, list them."),
+    "logs": _Subcommand("logs", "logs", "Show the logs of the stack's processes, of one or of all."),
+    "migrate": _Subcommand(
+        "migrate", "migrate_command", "Write Headwater's documents from another tool's configuration."
+    ),
+    "query": _Subcommand("query", "query", "Run SQL on a tenant's tables; without SQL, list them."),
     "rebuild": _Subcommand("rebuild", "rebuild", "Build a table as the source had it at a past moment."),
-    "resync": _Subcommand("resync", "resync", "Build a table anew from the source's rows, and swap it in."),
-    "retry": _Subcommand("retry", "retry", "Have parked tables tried again now, and not when they are due."),
-    "schema": _Subcommand("schema", "schema_command", "Say what a DDL does to the tenants' tables."),
-    "signal": _Subcommand("signal", "signal", "Have tables copied again while changes go on, and stop or pause that."),
-    "status": _Subcommand("status", "status", "Show what runs and how far everything got."),
+    "resync": _Subcommand("resync", "resync", "Build a table again from the source's rows, and swap it in."),
+    "retry": _Subcommand("retry", "retry", "Try parked tables again now instead of when they are due."),
+    "schema": _Subcommand("schema", "schema_command", "Show the effect of a DDL statement on the tenants' tables."),
+    "signal": _Subcommand("signal", "signal", "Copy tables again while changes go on; stop or pause a copy."),
+    "status": _Subcommand("status", "status", "Show faults, processes, and the progress of sources and tables."),
     "tail": _Subcommand("tail", "tail", "Show a table's events as they come."),
-    "tenant": _Subcommand("tenant", "tenant_command", "Judge, compare, put into force and explain tenants' documents."),
+    "tenant": _Subcommand("tenant", "tenant_command", "Validate, plan, apply and explain tenants' documents."),
     "up": _Subcommand("lifecycle", "up", "Start the embedded stack: Kafka, Valkey, the services, the readers, Spark."),
     "validate": _Subcommand("documents", "validate", "List every mistake in the documents; ask a source's server too."),
-    "version": _Subcommand("version", "version", "Print the versions of Headwater and of what it runs on."),
+    "version": _Subcommand("version", "version", "Print the versions of Headwater and its main packages."),
 }
 
-HELP = """Follow databases' change logs into each tenant's topics and tables.
+HELP = """Deliver the changes of databases to each tenant's topics and tables.
 
 \b
 The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.headwater):
   headwater init                                  write commented examples
   headwater migrate debezium connector.json       write a source's document from a Debezium connector
   headwater validate                              list every mistake in sources/ and tenants/
-  headwater validate shop                         ask the source's server too: log, grants, settings
+  headwater validate shop                         check the source's server too: log, grants, settings
   headwater up --detach                           start Kafka, Valkey, all services and Spark
-  headwater status                                what runs, how far each tenant got
-  headwater logs reader-shop -f                   what a process wrote, and writes
-  headwater tail acme orders                      live events, readable
-  headwater query acme "SELECT count(*) FROM orders"   the Iceberg tables; needs no running stack
-  headwater signal shop execute-snapshot shop.orders   read a table again while changes go on
-  headwater schema plan shop "ALTER TABLE …"      what a DDL would do to the tenants' tables
-  headwater tenant plan acme.yaml                 what a tenant's document would change; then: tenant apply
-  headwater tenant explain acme orders            why a table or column does or does not come
-  headwater dead-letter list acme                 events that could not be delivered, and their replay
-  headwater retry acme orders                     have a parked table tried again now, once it is mended
+  headwater status                                show faults, processes and the progress of each tenant
+  headwater logs reader-shop -f                   follow the log of a process
+  headwater tail acme orders                      show events as they come
+  headwater query acme "SELECT count(*) FROM orders"   query tables; Iceberg needs no running stack
+  headwater signal shop execute-snapshot shop.orders   copy a table again while changes go on
+  headwater schema plan shop "ALTER TABLE …"      show the effect of a DDL statement on the tenants' tables
+  headwater tenant plan acme.yaml                 show the changes of a tenant's document; then: tenant apply
+  headwater tenant explain acme orders            say why a table or column is delivered or withheld
+  headwater dead-letter list acme                 list events that could not be delivered
+  headwater retry acme orders                     try a parked table again now
   headwater check                                 compare source and tables, row by row
-  headwater resync acme orders                    build a doubted table anew, and swap it in
-  headwater rebuild log orders --as-of TIME --into orders_then   a table as it was, from its log
-  headwater erase acme --dry-run                  what would go, were everything of a tenant removed
+  headwater resync acme orders                    build a table again from the source, and swap it in
+  headwater rebuild log orders --as-of TIME --into orders_then   build a table as it was, from its log
+  headwater erase acme --dry-run                  list everything that erasing a tenant would remove
   headwater down                                  stop everything
 \b
-To see all of it at work in under four minutes:  headwater demo
+To see all of it in under four minutes:  headwater demo
 """
 
 
@@ -145,7 +145,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         click.echo(f"headwater: {error_text(error)}", err=True)
         code = EXIT_MISTAKE if isinstance(error, InvalidSettings) else EXIT_FAILED
     except BrokenPipeError:
-        # ``headwater tail … | head``: whoever read has had enough.
+        # ``headwater tail … | head``: the reader has closed its end.
         sys.stderr.close()
         code = 0
     except OSError as error:
@@ -159,5 +159,5 @@ def run(arguments: Sequence[str] | None = None) -> None:
 def _file_text(error: OSError) -> str:
     what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror)
     if error.errno in _NO_ROOM:
-        return f"{what}: make room, and run the command again"
-    return f"{what}: look at the folder and the rights of this user, or name another (--home)"
+        return f"{what}: free some disk space, and run the command again"
+    return f"{what}: check the folder and this user's rights, or name another folder (--home)"

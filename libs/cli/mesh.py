@@ -21,8 +21,8 @@ def mesh_file_option(command: _Command) -> _Command:
         "--mesh",
         "mesh_file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Act on a mesh that `headwater up` did not start, as one in Kubernetes: FILE has how its Kafka is reached "
-        "(kafka: {bootstrap_servers: …}), as services' settings have it. --home is not looked at.",
+        help="Act on a mesh that `headwater up` did not start, for example in Kubernetes. FILE holds the address of its Kafka "
+        "(kafka: {bootstrap_servers: …}), in the form of the services' settings. --home is ignored.",
         metavar="FILE",
     )(command)
 

@@ -15,7 +15,7 @@ from libs.migrate.migrate import migrate
 
 @click.group(name="migrate")
 def migrate_command() -> None:
-    """Write our documents from another tool's configuration."""
+    """Write Headwater's documents from another tool's configuration."""
 
 
 @migrate_command.command()
@@ -25,20 +25,20 @@ def migrate_command() -> None:
     "--offsets",
     "offsets_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What Kafka Connect has stored of a Vitess connector: the source goes on there.",
+    help="The offsets that Kafka Connect has stored for a Vitess connector: the source continues there.",
 )
 @click.option("--stdout", "is_printed", is_flag=True, help="Print the document instead of writing it.")
 @home_option
 def debezium(config: Path, name: str | None, offsets_file: Path | None, is_printed: bool, home: Home) -> None:
     """Write sources/NAME.yaml from CONFIG, the JSON of a Debezium connector for MySQL or Vitess ("-": standard input).
 
-    CONFIG is what Kafka Connect's REST interface gives, {"name": …, "config": {…}}, or the config alone. What belongs to the
-    tenants' documents and what is not carried over is listed, each with the reason; docs/debezium-properties.md and
-    docs/debezium-vitess-properties.md have every property. A misspelt property is refused, with the nearest right name, and
-    nothing is written then. The password is not copied. An existing document is not overwritten.
+    CONFIG is the answer of Kafka Connect's REST interface, {"name": …, "config": {…}}, or the config alone. The command lists
+    the properties that belong to the tenants' documents, and those that it does not carry over, each with the reason.
+    docs/debezium-properties.md and docs/debezium-vitess-properties.md describe every property. A misspelt property is refused
+    with the nearest right name, and nothing is written. The password is not copied. An existing document is not overwritten.
 
-    A Vitess connector's offsets, as GET /connectors/NAME/offsets gives them or kafka-console-consumer with its keys, become the
-    source's start_vgtid. Stop the connector before they are read.
+    The offsets of a Vitess connector become the source's start_vgtid. Read them by GET /connectors/NAME/offsets, or by
+    kafka-console-consumer with their keys, after you have stopped the connector.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
     click.echo(f"wrote {path}")
     for place in ("database", "vtgate"):
         if found.document.get(place, {}).get("password") == PASSWORD:
-            click.echo(f"set {place}.password there: {PASSWORD!r} stands for the connector's")
+            click.echo(f"set {place}.password there: {PASSWORD!r} stands in place of the connector's")
     for title, lines in (("for the tenants' documents", found.tenant), ("not carried over", found.left_out)):
         if lines:
             click.echo(f"{title}:")

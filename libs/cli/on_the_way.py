@@ -1,4 +1,4 @@
-"""What a command that takes long tells meanwhile: one line that changes, on a terminal only."""
+"""The progress of a command that takes long: one line that changes, on a terminal only."""
 
 import contextlib
 import sys

@@ -35,9 +35,9 @@ from libs.local.warehouses import warehouse_of
 @click.option("--max-rows", type=click.IntRange(1), default=200, show_default=True, help="For --format table.")
 @home_option
 def query(tenant: str, sql: str | None, output: str, max_rows: int, home: Home) -> None:
-    """Ask SQL of TENANT's tables (DuckDB's dialect); without SQL, list them.
+    """Run SQL on TENANT's tables (DuckDB's dialect); without SQL, list them.
 
-    Tables are called as in the source: `orders`, or `shop.orders`; where two sources have it, `"source.shop".orders`.
+    Tables have their names at the source: `orders`, or `shop.orders`; `"source.shop".orders` if two sources have it.
     Columns that begin with `_headwater_` are the sink's own. Times with a zone are shown in UTC.
 
     \b

@@ -23,22 +23,17 @@ from libs.types.rebuild import Moment
     "as_of",
     required=True,
     metavar="TIME|ORDER|PLACE",
-    help="All that the source had committed by then: 2026-11-21T10:00:00+00:00, without a zone this machine's time; an order, "
-    "as `headwater status` shows it: 0.4711.3; or MySQL's gtid_executed as it was then, of a server without GTIDs "
-    "binlog.000042:157.",
+    help="The moment: a time, 2026-11-21T10:00:00+00:00 (without a zone: this machine's time); an order as `headwater status` "
+    "shows it, 0.4711.3; or MySQL's gtid_executed at that moment. For a server without GTIDs: binlog.000042:157.",
 )
-@click.option(
-    "--into", required=True, metavar="NAME", help="The new table, beside the log. There must be none so called."
-)
-@click.option(
-    "--key", multiple=True, metavar="COLUMN", help="Which columns tell rows apart, where the source has no key."
-)
+@click.option("--into", required=True, metavar="NAME", help="Name of the new table, beside the log. It must not exist.")
+@click.option("--key", multiple=True, metavar="COLUMN", help="Columns that identify a row, for a table without a key.")
 @click.option(
     "--unavailable",
     multiple=True,
     metavar="COLUMN",
-    help="Where the source logs parts of rows (binlog_row_image NOBLOB, MINIMAL): a NULL of this column in an update is a "
-    "value that the log does not hold, and the one from before counts.",
+    help="For a source that logs parts of rows (binlog_row_image NOBLOB, MINIMAL): take a NULL of this column in an update for "
+    "a value that was not logged, and keep the former one.",
 )
 @home_option
 def rebuild(
@@ -52,11 +47,11 @@ def rebuild(
 ) -> None:
     """Build TENANT's TABLE as the source had it at a past moment, from its log (`mode: append`), into a new table.
 
-    The newest change of each row up to the moment is the row; deletes and truncations count. The new table lies beside the
-    log, is made by one commit, and is asked by `headwater query` as any other; no other table is written to. What the log
-    cannot tell, since it begins later, is said and counted. The stack need not be up, and goes on where it is.
+    Each row is its newest change up to the moment; deletes and truncations count. The new table lies beside the log, appears
+    by one commit, and can be queried by `headwater query`. No other table is written. Rows that the log lacks, because it
+    begins later, are counted and reported. The stack does not have to run, and goes on if it does.
 
-    A second Spark is started for it: a gigabyte of memory for as long as it takes.
+    The command starts a second Spark, which takes a gigabyte of memory meanwhile.
 
     \b
     Examples:
@@ -80,4 +75,4 @@ def rebuild(
     )
     for note in notes:
         click.secho(f"note: {note}", fg="yellow")
-    click.echo(f'ask it: headwater query {tenant} "SELECT * FROM {into}"')
+    click.echo(f'query it: headwater query {tenant} "SELECT * FROM {into}"')

@@ -1,4 +1,4 @@
-"""``headwater retry``: have parked tables tried again now."""
+"""``headwater retry``: try parked tables again now."""
 
 from collections.abc import Sequence
 
@@ -18,16 +18,16 @@ from libs.types.warehouse import TableProgress
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @mesh_options
 def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
-    """Have TENANT's parked tables tried again now: all of them, or each TABLE named.
+    """Try TENANT's parked tables again now: all of them, or each TABLE named.
 
-    The sink parks a table that the warehouse refuses, and tries it again after 1, 2, 4 … 60 minutes; `headwater status` has the
-    reason and the remedy. Once it is mended, this spares the rest of the pause. What waits is then read from where the table
-    was parked, and nothing is lost or written twice. A table that is refused again stays parked, and its pauses begin with a
-    minute anew.
+    The sink parks a table that the warehouse refuses, and tries it again after 1, 2, 4 … 60 minutes. `headwater status` shows
+    the reason and the remedy. After you have removed the cause, this command spares the rest of the pause. The sink reads the
+    waiting events from where it parked the table: none is lost or written twice. A table that is refused again stays parked,
+    and its pauses begin again with a minute.
 
-    The request is durable when the command returns: a sink that is down just now acts on it when it starts. It does not wait
-    for what becomes of it: `headwater status` shows that. Exits with 1 where no TABLE that was named is parked. With --mesh
-    nobody here knows which are parked: those that are, of all or of the named ones, are tried.
+    The request is durable when the command returns: a sink that is down acts on it when it starts. The command does not wait
+    for the result, which `headwater status` shows. Exits with 1 if none of the named TABLEs is parked. With --mesh the command
+    cannot know which tables are parked: the sink tries those that are, of all or of the named ones.
 
     \b
     Examples:
@@ -41,14 +41,14 @@ def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
         return
     chosen = choose_parked(sink_progress(mesh.home, tenant), tenant, tables)
     for table in chosen.not_parked:
-        click.echo(f"{table.table} is not parked: nothing of it waits", err=True)
+        click.echo(f"{table.table} is not parked: none of its events wait", err=True)
     for table in chosen.catching_up:
-        click.echo(f"{table.table} is not parked any more: what waited is being read", err=True)
+        click.echo(f"{table.table} is no longer parked: its waiting events are being read", err=True)
     if chosen.parked:
         ask_for_retry(mesh.kafka, tenant, [each.topic for each in chosen.parked])
         click.echo(
-            f"asked for {len(chosen.parked)} parked table(s) of {tenant} to be tried now: {_named(chosen.parked)}\n"
-            "what becomes of it: headwater status"
+            f"the sink will try {len(chosen.parked)} parked table(s) of {tenant} now: {_named(chosen.parked)}\n"
+            "for the result: headwater status"
         )
     elif tables:
         raise click.exceptions.Exit(1)
@@ -63,7 +63,7 @@ def _ask_elsewhere(mesh: Mesh, tenant: str, tables: Sequence[str]) -> None:
         click.echo(f"no table of {tenant} has a topic yet")
         return
     ask_for_retry(mesh.kafka, tenant, [each.name for each in chosen])
-    click.echo(f"asked for those of {len(chosen)} table(s) of {tenant} that are parked to be tried now")
+    click.echo(f"the sink will try those of {len(chosen)} table(s) of {tenant} that are parked now")
 
 
 def _named(tables: Sequence[TableProgress]) -> str:

@@ -1,4 +1,4 @@
-"""``headwater schema``: what a source's DDL does to the tenants' tables."""
+"""``headwater schema``: the effect of a source's DDL on the tenants' tables."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from libs.mysql.sql_lexer import UnreadableSql, split_statements
 
 @click.group(name="schema")
 def schema_command() -> None:
-    """Say what a change of a source's tables does to the tenants' tables."""
+    """Show the effect of a change of a source's tables on the tenants' tables."""
 
 
 @schema_command.command(name="plan")
@@ -28,20 +28,20 @@ def schema_command() -> None:
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help='Statements with semicolons between them ("-": standard input).',
 )
-@click.option("--database", default="", help="Of tables that the statements name without one.")
+@click.option("--database", default="", help="Database of tables that the statements name without one.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
 @home_option
 def plan_command(source: str, ddl: str | None, file: Path | None, database: str, as_json: bool, home: Home) -> None:
-    """Show what DDL would do to every tenant's tables, before you run it at SOURCE. Nothing is written.
+    """Show the effect of DDL on every tenant's tables, before you run it at SOURCE. Nothing is written.
 
-    For each tenant that receives the table: how the schema of its events changes, and what its warehouse's table does by
-    the tenant's policies (sink.schema_changes): a column is added, widened, renamed, put beside another, or left out; or the
-    table is PARKED, with the remedy. Several statements follow one another.
+    For each tenant that receives the table, the plan has the new schema of its events and the change of its warehouse table
+    by the tenant's policies (sink.schema_changes). A column is added, widened, renamed, put beside another, or left out; or
+    the table is PARKED, with the remedy. Several statements apply one after another.
 
-    The tables are those that schema_history has, where the stack runs, else those of the source itself. What an earlier
-    policy left out of a warehouse is not known here.
+    The plan starts from schema_history's tables while the stack runs, else from the source's own. It does not know which
+    columns an earlier policy left out of a warehouse.
 
-    Exits with 1 where a table would be parked, or events be set aside.
+    Exits with 1 if a table would be parked, or events would be set aside.
 
     \b
     Examples:

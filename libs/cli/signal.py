@@ -19,8 +19,8 @@ from libs.source.signals import EXECUTE, LOG, STOP, TYPES, InvalidSignal
 @click.argument("tables", nargs=-1)
 @click.option("--where", help="SQL condition: only rows that meet it (execute-snapshot).")
 @click.option("--surrogate-key", help="Read along this column instead of the table's key (execute-snapshot).")
-@click.option("--message", help="What to write to the reader's log (log).")
-@click.option("--id", "signal_id", help="Stands in the reader's log and in its status; default: a new one.")
+@click.option("--message", help="Text for the reader's log (log).")
+@click.option("--id", "signal_id", help="Name of the signal in the reader's log and status; default: a random one.")
 @mesh_options
 def signal(
     source: str,
@@ -32,10 +32,11 @@ def signal(
     signal_id: str | None,
     mesh: Mesh,
 ) -> None:
-    """Send SOURCE's reader a signal, as Debezium has them: execute-snapshot, stop-snapshot, pause-snapshot,
-    resume-snapshot or log. TABLES are names (`shop.orders`) or regular expressions; stop-snapshot without any stops all.
+    """Send SOURCE's reader one of Debezium's signals: execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot or log.
 
-    The signal is durable when the command returns, and acts once, also where the reader is down just now.
+    TABLES are names (`shop.orders`) or regular expressions. stop-snapshot without TABLES stops all.
+
+    The signal is durable when the command returns. It acts once; a reader that is down acts on it when it starts.
 
     \b
     Examples:

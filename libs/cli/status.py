@@ -45,15 +45,15 @@ _COLOURS = {
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
 @home_option
 def status(as_json: bool, home: Home) -> None:
-    """Show what runs and how far everything got.
-
-    Of a source: how many transactions it committed that are not yet published. Of a tenant's table: how many events are
-    in its topic and not yet in the warehouse.
+    """Show faults, processes, and the progress of sources and tables.
 
     The first lines are the faults, the worst first, each with its cause, place and remedy. Exits with 1 while one lasts.
 
-    Of a keyspace also its shards, those furthest behind first. Of the tenants those that took most of the router's CPU, and all
-    that are behind the others: because of their limits, or stuck, with the reason beside the router's process.
+    For a source, the command counts transactions that are committed and not yet published. For a tenant's table, it counts
+    events that are in its topic and not yet in the warehouse.
+
+    It shows the shards of a keyspace with the greatest lag, the tenants that took most of the router's CPU, and all tenants
+    that lag: because of their limits, or stuck. The reason of a stuck tenant stands beside the router's process.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def print_status(found: Status, console: Console) -> None:
 
 
 def print_faults(faults: Sequence[Fault], console: Console) -> None:
-    """Each on two lines: where, since when and why; then the remedy. Those beyond SHOWN_FAULTS are counted."""
+    """Each fault on two lines: place, time and cause; then the remedy. Faults beyond SHOWN_FAULTS are counted."""
     for fault in faults[:SHOWN_FAULTS]:
         since = f" since {_moment(fault.since_us)[:19]}" if fault.since_us else ""
         place = f"{fault.scope}: " if str(fault.scope) else ""
@@ -159,7 +159,7 @@ def _sources(sources: tuple[SourceStatus, ...]) -> Table:
 
 
 def shards_table(sources: tuple[SourceStatus, ...]) -> Table:
-    """Those furthest behind of each source; a keyspace may have hundreds."""
+    """The shards of each source with the greatest lag; a keyspace may have hundreds."""
     table = _table("shard", "lag", "transactions behind", "rows", "epoch", "newest commit", "position")
     for source in sources:
         worst = sorted(source.shards, key=lambda shard: (shard.lag_transactions or 0, shard.lag_s), reverse=True)
@@ -202,7 +202,7 @@ def _incremental(sources: tuple[SourceStatus, ...]) -> Table:
 
 
 def routed_table(tenants: tuple[RoutedTenant, ...]) -> Table:
-    """Those that took most of the router, and all that are behind the others."""
+    """The tenants that took most of the router's CPU, and all that lag."""
     table = _table("top tenants", "router cpu", "share", "events", "size", "batches behind", "")
     total_s = sum(each.cpu_s for each in tenants) or 1.0
     shown = [each for number, each in enumerate(tenants) if number < SHOWN_TENANTS or each.standing]
@@ -239,7 +239,7 @@ def _tables(tables: tuple[TableStatus, ...]) -> Table:
 
 
 def warehouse_table(tables: tuple[TableStatus, ...]) -> Table:
-    """Where the time of each table's newest batch went, and what the table takes; "?" where Spark did not tell."""
+    """The phases of each table's newest batch, and the table's size; "?" where Spark did not report a phase."""
     phases = ("read", *table_phases(TableTimings()), "show")
     table = _table("warehouse", "changes/s", *phases, "data files", "delete files", "size", "maintained")
     for each in tables:

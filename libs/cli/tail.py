@@ -27,12 +27,12 @@ _COLOURS = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red", "READ": "blu
 @click.command()
 @click.argument("tenant")
 @click.argument("table")
-@click.option("--from-beginning", is_flag=True, help="Also show what came before; default: new events only.")
-@click.option("-n", "--limit", type=click.IntRange(1), help="End after so many events.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as the tenant receives it.")
+@click.option("--from-beginning", is_flag=True, help="Show the events in the topic first; default: new events only.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this many events.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, as the tenant receives it.")
 @home_option
 def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_json: bool, home: Home) -> None:
-    """Show the events of TENANT's TABLE as they come: `orders`, or `shop.orders` where the name is not unique.
+    """Show the events of TENANT's TABLE as they come. TABLE is `orders`, or `shop.orders` if the name is not unique.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``headwater tenant``: tenants' documents, judged, compared, put into force and explained."""
+"""``headwater tenant``: validate, plan, apply and explain tenants' documents."""
 
 import datetime
 import difflib
@@ -50,7 +50,7 @@ _WIDE = 1_000
 
 @click.group(name="tenant")
 def tenant_command() -> None:
-    """Judge, compare, put into force and explain tenants' documents (docs/tenants.md)."""
+    """Validate, plan, apply and explain tenants' documents (docs/tenants.md)."""
 
 
 @tenant_command.command(name="validate")
@@ -59,8 +59,8 @@ def tenant_command() -> None:
 def validate_command(files: Sequence[Path], home: Home) -> None:
     """List every mistake of documents, by file and line. Nothing is changed.
 
-    The same code judges as in the router. In a home the sources and warehouses that a document names must be there too; outside
-    of one the document alone is judged. "-" reads standard input. Exits with 2 where there is a mistake.
+    The router judges by the same code. In a home, the sources and warehouses that a document names must exist too. Outside a
+    home, the command judges the document alone. "-" reads standard input. Exits with 2 if there is a mistake.
 
     \b
     Examples:
@@ -90,13 +90,14 @@ def validate_command(files: Sequence[Path], home: Home) -> None:
 @click.option("--all", "show_all", is_flag=True, help="Show tables that stay as they are, too.")
 @home_option
 def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
-    """Show what the document in FILE would change against the one that is in force. Nothing is written.
+    """Show the changes from the document in force to the one in FILE. Nothing is written.
 
-    Topics that would be made, tables that match right now (the sources are asked, or schema_history while the stack runs),
-    which columns are delivered, masked, renamed or left out, which rows come, and what of it would be refused: a filter that
-    does not fit a table's types, a key that would be lost, a table that the warehouse cannot hold.
+    The plan lists topics to be created, tables that match now, and for each table its rows and the columns that are
+    delivered, masked, renamed or left out. It also lists refusals: a filter that does not fit a table's types, a key that
+    would be lost, a table that the warehouse cannot hold. The command asks schema_history while the stack runs, else the
+    sources.
 
-    Exits with 2 where the document has mistakes, with 1 where something would be refused.
+    Exits with 2 if the document has mistakes, with 1 if something would be refused.
 
     \b
     Examples:
@@ -120,18 +121,18 @@ def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
 
 @tenant_command.command(name="apply")
 @click.argument("file_or_tenant", metavar="FILE|TENANT")
-@click.option("--version", "number", type=int, help="Go back: put this version of TENANT into force again.")
+@click.option("--version", "number", type=int, help="Apply this earlier version of TENANT's document again.")
 @click.option(
-    "--yes", "is_confirmed", is_flag=True, help="Do not ask, where columns would be delivered that are hidden now."
+    "--yes", "is_confirmed", is_flag=True, help="Do not ask before columns are delivered that are hidden now."
 )
 @home_option
 def apply_command(file_or_tenant: str, number: int | None, is_confirmed: bool, home: Home) -> None:
-    """Put the document in FILE into force, in place of its tenant's; or, with --version, an older one of TENANT.
+    """Apply the document in FILE to its tenant; or, with --version, an earlier version of TENANT's document.
 
-    The document is judged first, as by `tenant plan`, and with any mistake nothing is changed: a bad one never replaces a good
-    one. Where it would deliver columns that are masked or withheld now, it asks first, or wants --yes. What was in force stays
-    kept as a numbered version, one edited by hand too. The file in tenants/ is replaced at once and whole; a running stack
-    takes it over within a second or two.
+    The command judges the document first, as `tenant plan` does. With any mistake it changes nothing. It asks before columns
+    are delivered that are masked or withheld now, unless --yes is given. The former document is kept as a numbered version,
+    also if it was edited by hand. The file in tenants/ is replaced in one step, and a running stack uses it within two
+    seconds.
 
     \b
     Examples:
@@ -173,10 +174,10 @@ def _let_pass(plan: TenantPlan, shown_as: str, *, is_confirmed: bool) -> None:
 
 @tenant_command.command(name="list")
 @click.argument("tenant", required=False)
+@click.option("--versions", "show_versions", is_flag=True, help="List the applied versions, with their times.")
 @click.option(
-    "--versions", "show_versions", is_flag=True, help="The versions that were put into force, with their times."
+    "--diff", "diff", nargs=2, type=int, help="Show the differences between two versions of TENANT's document."
 )
-@click.option("--diff", "diff", nargs=2, type=int, help="What TENANT's second version says otherwise than the first.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
 @home_option
 def list_command(
@@ -221,13 +222,13 @@ def list_command(
 def explain_command(
     tenant: str, table: str, as_json: bool, document_file: Path | None, mesh_file: Path | None, home: Home
 ) -> None:
-    """Say why TABLE and each of its columns does or does not come to TENANT: which rule did it, and in which line.
+    """Say why TABLE and each of its columns is delivered to TENANT or withheld: the rule, and its line.
 
-    TABLE is a table's name, database.table or source.database.table. The document is the one in tenants/; the table's columns
-    are asked of schema_history while the stack runs, else of the source.
+    TABLE is a table's name, database.table or source.database.table. The document is the one in tenants/. The table's columns
+    come from schema_history while the stack runs, else from the source.
 
-    With --mesh the document is that of TENANT's ConfigMap, which kubectl is asked for where FILE has `kubernetes: {}`
-    (docs/kubernetes.md); columns are those that the topic of schema_history has, and what routers refuse is told too.
+    With --mesh the document is that of TENANT's ConfigMap, which kubectl reads if FILE has `kubernetes: {}`
+    (docs/kubernetes.md). Columns come from the topic of schema_history, and the routers' refusals are shown too.
 
     \b
     Examples:
@@ -255,12 +256,12 @@ def explain_command(
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @home_option
 def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
-    """Send TENANT the rows that its tables have already: TABLEs, or all that it sees. No other tenant gets anything.
+    """Copy the existing rows of TABLEs, or of all its tables, to TENANT. No other tenant gets anything.
 
-    The readers read the tables by incremental snapshots, while changes go on; the rows come to the tenant's topics as reads,
-    filtered and masked as its document says, in order with the changes around them. TABLE is a table's name, database.table
-    or source.database.table. The request is durable when the command returns, and `headwater status` shows how far it is.
-    With `snapshot: {on_joining: true}` in its document a new tenant, or a further table, needs no such command.
+    The readers copy the tables by incremental snapshots, while changes go on. The rows come to the tenant's topics as reads,
+    filtered and masked by its document, in order with the changes around them. TABLE is a table's name, database.table or
+    source.database.table. The request is durable when the command returns; `headwater status` shows its progress. With
+    `snapshot: {on_joining: true}` in its document, a new tenant or table is copied without this command.
 
     \b
     Examples:
@@ -283,10 +284,10 @@ def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
 @click.option("--env", "env", help="Variable of the key: the mask's key_from.env.")
 @home_option
 def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: str | None, home: Home) -> None:
-    """Print what stands behind VALUES that an encrypt mask of TENANT's made; without VALUES, behind each line of input.
+    """Decrypt VALUES that an encrypt mask of TENANT made; without VALUES, each line of standard input.
 
-    The key is read where the router reads it: keys/TENANT/NAME of the home, or the environment. Each value is printed on a
-    line of its own. Exits with 2 where one was not made by this key; nothing stands in its line then.
+    The key comes from the router's place: keys/TENANT/NAME of the home, or the environment. Each value is printed on a line
+    of its own. Exits with 2 if a value was not encrypted with this key; its line is empty.
 
     \b
     Examples:
@@ -320,7 +321,7 @@ def _tenant_elsewhere(settings: MeshSettings, mesh_file: Path, tenant: str, docu
         return object_in(text, tenant, "the document" if str(document_file) == "-" else str(document_file))
     if settings.kubernetes is None:
         remedy = f"have kubectl be asked for its ConfigMap, by 'kubernetes: {{}}' there, {BY_HAND}"
-        raise InvalidSettings(str(mesh_file), [f"does not tell where tenant {tenant}'s document is: {remedy}"])
+        raise InvalidSettings(str(mesh_file), [f"does not say where tenant {tenant}'s document is: {remedy}"])
     return object_in_cluster(settings.kubernetes, tenant)
 
 
@@ -335,7 +336,7 @@ def _text(file: Path, mistakes: list[str]) -> str | None:
 
 
 def print_tenant_plan(plan: TenantPlan, *, show_all: bool = False) -> None:
-    """What changes, table by table, then topics and notes, and the sum."""
+    """The changes, table by table, then topics and notes, and the sum."""
     if plan.is_new:
         click.secho(f"tenant {plan.tenant} is new", bold=True)
     for setting in plan.settings:
@@ -438,7 +439,7 @@ def _at(where: str) -> str:
 
 def _print_applied(applied: Applied) -> None:
     if applied.kept is not None:
-        echo(f"what was in {applied.file}, edited by hand, is kept as version {applied.kept.number}")
+        echo(f"the former {applied.file}, edited by hand, is kept as version {applied.kept.number}")
     if applied.is_changed:
         click.secho(
             f"tenant {applied.tenant}: version {applied.version.number} is in force ({applied.file})", fg="green"

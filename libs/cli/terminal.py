@@ -1,4 +1,4 @@
-"""What commands write to a terminal: names and values of sources, which nobody here chose, among it."""
+"""Output of commands to a terminal, with names and values of sources, which nobody here chose."""
 
 import sys
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from libs.config.plain_text import printable
 
 
 class PlainConsole(Console):
-    """Rich's, which writes no control character of what it shows: its own colours alone are the terminal's to obey."""
+    """Rich's console, without control characters from the text that it shows: the terminal obeys rich's own colours alone."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of ``renderable``."""
@@ -21,8 +21,8 @@ class PlainConsole(Console):
 
 
 def echo(text: str | bytes = "", **options: Any) -> None:
-    """As ``click.echo``, of text that a source's names and values stand in. Bytes are JSON, which escapes them itself, or what
-    a person asked for as it is."""
+    """As ``click.echo``, for text that holds a source's names and values. Bytes are printed as they are: they are JSON, which
+    escapes control characters itself, or output that a person asked for as it is."""
     click.echo(printable(text) if isinstance(text, str) else text, **options)
 
 

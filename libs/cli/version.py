@@ -13,7 +13,7 @@ _PROJECT_FILE: Final = Path(__file__).parents[2] / "pyproject.toml"
 
 @click.command()
 def version() -> None:
-    """Print the versions of Headwater and of what it runs on."""
+    """Print the versions of Headwater and its main packages."""
     click.echo(f"headwater {project_version()}")
     for package in ("pyspark", "faust-streaming", "confluent-kafka", "pyiceberg", "duckdb"):
         try:

@@ -166,7 +166,7 @@ def test_mistakes_are_named(elsewhere: Elsewhere) -> None:
     away = elsewhere.explain("acme", "orders", given=document)
     without_mesh = CliRunner().invoke(headwater, ["tenant", "explain", "acme", "orders", "--document", "-"])
 
-    assert "does not tell where tenant acme's document is" in str(nowhere.exception)
+    assert "does not say where tenant acme's document is" in str(nowhere.exception)
     assert "--document -" in str(nowhere.exception)
     assert "is the document of tenant 'acme', not of 'globex'" in str(other.exception)
     assert "ConfigMap team-acme/acme" in str(bad.exception)

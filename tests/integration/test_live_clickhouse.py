@@ -70,7 +70,7 @@ def test_check_query_rebuild_and_erase_work_on_a_tenants_clickhouse(
     for tenant in ("acme", "log", "past"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 16 columns  equal$", said, re.M), said
     # What the sink wrote of every other type has the same text as at the source.
-    assert said.count("    read of every row, since they have no checksum: flags, place\n") == 3, said
+    assert said.count("    read in every row, because their types have no checksum: flags, place\n") == 3, said
 
     sql = "SELECT code, big, points FROM orders ORDER BY code"
     big = "-12345678901234567890123456789012345.000000000000000000000000000001"

@@ -62,8 +62,8 @@ def test_check_and_query_read_a_tenants_postgresql(
     for tenant in ("acme", "log", "past"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 16 columns  equal$", said, re.M), said
     # What the sink wrote of every other type has the same text as at the source.
-    assert said.count("    read of every row, since they have no checksum: flags, place\n") == 3, said
-    assert "by checksums; read one by one: 9 row(s)" in said, said
+    assert said.count("    read in every row, because their types have no checksum: flags, place\n") == 3, said
+    assert "compared by checksums; 9 row(s) read one by one" in said, said
 
     logged = "SELECT _headwater_image, note FROM orders WHERE _headwater_op = 'u' ORDER BY 1"
     exit_code, said = headwater.run_here("query", "log", logged, "--format", "csv")

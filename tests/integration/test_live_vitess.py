@@ -199,7 +199,7 @@ def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_a_reshard_and_othe
     orders.change(64)
     damage(headwater, orders)
     orders.change(80)
-    assert ": built anew from " in done(headwater, "resync", "acme", "orders")
+    assert ": built again from " in done(headwater, "resync", "acme", "orders")
     assert "0 difference(s)" in done(headwater, "check", "acme")
 
     wait_for_topic(headwater, orders)

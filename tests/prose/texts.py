@@ -38,8 +38,9 @@ def texts_of(file: Path) -> list[str]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text, code replaced by one word each."""
-    paragraphs = (part for block in re.split(r"\n\s*\n", text) for part in _ITEM.split(block))
+    """The sentences of a text, code replaced by one word each; without the blocks that click prints as they stand."""
+    blocks = (block for block in re.split(r"\n\s*\n", text) if not block.lstrip(" ").startswith("\b"))
+    paragraphs = (part for block in blocks for part in _ITEM.split(block))
     plain = (_CODE.sub("code", paragraph) for paragraph in paragraphs)
     return [sentence for part in plain for sentence in _SENTENCE_END.split(part) if _WORD.search(sentence)]
 

@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_made_is_named(command: str) -> None:
 
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == (
-        "headwater: /proc/nowhere: No such file or directory: look at the folder and the rights of this user, or name another "
+        "headwater: /proc/nowhere: No such file or directory: check the folder and this user's rights, or name another folder "
         "(--home)"
     )
     assert "Traceback" not in done.stderr
@@ -167,7 +167,7 @@ def test_a_full_disk_is_told_without_a_trace() -> None:
         done = run_process("version", stdout=full)
 
     assert done.returncode == 1
-    assert done.stderr == "headwater: No space left on device: make room, and run the command again\n"
+    assert done.stderr == "headwater: No space left on device: free some disk space, and run the command again\n"
 
 
 def test_the_demo_does_not_take_somebodys_folder(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_single_comparison_serves_no_metrics(tmp_path: Path) -> None:
     answer = run_here("check", "--metrics-port", "0", home=tmp_path)
 
     assert answer.exit_code == 2
-    assert "goes with --every" in answer.stderr
+    assert "requires --every" in answer.stderr
 
 
 @pytest.mark.parametrize("more", [[], ["--every", "60"]])
@@ -261,4 +261,4 @@ def test_an_address_without_a_port_serves_nothing_and_is_refused(tmp_path: Path,
     answer = run_here("check", "--metrics-host", "0.0.0.0", *more, home=tmp_path)
 
     assert answer.exit_code == 2
-    assert "--metrics-host goes with --metrics-port" in answer.stderr
+    assert "--metrics-host requires --metrics-port" in answer.stderr

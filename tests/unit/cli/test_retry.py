@@ -57,8 +57,8 @@ def test_all_parked_tables_are_asked_for(stack: Stack) -> None:
     answer = stack.run("acme")
 
     assert answer.exit_code == 0
-    assert "asked for 2 parked table(s) of acme to be tried now: shop.items, shop.orders" in answer.output
-    assert "shop.users is not parked any more: what waited is being read" in answer.output
+    assert "the sink will try 2 parked table(s) of acme now: shop.items, shop.orders" in answer.output
+    assert "shop.users is no longer parked: its waiting events are being read" in answer.output
     assert stack.asked == ["acme: shop.items", "acme: shop.orders"]
 
 
@@ -69,7 +69,7 @@ def test_a_named_table_that_is_not_parked_is_told_beside_those_that_are(stack: S
 
     assert answer.exit_code == 0
     assert "shop.visits is not parked" in answer.output
-    assert "asked for 1 parked table(s) of acme to be tried now: shop.orders\n" in answer.output
+    assert "the sink will try 1 parked table(s) of acme now: shop.orders\n" in answer.output
     assert stack.asked == ["acme: shop.orders"]
 
 

@@ -222,7 +222,7 @@ def test_a_table_that_changed_meanwhile_is_begun_anew(
 
     assert again.compared[:2] == [("b.t", None), ("b.t", (5,))]
     assert report.tables[0].comparison.rows_compared == 20
-    assert "shop: b.t is begun anew: its columns, its key or a tenant's document changed" in capsys.readouterr().out
+    assert "shop: b.t starts again: its columns, its key or a tenant's document changed" in capsys.readouterr().out
 
 
 def test_a_table_that_fails_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,5 +274,5 @@ def test_a_terminal_shows_how_far_a_table_is() -> None:
     assert command.progress_line(ALL[0], begun, chunk_of(9)).endswith(" 50%, 200,000 rows compared:")
     key = (PlaceColumn("a", Order.NUMBERS), PlaceColumn("b", Order.CODES))
     first, last = Chunk(key, (1, "x"), (3, "y"), (), (), 9, 1.0), Chunk(key, (3, "y"), None, (), (), 9, 1.0)
-    assert command.keys_of(first) == "a, b behind 1, x up to 3, y"
-    assert command.keys_of(last) == "a, b behind 3, y or of other characters"
+    assert command.keys_of(first) == "a, b after 1, x up to 3, y"
+    assert command.keys_of(last) == "a, b after 3, y or of other characters"
