@@ -57,10 +57,12 @@ from libs.mysql.ddl_syntax import (
     RenameTo,
     SetDefault,
     SetVisible,
+    Statement,
     StatementContext,
     TableOptions,
     TruncateTable,
     parse_statement,
+    unforeseen,
 )
 from libs.mysql.default_text import default_text
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
@@ -132,7 +134,35 @@ def apply_ddl(
             if one of its ``table_ids`` is captured.
     """
     parsed = parse_statement(statement, default_database, context)
-    charsets = database_charsets or {}
+    try:
+        return _applied(parsed, tables, database_charsets or {}, context)
+    except DdlNotUnderstood:
+        raise
+    except Exception as error:
+        raise unforeseen(error, _tables_of(parsed)) from error
+
+
+def _tables_of(statement: Statement | None) -> tuple[TableId, ...]:
+    match statement:
+        case DropTables(table_ids=table_ids):
+            return table_ids
+        case RenameTables(renames=renames):
+            return tuple(dict.fromkeys(table_id for pair in renames for table_id in pair))
+        case CreateTable(table_id=table_id) | CreateTableLike(table_id=table_id) | TruncateTable(table_id=table_id):
+            return (table_id,)
+        case AlterTable(table_id=table_id, actions=actions):
+            named = [action.table_id for action in actions if isinstance(action, RenameTo)]
+            return tuple(dict.fromkeys((table_id, *named)))
+        case _:
+            return ()
+
+
+def _applied(
+    parsed: Statement | None,
+    tables: Mapping[TableId, TableSchema],
+    charsets: Mapping[str, str],
+    context: StatementContext,
+) -> tuple[TableChange, ...]:
     match parsed:
         case (
             CreateTable(table_id=table_id, keeps_existing=keeps)
@@ -244,7 +274,7 @@ def _unseen_values(before: TableSchema, statement: AlterTable, context: Statemen
     """The clauses that change values of the rows that are there; empty for a statement that contradicts ``before``."""
     try:
         after = _alter(before, statement, before.table_id, before.charset or "utf8mb4", context)
-    except (_Contradiction, DdlNotUnderstood):
+    except Exception:  # ``apply_ddl`` meets it too, and tells
         return []
     columns = {column.name.lower(): column for column in after.columns}
     is_strict = context.sql_mode.is_strict
@@ -302,7 +332,12 @@ def show_create_to_schema(
         raise DdlNotUnderstood("SHOW CREATE TABLE gave no CREATE TABLE", (table_id,))
     # NOT NULL is always written there; AUTO_INCREMENT or SERIAL alone mean none.
     columns = tuple(replace(each, is_nullable=not each.says_not_null) for each in parsed.columns)
-    return _created(replace(parsed, table_id=table_id, columns=columns), database_charset, context)
+    try:
+        return _created(replace(parsed, table_id=table_id, columns=columns), database_charset, context)
+    except DdlNotUnderstood:
+        raise
+    except Exception as error:
+        raise unforeseen(error, (table_id,)) from error
 
 
 # CREATE TABLE

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from typing import Final
 
-from libs.errors import PipelineHalted
+from libs.errors import HeadwaterError, PipelineHalted
 from libs.mysql.column_type import WrittenType, read_column_type
 from libs.mysql.logical import charset_of_collation
 from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, Token, TokenKind, TokenReader, UnreadableSql
@@ -307,7 +307,17 @@ def parse_statement(text: str, default_database: str, context: StatementContext)
         statement = parser.statement()
     except UnreadableSql as error:
         raise DdlNotUnderstood(str(error), tuple(parser.tables_met)) from error
+    except Exception as error:
+        raise unforeseen(error, tuple(parser.tables_met)) from error
     return statement
+
+
+def unforeseen(error: Exception, table_ids: tuple[TableId, ...]) -> DdlNotUnderstood:
+    """For an error that a statement of ``table_ids`` made this code raise: these tables alone are concerned."""
+    reason = (
+        str(error) if isinstance(error, HeadwaterError) else f"this release failed on it with {type(error).__name__}"
+    )
+    return DdlNotUnderstood(reason, table_ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO, Final, Protocol, cast
 
-from libs.errors import PipelineHalted, SchemaContradiction, SchemaUnknown, UndecodableValue
+import structlog
+
+from libs.errors import PipelineHalted, SchemaContradiction, SchemaUnknown, UndecodableValue, is_of_all, refusal_of
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.dead_letter import UndecodedRow
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
@@ -41,6 +43,8 @@ from libs.source.spill import out_of_room_named
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from services.binlog_reader.position import SOURCE_PARTITION
+
+log = structlog.get_logger()
 
 _CRC32: Final = 1
 _MAX_RUN_BYTES: Final = 500_000
@@ -724,10 +728,16 @@ class LogDecoder:
             )
             require_agreement(schema, parse_facts(mapped.optional_metadata))
             return _Table(schema, decoder, block)
-        except SchemaContradiction as error:
+        except Exception as error:
+            if is_of_all(error):
+                raise
+            if not isinstance(error, SchemaContradiction):
+                log.error("refused_unforeseen", table=str(table_id), exc_info=error)
             statement = self._ddl_of.get(table_id)
-            self._quarantined[str(table_id)] = f"{error} (transaction {self._gtid_text()}, {self._where(self._pos)}" + (
-                f"; the statement that changed the table last: {shortened(statement)})" if statement else ")"
+            reason = str(error) if isinstance(error, SchemaContradiction) else f"{table_id}: {refusal_of(error)}"
+            self._quarantined[str(table_id)] = (
+                f"{reason} (transaction {self._gtid_text()}, {self._where(self._pos)}"
+                + (f"; the statement that changed the table last: {shortened(statement)})" if statement else ")")
             )
             return None
 

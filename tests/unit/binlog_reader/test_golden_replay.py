@@ -6,7 +6,7 @@ pair of values; anything else that differs fails.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from services.binlog_reader import decode
 from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.position import BinlogPosition
 
@@ -76,9 +77,16 @@ def schemas_before_the_stream() -> dict[TableId, TableSchema]:
     return schemas
 
 
+_Event = tuple[str, dict[str, Any] | None, dict[str, Any]]
+
+
 @pytest.fixture(scope="module")
-def replayed() -> list[tuple[str, dict[str, Any] | None, dict[str, Any]]]:
-    """(table, key, value) of each event, in log order."""
+def replayed() -> list[_Event]:
+    return replay()[0]
+
+
+def replay() -> tuple[list[_Event], Mapping[str, str]]:
+    """(table, key, value) of each event, in log order; and the tables that were quarantined, with the reason."""
     batch = BatchBuilder(
         BatchIdentity(source="v1", source_partition="0", connector="mysql", run_id="run", fencing_token=1)
     )
@@ -98,7 +106,8 @@ def replayed() -> list[tuple[str, dict[str, Any] | None, dict[str, Any]]]:
                 apply_statement(decoder, ddl)
     decoder.flush()
     payload, _ = batch.take(0)
-    return [event for entry in ChangeBatch.FromString(payload).entries for event in events_of(entry.run)]
+    events = [event for entry in ChangeBatch.FromString(payload).entries for event in events_of(entry.run)]
+    return events, decoder.quarantined
 
 
 def apply_statement(decoder: LogDecoder, ddl: DdlStatement) -> None:
@@ -121,7 +130,7 @@ def log_events() -> Iterator[tuple[bytes, int, int]]:
         place += size
 
 
-def events_of(run: Any) -> Iterator[tuple[str, dict[str, Any] | None, dict[str, Any]]]:
+def events_of(run: Any) -> Iterator[_Event]:
     for key, value in zip(run.keys, run.values, strict=True):
         yield run.table, json.loads(key) if key else None, json.loads(value)
 
@@ -129,9 +138,7 @@ def events_of(run: Any) -> Iterator[tuple[str, dict[str, Any] | None, dict[str, 
 @pytest.mark.parametrize(
     "table", ["all_types", "comp_pk", "no_pk", "uniq_only", "defaults_t", "fresh", "fresher", "ctas", "odd-name tbl"]
 )
-def test_a_replayed_log_gives_the_recorded_events(
-    table: str, replayed: list[tuple[str, dict[str, Any] | None, dict[str, Any]]]
-) -> None:
+def test_a_replayed_log_gives_the_recorded_events(table: str, replayed: list[_Event]) -> None:
     """Keys, images, source and transaction blocks are those that Debezium wrote, event by event."""
     expected = recorded(table.replace(" ", "_"))
 
@@ -150,7 +157,7 @@ def test_a_replayed_log_gives_the_recorded_events(
 
 
 def test_every_departure_is_met_in_the_recording(
-    replayed: list[tuple[str, dict[str, Any] | None, dict[str, Any]]],
+    replayed: list[_Event],
 ) -> None:
     """A reason that no event needs any more goes; what is asserted of ours is seen."""
     images = [image for event in recorded("all_types") for image in images_of(event["value"]["payload"])]
@@ -194,3 +201,22 @@ def test_orders_grow_along_the_log(replayed: Any) -> None:
     totals = [(value["transaction"]["id"], value["transaction"]["total_order"]) for _, _, value in replayed]
 
     assert len(totals) == len(set(totals))
+
+
+def test_an_unforeseen_error_of_a_table_quarantines_it_alone(
+    replayed: list[_Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = decode.rows_decoder
+
+    def failing(schema: TableSchema, *more: Any, **named: Any) -> Any:
+        if schema.table_id.table == "comp_pk":
+            raise ZeroDivisionError
+        return made(schema, *more, **named)
+
+    monkeypatch.setattr(decode, "rows_decoder", failing)
+
+    events, quarantined = replay()
+
+    assert [name for name, _, _ in events] == [name for name, _, _ in replayed if name != "comp_pk"]
+    assert list(quarantined) == ["smp.comp_pk"]
+    assert "ZeroDivisionError" in quarantined["smp.comp_pk"]

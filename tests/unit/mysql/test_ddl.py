@@ -388,3 +388,35 @@ def test_names_of_another_tables_versions_are_forgotten(statement: str) -> None:
 
     assert moved is not None
     assert [(column.name, column.former_names) for column in moved.columns] == [("b", ())]
+
+
+@pytest.mark.parametrize("error", [RecursionError(), KeyError("x"), OverflowError("x")])
+@pytest.mark.parametrize("place", ["ddl_syntax._Parser._column", "ddl._alter", "ddl._created"])
+def test_an_unforeseen_error_names_the_statements_tables(
+    error: Exception, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader asks the source for these, and goes on with all others."""
+
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    before = table("a INT")
+    monkeypatch.setattr(f"libs.mysql.{place}", failing)
+    statement = "CREATE TABLE orders (a INT)" if place == "ddl._created" else "ALTER TABLE orders ADD COLUMN b INT"
+
+    with pytest.raises(DdlNotUnderstood) as raised:
+        apply_one(statement, before)
+
+    assert raised.value.table_ids == (ORDERS,)
+    assert type(error).__name__ in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [f"ADD b INT AS ({'(' * 20_000}1{')' * 20_000}), ADD c NOTYPE", "ADD c NOTYPE", "ADD c INT(" + "9" * 5_000 + ")"],
+)
+def test_no_statement_halts_the_reader_for_other_tables(clause: str) -> None:
+    with pytest.raises(DdlNotUnderstood) as raised:
+        apply_one(f"ALTER TABLE orders {clause}", table("a INT"))
+
+    assert raised.value.table_ids == (ORDERS,)
