@@ -64,26 +64,39 @@ def plan_kafka(
     found: KafkaState,
     *,
     quotas_of: Callable[[str], QuotaSettings],
+    note: Callable[[str, Exception], None],
 ) -> list[KafkaAction]:
-    """The actions that make Kafka as it should be; none where it is. In the order in which they are to be done."""
+    """The actions that make Kafka as it should be; none where it is. In the order in which they are to be done.
+
+    ``note``: takes what a tenant made raise; nothing is done for it, and all for the others.
+    """
     actions: list[KafkaAction] = []
     acls_of: dict[str, set[Acl]] = {}
     for acl in found.acls:
         acls_of.setdefault(acl.user, set()).add(acl)
     for each in in_force:
-        actions.extend(_topic_actions(each.spec, found))
-        actions.extend(_user_actions(each, found))
-        wanted = {
-            Acl(user_of(each.tenant), resource, prefix_of(each.tenant), True, operation)
-            for resource, operation in RIGHTS
-        }
-        there = acls_of.get(user_of(each.tenant), set())
-        actions.extend(Grant(each.tenant, acl) for acl in sorted(wanted - there))
-        actions.extend(Revoke(each.tenant, acl) for acl in sorted(there - wanted))
-        actions.extend(_quota_actions(each.tenant, quotas_of(each.tenant), found))
+        try:
+            actions += _actions_of(each, found, acls_of.get(user_of(each.tenant), set()), quotas_of(each.tenant))
+        except Exception as error:
+            note(each.tenant, error)
     for gone in leaving:
-        actions.extend(farewell(gone.tenant, found, with_topics=gone.deletes_topics and gone.has_let_go))
+        try:
+            actions += farewell(gone.tenant, found, with_topics=gone.deletes_topics and gone.has_let_go)
+        except Exception as error:
+            note(gone.tenant, error)
     return actions
+
+
+def _actions_of(each: InForce, found: KafkaState, there: set[Acl], quotas: QuotaSettings) -> list[KafkaAction]:
+    user, prefix = user_of(each.tenant), prefix_of(each.tenant)
+    wanted = {Acl(user, resource, prefix, True, operation) for resource, operation in RIGHTS}
+    return [
+        *_topic_actions(each.spec, found),
+        *_user_actions(each, found),
+        *(Grant(each.tenant, acl) for acl in sorted(wanted - there)),
+        *(Revoke(each.tenant, acl) for acl in sorted(there - wanted)),
+        *_quota_actions(each.tenant, quotas, found),
+    ]
 
 
 def _topic_actions(spec: TenantSpec, found: KafkaState) -> Iterable[KafkaAction]:

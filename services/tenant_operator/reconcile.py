@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -79,6 +79,7 @@ from services.tenant_operator.sink_jobs import (
     JOB_LABEL,
     SPARK_OPERATOR,
     JobTemplate,
+    SinkJob,
     as_it_was_made,
     assign,
     folders,
@@ -99,6 +100,7 @@ _NOT_RELEASED: Final = (
     f"(kubectl patch configmap ... --type=json; docs/failure_modes.md, finalizer {FINALIZER})"
 )
 
+_Each = TypeVar("_Each", InForce, Leaving)
 SchemasOf = Callable[[str], Awaitable[Sequence[TableSchema]]]
 """The tables of a source that are there now; raises ServiceUnavailable."""
 
@@ -438,10 +440,19 @@ class Reconciler:
             )
             return replace(each, record=record)
 
+        async def alone(each: _Each, work: Callable[[_Each], Awaitable[_Each]]) -> _Each:
+            try:
+                return await work(each)
+            except Exception as error:
+                failures.note(each.tenant, error)
+                return each
+
         return replace(
             standing,
-            in_force=tuple([await settled(each) if each.tenant in moving else each for each in standing.in_force]),
-            leaving=tuple([await let_go(each) for each in standing.leaving]),
+            in_force=tuple(
+                [await alone(each, settled) if each.tenant in moving else each for each in standing.in_force]
+            ),
+            leaving=tuple([await alone(each, let_go) for each in standing.leaving]),
         )
 
     async def _answered(self, record: TenantRecord, told: Handover | None, failures: Failures) -> TenantRecord:
@@ -578,6 +589,7 @@ class Reconciler:
             standing.leaving,
             found,
             quotas_of=self._quotas_of,
+            note=failures.note,
         )
         for action in actions:
             metrics.OPERATOR_ACTIONS.labels(type(action).__name__).inc()
@@ -626,12 +638,16 @@ class Reconciler:
         except HeadwaterError as error:
             failures.note_all(error)
             return assigned
-        wanted = [
-            (job, manifest)
-            for job in jobs
-            if job.name not in spared
-            for manifest in manifests(job, template, self._own)
-        ]
+        wanted: list[tuple[SinkJob, dict[str, Any]]] = []
+        for job in jobs:
+            if job.name in spared:
+                continue
+            try:
+                wanted += [(job, manifest) for manifest in manifests(job, template, self._own)]
+            except Exception as error:
+                spared.add(job.name)
+                for tenant in job.tenants:
+                    failures.note(tenant, error)
         known = {_kind_and_name(manifest) for _, manifest in wanted}
         # First what is not to be: a job that is run in another way from now on must not run twice.
         for kind, name in found.keys() - known:

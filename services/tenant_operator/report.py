@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from libs.config.tenant_config_map import (
     DEGRADED,
@@ -29,6 +30,7 @@ from libs.config.tenant_config_map import (
     told_faults,
     told_reasons,
 )
+from libs.errors import refusal_of
 from libs.kafka.tenant_access import prefix_of, user_of
 from libs.telemetry.faults import TABLE_REFUSED
 from libs.types.fault import Fault, FaultScope, Severity
@@ -38,6 +40,8 @@ from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leavi
 from services.tenant_operator.mesh_faults import faults_of_tenant
 from services.tenant_operator.moves import own_job
 from services.tenant_operator.objects import ON_DELETE_ANNOTATION, PLAN_ANNOTATION, TenantConfigMap
+
+log = structlog.get_logger()
 
 _EVENT_REASONS: Final = {
     READY: "TenantReady",
@@ -134,15 +138,16 @@ def reports(
         if each.tenant in failures:
             found.append(told_of(each.config_map, WAITING, _waiting(failures[each.tenant])))
             continue
-        job = f", its tables by Spark job {jobs[each.tenant]}{_why_there(each)}" if each.tenant in jobs else ""
-        copies = each.record.joining.asked
-        rows = f"; asked for the rows of {told(copies)}" if copies else ""
-        message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
-        in_force = told_of(each.config_map, READY, "")
-        is_whole = not (in_force.refusals or in_force.sink_wait or any(map(_takes_away, in_force.faults)))
-        more = _refused_by_routers(in_force.refusals) + _stands_still(in_force.sink_wait)
-        state, text = READY if is_whole else DEGRADED, message + more + _faults_of_mesh(in_force.faults)
-        found.append(replace(in_force, state=state, message=_shortened(text)))
+        try:
+            found.append(_of_one_in_force(each, told_of(each.config_map, READY, ""), jobs.get(each.tenant)))
+        except Exception as error:
+            log.error("refused_unforeseen", tenant_id=each.tenant, exc_info=error)
+            found.append(told_of(each.config_map, WAITING, _waiting([refusal_of(error)])))
+    found += [
+        told_of(each.config_map, WAITING, _waiting(failures[each.tenant]))
+        for each in standing.left_out
+        if each.tenant in failures and each.config_map.origin.uid not in elsewhere
+    ]
     found += [
         replace(told_of(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ()))), refusals=())
         for each in standing.leaving
@@ -161,6 +166,17 @@ def _concerns(each: InForce, faults: Sequence[Fault]) -> tuple[Fault, ...]:
 
 def _takes_away(fault: Fault) -> bool:
     return fault.severity is not Severity.DEGRADED
+
+
+def _of_one_in_force(each: InForce, told_of: Report, sink_job: str | None) -> Report:
+    job = f", its tables by Spark job {sink_job}{_why_there(each)}" if sink_job is not None else ""
+    copies = each.record.joining.asked
+    rows = f"; asked for the rows of {told(copies)}" if copies else ""
+    message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
+    is_whole = not (told_of.refusals or told_of.sink_wait or any(map(_takes_away, told_of.faults)))
+    more = _refused_by_routers(told_of.refusals) + _stands_still(told_of.sink_wait)
+    state, text = READY if is_whole else DEGRADED, message + more + _faults_of_mesh(told_of.faults)
+    return replace(told_of, state=state, message=_shortened(text))
 
 
 def _why_there(each: InForce) -> str:

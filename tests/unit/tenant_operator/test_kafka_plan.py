@@ -33,8 +33,12 @@ SETTLED = KafkaState(
 QUOTAS = QuotaSettings(consumer_bytes_per_s=5.0)
 
 
+def not_expected(_: str, error: Exception) -> None:
+    raise error
+
+
 def plan(found: KafkaState, standing: Standing, quotas: QuotaSettings = QUOTAS) -> list[KafkaAction]:
-    return plan_kafka(standing.in_force, standing.leaving, found, quotas_of=lambda _: quotas)
+    return plan_kafka(standing.in_force, standing.leaving, found, quotas_of=lambda _: quotas, note=not_expected)
 
 
 def acme(text: str | None = None) -> Standing:

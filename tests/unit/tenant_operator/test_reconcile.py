@@ -1,11 +1,14 @@
 """One look, at a Kubernetes and a Kafka that are made up."""
 
+import importlib
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 import pytest
+import structlog.testing
 import yaml
 
 from libs.config.connections import GrpcClientSettings
@@ -613,3 +616,43 @@ async def test_of_many_tables_a_person_is_told_some_and_where_all_stand() -> Non
     assert len(world.told_events()) == 1 + 11
     assert world.events[-1]["message"] == "and 90 more: see the annotation headwater.dev/message"
     assert sum(len(text.encode()) for text in told["metadata"]["annotations"].values()) < 256 * 1024
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "judge.key_mistakes",
+        "kafka_plan.topics_of",
+        "reconcile.manifests",
+        "reconcile.as_wanted",
+        "reconcile.record_manifest",
+        "report._end",
+    ],
+)
+async def test_an_unforeseen_error_of_one_tenant_is_told_to_it_alone(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own job's, where it is met there; a job that is run stays as it is."""
+    module, name = place.split(".")
+    path = f"services.tenant_operator.{module}.{name}"
+    works = operator.attrgetter(name)(importlib.import_module(f"services.tenant_operator.{module}"))
+
+    def failing(*values: Any, **named: Any) -> Any:
+        if "bad" in repr(values):
+            raise ZeroDivisionError
+        return works(*values, **named)
+
+    monkeypatch.setattr(path, failing)
+    world = World()
+    bad = found_map("bad")
+    bad["metadata"]["annotations"] = {"headwater.dev/sink-job": "own"}
+
+    with structlog.testing.capture_logs():  # drawing each trace takes seconds
+        await world.look([found_map("acme"), bad])
+
+    assert world.state_of("acme")[0] == "ready"
+    assert world.documents("packed-0") == {"acme"}
+    assert {action.tenant for action in world.actions} >= {"acme"}
+    state, message = world.state_of("bad")
+    assert state in ("waiting", "refused")
+    assert "ZeroDivisionError" in message
