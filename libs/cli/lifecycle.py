@@ -9,10 +9,11 @@ from libs.cli.home import home_option
 from libs.cli.status import print_faults
 from libs.local import stack
 from libs.local.home import Home
-from libs.local.plan import IMPORT_ROOT
+from libs.local.processes import IMPORT_ROOT
 from libs.local.state import ServicePhase, StackPhase, StackState, running_state
 from libs.local.status import process_faults
 from libs.local.supervisor import StackEvent
+from libs.servers.process import last_lines
 from libs.types.fault import worst_first
 
 _COLOURS = {
@@ -66,7 +67,7 @@ def _up_detached(home: Home) -> None:
     broken = [service for service in state.services if service.phase is not ServicePhase.UP]
     for service in broken:
         click.secho(f"{service.name} is not up: {service.detail}", fg="red", err=True)
-        click.echo(stack.last_lines(home.log_file(service.name)), err=True)
+        click.echo(last_lines(home.log_file(service.name)), err=True)
     faults = worst_first(process_faults(state))
     print_faults(faults, Console(stderr=True))
     where = f" --home {home.root}" if home.root.name != ".headwater" or home.root.parent != IMPORT_ROOT else ""

@@ -39,10 +39,11 @@ from libs.local.check.run import CheckReport, check
 from libs.local.home import Home, write_examples
 from libs.local.mesh import stack_kafka
 from libs.local.own_servers import write_own_servers
-from libs.local.plan import ROUTER, SINK, reader_name
+from libs.local.processes import ROUTER, SINK, reader_name
 from libs.local.sink_state import sink_progress
 from libs.local.state import ServicePhase, StackState, holder, read_state
 from libs.local.tenant_topics import end_offsets, open_consumer, read_to_end, row_topics
+from libs.servers.process import last_lines
 
 SOURCE: Final = "shop"
 TENANTS: Final = ("acme", "globex")
@@ -439,7 +440,7 @@ def _explained(home: Home, error: BaseException) -> DemoFailed:
         log_file, reason = error.log_file, str(error)
     else:
         log_file, reason = _log_to_read(home), f"{type(error).__name__}: {error}"
-    return DemoFailed(f"{reason}\nread this log first:\n{stack.last_lines(log_file)}", log_file)
+    return DemoFailed(f"{reason}\nread this log first:\n{last_lines(log_file)}", log_file)
 
 
 def _log_to_read(home: Home) -> Path:

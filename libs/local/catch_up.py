@@ -25,7 +25,7 @@ from libs.local.documents import Documents, SourceDocument
 from libs.local.executed import Executed, executed_in, executed_now, missing_transactions
 from libs.local.home import Home
 from libs.local.mesh import stack_kafka
-from libs.local.plan import CHECKPOINT_COMMITTER
+from libs.local.processes import CHECKPOINT_COMMITTER
 from libs.local.reader_tasks import last_generations, of_todays_readers, settings_of
 from libs.local.sink_state import committed_offsets, sink_progress
 from libs.local.state import read_ports

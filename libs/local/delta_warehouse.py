@@ -17,7 +17,6 @@ from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.local.home import Home
 from libs.local.table_progress import progress_rows, progress_table
 from libs.local.variants import with_texts
 from libs.local.warehouse import (
@@ -76,12 +75,12 @@ class DeltaTables:
 
 
 class DeltaWarehouse(DeltaTables):
-    """Those of a home (``libs.local.warehouse.Warehouse``)."""
+    """Those of an embedded stack (``libs.local.warehouse.Warehouse``): a folder."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, folder: Path) -> None:
         """Raises InvalidSettings where nothing was ever written."""
-        super().__init__(str(home.delta_dir))
-        self._folder = home.delta_dir
+        super().__init__(str(folder))
+        self._folder = folder
         if not self._places():
             raise InvalidSettings(
                 self._root,

@@ -608,3 +608,8 @@ def _patterns_of(document: SourceDocument) -> Mapping[str, int]:
 def _pattern_mistakes(place: str, patterns: Sequence[str]) -> Iterator[str]:
     for index, pattern in enumerate(patterns):
         yield from pattern_mistakes(f"{place}[{index}]", pattern)
+
+
+def stated(record: msgspec.Struct) -> dict[str, Any]:
+    """Its fields that have a value, by the document's author or by default."""
+    return {name: value for name, value in msgspec.to_builtins(record).items() if value is not None}

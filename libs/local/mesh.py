@@ -16,7 +16,7 @@ from libs.errors import InvalidSettings
 from libs.events.names import SCHEMA_HISTORY_TOPIC, changes_topic, dead_letter_topic
 from libs.local.documents import read_documents
 from libs.local.home import Home
-from libs.local.plan import kafka_address
+from libs.local.processes import kafka_address
 from libs.local.state import read_ports, running_state
 from libs.local.tenant_topics import topic_names
 from libs.postgresql.settings import PostgresqlWarehouse

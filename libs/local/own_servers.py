@@ -22,7 +22,8 @@ import yaml
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.documents import VtgateDocument
 from libs.local.home import Home
-from libs.local.plan import IMPORT_ROOT, STAGE_SERVICES, STAGE_STAND_INS
+from libs.local.plan import STAGE_SERVICES, STAGE_STAND_INS
+from libs.local.processes import IMPORT_ROOT
 from libs.local.state import replace_file
 from libs.local.supervisor import Supervised
 from libs.local.vtgate import Vtgate

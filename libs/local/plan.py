@@ -12,13 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-import libs
-from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.errors import InvalidSettings
 from libs.local.documents import (
-    CLICKHOUSE,
-    DELTA,
-    ICEBERG,
     POSTGRESQL,
     DatabaseDocument,
     Documents,
@@ -27,12 +22,25 @@ from libs.local.documents import (
     SourceDocument,
     VitessDocument,
     replica_server_id,
+    stated,
 )
 from libs.local.home import Home
+from libs.local.processes import (
+    CHECKPOINT_COMMITTER,
+    IMPORT_ROOT,
+    KAFKA,
+    KAFKA_CONTROLLER,
+    ROUTER,
+    SCHEMA_HISTORY,
+    SINK,
+    VALKEY,
+    kafka_address,
+    reader_names,
+    session_settings,
+    warehouse_settings,
+)
 from libs.local.reader_tasks import Generations, settings_of, tasks_of
 from libs.local.supervisor import Supervised, answers_ok
-from libs.postgresql.settings import PostgresqlWarehouse
-from libs.servers import postgresql_server
 from libs.servers.ports import LOOPBACK
 from libs.servers.process import ProcessSpec
 from libs.setup.spark_toolchain import SparkToolchain
@@ -40,26 +48,11 @@ from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.settings import KeyspaceSettings
 from libs.source.vitess.tasks import TaskSettings
 
-IMPORT_ROOT: Final = Path(libs.__file__).resolve().parents[1]
-
 STAGE_SERVERS: Final = 0
 STAGE_SERVICES: Final = 1
 STAGE_STAND_INS: Final = 2
 """What stands before a demo's database, in Tencent's or Vitess's place: it needs the database, and the reader needs it."""
 STAGE_PIPELINE: Final = 3
-
-KAFKA: Final = "kafka"
-KAFKA_CONTROLLER: Final = "kafka-controller"
-VALKEY: Final = "valkey"
-SCHEMA_HISTORY: Final = "schema_history"
-CHECKPOINT_COMMITTER: Final = "checkpoint_committer"
-ROUTER: Final = "router"
-SINK: Final = "sink"
-
-SINK_JAVA_OPTIONS: Final = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m"
-"""Started often and with little to do, see ``SessionSettings.java_options``. Of one compiler alone Java reserves 48 MB for its
-code, which thirty tables, as mirrors and histories whose columns change, have filled within two minutes. What is reserved is
-taken as it is needed."""
 
 # The lease outlives a restart of the reader by little: a killed reader is back in 2 to 3 s, and the restarted one
 # waits for the end of its predecessor's lease where it is another owner.
@@ -82,25 +75,6 @@ class PlannedProcess:
     unhealthy_after_s: float = 30.0
     working_dir: Path | None = None
     environ: Mapping[str, str] | None = None
-
-
-def reader_name(source: str, number: int | None = None) -> str:
-    """Process name of a source's reader; ``number``: of several. A source's name has no dot, so names are unique."""
-    return f"reader-{source}" if number is None else f"reader-{source}.{number}"
-
-
-def reader_names(source: str, tasks: int) -> tuple[str, ...]:
-    """Of all its readers.
-
-    >>> reader_names("shop", 1), reader_names("shop", 2)
-    (('reader-shop',), ('reader-shop.0', 'reader-shop.1'))
-    """
-    return (reader_name(source),) if tasks == 1 else tuple(reader_name(source, number) for number in range(tasks))
-
-
-def is_reader_of(process: str, source: str) -> bool:
-    """Whether a process reads ``source``, alone or with others."""
-    return process == reader_name(source) or process.startswith(f"{reader_name(source)}.")
 
 
 def port_names(documents: Documents) -> tuple[str, ...]:
@@ -205,11 +179,6 @@ def supervised(home: Home, planned: PlannedProcess) -> Supervised:
     )
 
 
-def kafka_address(ports: Mapping[str, int]) -> str:
-    """Bootstrap servers of the stack's Kafka."""
-    return f"{LOOPBACK}:{ports[KAFKA]}"
-
-
 def _view_service(name: str, ports: Mapping[str, int]) -> PlannedProcess:
     return PlannedProcess(
         name=name,
@@ -262,7 +231,7 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
                 "on_unseen_change": msgspec.to_builtins(source.on_unseen_change),
                 "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
                 "snapshot": {
-                    **_told(source.snapshot),
+                    **stated(source.snapshot),
                     "lag_replicas": [_database(replica) for replica in source.snapshot.lag_replicas],
                 },
                 "signal_table": source.signal_table,
@@ -277,7 +246,7 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
             return {
                 "database": _database(source.database),
                 "subscription": {
-                    **_told(subscription),
+                    **stated(subscription),
                     "bootstrap_servers": subscription.bootstrap_servers or kafka_address(ports),
                     "password": subscription.password.reveal(),
                 },
@@ -286,19 +255,14 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
             }
         case VitessDocument():
             return {
-                **{name: value for name, value in _told(source).items() if name in KeyspaceSettings.__struct_fields__},
-                "vtgate": {**_told(source.vtgate), "password": source.vtgate.password.reveal()},
+                **{name: value for name, value in stated(source).items() if name in KeyspaceSettings.__struct_fields__},
+                "vtgate": {**stated(source.vtgate), "password": source.vtgate.password.reveal()},
                 "snapshot": msgspec.to_builtins(source.snapshot),
             }
 
 
 def _database(database: DatabaseDocument) -> dict[str, Any]:
-    return {**_told(database), "password": database.password.reveal()}
-
-
-def _told(record: msgspec.Struct) -> dict[str, Any]:
-    """The fields that the document's author, or their defaults, say something about."""
-    return {name: value for name, value in msgspec.to_builtins(record).items() if value is not None}
+    return {**stated(database), "password": database.password.reveal()}
 
 
 def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> PlannedProcess:
@@ -315,7 +279,7 @@ def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> Plann
             "schema_history": _client(SCHEMA_HISTORY, ports),
             "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
             **_schema_registry(documents),
-            "topic_quotas": _told(documents.topic_quotas),
+            "topic_quotas": stated(documents.topic_quotas),
             "telemetry": _telemetry(ports[f"{ROUTER}-http"]),
         },
         http_port=ports[f"{ROUTER}-http"],
@@ -326,17 +290,7 @@ def _schema_registry(documents: Documents) -> dict[str, Any]:
     registry = documents.schema_registry
     if registry is None:
         return {}
-    return {"schema_registry": {**_told(registry), "password": registry.password.reveal()}}
-
-
-def postgresql_settings(documents: Documents, ports: Mapping[str, int]) -> PostgresqlWarehouse | None:
-    """How to reach the PostgreSQL that tenants' tables lie in: the owner's, else the stack's own; None: there is none."""
-    if documents.servers.postgresql is not None:
-        return documents.servers.postgresql
-    if not documents.has_own_postgresql or POSTGRESQL not in ports:
-        return None
-    own = postgresql_server.connection_settings(ports[POSTGRESQL])
-    return PostgresqlWarehouse(host=own.host, port=own.port, database=own.database, user=own.user)
+    return {"schema_registry": {**stated(registry), "password": registry.password.reveal()}}
 
 
 def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain: SparkToolchain) -> PlannedProcess:
@@ -361,43 +315,12 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
     )
 
 
-def warehouse_settings(home: Home, documents: Documents, ports: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    """``warehouses`` of a job of the home's: those that there are."""
-    servers = {CLICKHOUSE: documents.servers.clickhouse, POSTGRESQL: postgresql_settings(documents, ports)}
-    return {
-        ICEBERG: {
-            "warehouse_dir": str(home.warehouse_dir),
-            "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
-            # Of all its tables that are new, where a tenant's documents need it: fewer engines read it.
-            **({"format_version": 3} if _has_variants(documents) else {}),
-        },
-        # Not for others: its extension has a part in every statement that Spark plans.
-        **({DELTA: {"warehouse_dir": str(home.delta_dir)}} if documents.have_sink(DELTA) else {}),
-        **{name: _told_warehouse(settings) for name, settings in servers.items() if settings is not None},
-    }
-
-
-def _has_variants(documents: Documents) -> bool:
-    """Whether a tenant has columns of Iceberg tables as VARIANT."""
-    sinks = [spec.sink for spec in documents.tenants.values() if spec.sink is not None]
-    return any(sink.warehouse == ICEBERG and sink.json_as_variant for sink in sinks)
-
-
-def session_settings(toolchain: SparkToolchain) -> dict[str, Any]:
-    """``session`` of a job of the home's."""
-    return {**toolchain.session, "java_options": SINK_JAVA_OPTIONS}
-
-
 def _openlineage(documents: Documents) -> dict[str, Any]:
     lineage = documents.openlineage
     if lineage is None:
         return {}
     key = {} if lineage.api_key is None else {"api_key": lineage.api_key.reveal()}
-    return {"openlineage": {**_told(lineage), **key}}
-
-
-def _told_warehouse(settings: ClickhouseWarehouse | PostgresqlWarehouse) -> dict[str, Any]:
-    return {**_told(settings), "password": settings.password.reveal()}
+    return {"openlineage": {**stated(lineage), **key}}
 
 
 def _client(service: str, ports: Mapping[str, int]) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.dead_letters import parked_keys
 from libs.local.documents import Documents
 from libs.local.home import Home
-from libs.local.plan import IMPORT_ROOT, session_settings
-from libs.local.stack import last_lines
+from libs.local.processes import IMPORT_ROOT, session_settings
 from libs.local.warehouses import job_settings
 from libs.mysql.binlog_position import rank_of_place
 from libs.mysql.gtid import GtidSet
+from libs.servers.process import last_lines
 from libs.setup.spark_toolchain import find_toolchain
 from libs.types.order import EventOrder
 from libs.types.rebuild import Moment, RebuildSettings, Rebuilt

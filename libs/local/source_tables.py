@@ -15,7 +15,7 @@ from libs.config.connections import GrpcClientSettings
 from libs.errors import InvalidSettings
 from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
 from libs.local.home import Home
-from libs.local.plan import SCHEMA_HISTORY
+from libs.local.processes import SCHEMA_HISTORY
 from libs.local.state import holder, read_ports
 from libs.mysql.column_type import UnknownColumnType
 from libs.mysql.ddl import DdlNotUnderstood, StatementContext, show_create_to_schema

@@ -26,18 +26,8 @@ from libs.local.documents import POSTGRESQL, Documents, read_documents
 from libs.local.home import Home, is_initialised, keep_private
 from libs.local.joining import note_beginnings, watched_joining
 from libs.local.own_servers import own_servers
-from libs.local.plan import (
-    IMPORT_ROOT,
-    KAFKA,
-    KAFKA_CONTROLLER,
-    STAGE_SERVERS,
-    VALKEY,
-    choose_ports,
-    kafka_address,
-    plan_processes,
-    port_names,
-    supervised,
-)
+from libs.local.plan import STAGE_SERVERS, choose_ports, plan_processes, port_names, supervised
+from libs.local.processes import IMPORT_ROOT, KAFKA, KAFKA_CONTROLLER, VALKEY, kafka_address
 from libs.local.reader_tasks import planned_generations, store_generations
 from libs.local.restart import RestartPolicy
 from libs.local.state import (
@@ -54,6 +44,7 @@ from libs.local.state import (
 )
 from libs.local.supervisor import StackEvent, Supervised, supervise
 from libs.servers import kafka_broker, ports, postgresql_server, valkey_server
+from libs.servers.process import last_lines
 from libs.setup.compiled_modules import require_built
 from libs.setup.spark_toolchain import find_toolchain
 
@@ -239,17 +230,6 @@ def sweep(state: StackState) -> int:
             process.kill()
     psutil.wait_procs(found, timeout=10.0)
     return len(found)
-
-
-def last_lines(path: Path, count: int = 12) -> str:
-    """The end of a log, indented, its path first."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 16_384))
-            lines = file.read().decode(errors="replace").splitlines()[-count:]
-    except OSError:
-        lines = []
-    return "\n".join([f"  {path}:", *(f"    {line[:400]}" for line in lines or ["(empty)"])])
 
 
 async def _supervise_until_signalled(

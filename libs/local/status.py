@@ -31,7 +31,7 @@ from libs.local.documents import Documents
 from libs.local.executed import executed_in, executed_now, missing_transactions
 from libs.local.home import Home
 from libs.local.mesh import stack_kafka
-from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
+from libs.local.processes import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
 from libs.local.resync import Resync, running_resyncs
 from libs.local.sink_state import committed_offsets, sink_progress
 from libs.local.state import ServicePhase, ServiceState, StackState

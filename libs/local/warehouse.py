@@ -30,7 +30,6 @@ from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
 
 from libs.config.tenant_place import nearest
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.local.home import Home
 from libs.local.iceberg_variants import has_variants, load_with_parts
 from libs.local.table_progress import iceberg_progress, progress_table
 from libs.local.variants import text_of, with_texts
@@ -322,41 +321,41 @@ class IcebergTables:
 
 
 class IcebergWarehouse(IcebergTables):
-    """Those of a home (``Warehouse``)."""
+    """Those of an embedded stack (``Warehouse``): a catalog in a file of SQLite."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, catalog_file: Path, folder: Path) -> None:
         """Raises InvalidSettings where nothing was ever written."""
-        catalog = open_catalog(home)
+        catalog = open_catalog(catalog_file, folder)
         super().__init__(catalog)
-        self._list = functools.partial(tenant_tables, home, catalog)
+        self._list = functools.partial(tenant_tables, catalog_file, catalog)
 
     def tables(self) -> tuple[TenantTable, ...]:
         return self._list()
 
 
-def open_catalog(home: Home) -> SqlCatalog:
-    """The catalog of ``home``.
+def open_catalog(catalog_file: Path, folder: Path) -> SqlCatalog:
+    """The catalog in ``catalog_file``, whose tables lie in ``folder``.
 
     Raises:
         InvalidSettings: nothing was ever written there.
     """
-    if not _places(home):
+    if not _places(catalog_file):
         raise InvalidSettings(
-            str(home.catalog_file),
+            str(catalog_file),
             ["there is no table yet: the stack has not written any row, or --home names another folder"],
         )
     return SqlCatalog(
         CATALOG,
-        uri=f"sqlite:///{home.catalog_file}",
-        warehouse=home.warehouse_dir.as_uri(),
+        uri=f"sqlite:///{catalog_file}",
+        warehouse=folder.as_uri(),
         init_catalog_tables="false",  # they are there, and a reader must not write
     )
 
 
-def tenant_tables(home: Home, catalog: SqlCatalog) -> tuple[TenantTable, ...]:
+def tenant_tables(catalog_file: Path, catalog: SqlCatalog) -> tuple[TenantTable, ...]:
     """Every table of every tenant, by what the sink noted in its properties."""
     found = []
-    for place in _places(home):
+    for place in _places(catalog_file):
         table = load_table(catalog, place)
         if table is None or SOURCE_PROPERTY not in table.properties:
             continue
@@ -382,11 +381,11 @@ def load_table(catalog: Catalog, place: WarehouseTable) -> Table | None:
         return load_with_parts(catalog, place)
 
 
-def _places(home: Home) -> tuple[WarehouseTable, ...]:
+def _places(catalog_file: Path) -> tuple[WarehouseTable, ...]:
     """The catalog's own list: pyiceberg's walk over namespaces wants a table that Spark makes later than others."""
-    if not home.catalog_file.exists():
+    if not catalog_file.exists():
         return ()
-    with contextlib.closing(sqlite3.connect(f"{home.catalog_file.as_uri()}?mode=ro", uri=True)) as connection:
+    with contextlib.closing(sqlite3.connect(f"{catalog_file.as_uri()}?mode=ro", uri=True)) as connection:
         try:
             rows = connection.execute(
                 "SELECT table_namespace, table_name FROM iceberg_tables WHERE catalog_name = ?", (CATALOG,)

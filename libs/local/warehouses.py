@@ -8,8 +8,8 @@ from libs.local.clickhouse_warehouse import ClickhouseTables
 from libs.local.delta_warehouse import DeltaWarehouse
 from libs.local.documents import CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL, Documents
 from libs.local.home import Home
-from libs.local.plan import postgresql_settings, warehouse_settings
 from libs.local.postgresql_warehouse import PostgresqlWarehouse
+from libs.local.processes import postgresql_settings, warehouse_settings
 from libs.local.state import read_ports
 from libs.local.warehouse import IcebergWarehouse, Warehouse
 
@@ -22,11 +22,11 @@ def warehouse_of(home: Home, documents: Documents, tenant: str) -> Warehouse:
     """
     kind = warehouse_kind(documents, tenant)
     if kind == DELTA:
-        return DeltaWarehouse(home)
+        return DeltaWarehouse(home.delta_dir)
     if kind == CLICKHOUSE and documents.servers.clickhouse is not None:  # else there is no such document
         return ClickhouseTables(documents.servers.clickhouse)
     if kind != POSTGRESQL:
-        return IcebergWarehouse(home)
+        return IcebergWarehouse(home.catalog_file, home.warehouse_dir)
     settings = postgresql_settings(documents, read_ports(home))
     if settings is None:
         raise _never_started(tenant)

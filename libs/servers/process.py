@@ -144,6 +144,17 @@ def last_log_lines(running: Running, count: int = LAST_LOG_LINES) -> str:
     return "\n".join([f"  {running.log_path}:", *(f"    {line}" for line in lines or ["(empty)"])])
 
 
+def last_lines(path: Path, count: int = 12) -> str:
+    """The end of a log, indented, its path first."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 16_384))
+            lines = file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        lines = []
+    return "\n".join([f"  {path}:", *(f"    {line[:400]}" for line in lines or ["(empty)"])])
+
+
 def _signal_group(running: Running, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(running.popen.pid, number)

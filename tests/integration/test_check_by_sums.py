@@ -254,14 +254,14 @@ Store = Callable[[Home, str, pa.Table], StoredTable | None]
 
 def store_iceberg(home: Home, database: str, rows: pa.Table) -> StoredTable | None:
     write_table(home, "acme", "shop", f"{database}.t", rows)
-    return IcebergWarehouse(home).load(place_of(database))
+    return IcebergWarehouse(home.catalog_file, home.warehouse_dir).load(place_of(database))
 
 
 def store_delta(home: Home, database: str, rows: pa.Table) -> StoredTable | None:
     folder = home.delta_dir.joinpath(*place_of(database).identifier)
     folder.mkdir(parents=True)
     write_deltalake(str(folder), rows)
-    return DeltaWarehouse(home).load(place_of(database))
+    return DeltaWarehouse(home.delta_dir).load(place_of(database))
 
 
 POSTGRESQL_TYPES = {

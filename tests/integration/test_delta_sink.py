@@ -90,7 +90,7 @@ def test_a_table_that_was_widened_is_written_anew_once_it_may_be() -> None:
     harness(spared).apply(wide, RowChange("c", 2, {"id": 2, "n": 2**40}), batch_id=2)
     assert "typeWidening" in features(harness(spared), wide)
     home = Home(Path(shared.delta.warehouse_dir).parent)
-    stored = DeltaWarehouse(home).load(harness(spared).place(wide))
+    stored = DeltaWarehouse(home.delta_dir).load(harness(spared).place(wide))
     assert stored is not None
     with pytest.raises(UnreadableTable, match=r"typeWidening.*rewrites_widened"):
         stored.rows()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from libs.local.home import home_at
-from libs.local.plan import kafka_address
+from libs.local.processes import kafka_address
 from libs.local.state import read_ports
 from libs.servers.process import stop
 from libs.types.table import TableId

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from libs.local.erase.carry_out import unfinished
-from libs.local.plan import VALKEY, kafka_address
+from libs.local.processes import VALKEY, kafka_address
 from libs.local.sink_state import sink_progress
 from libs.local.state import read_ports
 from libs.servers.postgresql_server import connection_settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from libs.local.joining import due_copies
-from libs.local.plan import kafka_address
+from libs.local.processes import kafka_address
 from libs.local.state import read_ports
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop

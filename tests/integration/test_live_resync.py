@@ -55,7 +55,7 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
 def damage_iceberg(headwater: HeadwaterCommand, database: str, tenant: str) -> None:
     """Rows go, some are there twice, and one comes that the source does not have; in a log only its topic could tell that."""
     place = warehouse_table(tenant, "shop", TableId(database=database, table="orders"))
-    table = load_table(open_catalog(headwater.home), place)
+    table = load_table(open_catalog(headwater.home.catalog_file, headwater.home.warehouse_dir), place)
     assert table is not None
     schema = table.schema().as_arrow()
     rows = table.scan(limit=1).to_arrow()

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from libs.local.home import home_at
-from libs.local.plan import kafka_address
+from libs.local.processes import kafka_address
 from libs.local.state import read_ports
 from libs.local.warehouse import load_table, open_catalog
 from libs.servers.ports import LOOPBACK
@@ -113,7 +113,7 @@ class Stack:
     def lose(self, condition: str) -> None:
         """Rows of acme's ``orders`` are gone from the warehouse."""
         place = warehouse_table("acme", "shop", TableId(database=self.database, table="orders"))
-        table = load_table(open_catalog(self.command.home), place)
+        table = load_table(open_catalog(self.command.home.catalog_file, self.command.home.warehouse_dir), place)
         assert table is not None
         table.delete(condition)
 

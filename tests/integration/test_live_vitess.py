@@ -230,7 +230,7 @@ def kill_reader(headwater: HeadwaterCommand, name: str) -> None:
 
 def damage(headwater: HeadwaterCommand, orders: Orders) -> None:
     """Rows of every shard get another value, others go. None of them is of its shard's newest transaction."""
-    table = load_table(open_catalog(headwater.home), place_of(orders))
+    table = load_table(open_catalog(headwater.home.catalog_file, headwater.home.warehouse_dir), place_of(orders))
     assert table is not None
     rows = table.scan("id < 30").to_arrow()
     notes = pa.array(["spoilt"] * len(rows), rows.schema.field("note").type)
@@ -256,7 +256,9 @@ def wait_for_table(headwater: HeadwaterCommand, orders: Orders) -> None:
 
     def rows() -> list[Row]:
         try:
-            table = load_table(open_catalog(headwater.home), place_of(orders))
+            table = load_table(
+                open_catalog(headwater.home.catalog_file, headwater.home.warehouse_dir), place_of(orders)
+            )
         except InvalidSettings:  # no row was ever written yet
             return []
         return [] if table is None else without_own_columns(table.scan().to_arrow().to_pylist())

@@ -14,7 +14,8 @@ from libs.config.connections import KafkaSettings
 from libs.kafka.clients import ensure_topics
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at, write_examples
-from libs.local.plan import is_reader_of, plan_processes, port_names
+from libs.local.plan import plan_processes, port_names
+from libs.local.processes import is_reader_of
 from libs.local.reader_tasks import planned_generations, store_generations
 from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic

@@ -34,7 +34,7 @@ from libs.local.erase.warehouses import (
     remove_from_postgresql,
 )
 from libs.local.home import Home
-from libs.local.plan import ROUTER, SINK
+from libs.local.processes import ROUTER, SINK
 from libs.local.sink_state import sink_progress
 from libs.local.state import read_ports, replace_file, running_state
 from libs.servers.ports import LOOPBACK

@@ -13,7 +13,7 @@ from libs.kafka.tenant_access import farewell, topics_of_tenant, user_of
 from libs.local.erase.held import Held, size_of
 from libs.local.home import Home
 from libs.local.mesh import stack_kafka
-from libs.local.plan import KAFKA
+from libs.local.processes import KAFKA
 from libs.local.tenant_topics import TIMEOUT_S, open_consumer, partitions_of
 
 _RETENTION: Final = "retention.ms"

@@ -9,7 +9,7 @@ from libs.config.connections import GrpcClientSettings
 from libs.errors import ServiceUnavailable
 from libs.local.erase.held import Held
 from libs.local.home import Home
-from libs.local.plan import CHECKPOINT_COMMITTER, VALKEY
+from libs.local.processes import CHECKPOINT_COMMITTER, VALKEY
 from libs.local.state import read_ports
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.servers.ports import LOOPBACK

@@ -8,7 +8,7 @@ from libs.config.tenants import parse_tenant
 from libs.local.erase.held import Held, size_of
 from libs.local.home import Home
 from libs.local.joining import joining_path
-from libs.local.plan import ROUTER
+from libs.local.processes import ROUTER
 from libs.types.parked_keys import parked_keys_path
 from libs.types.resync import resyncs_path
 

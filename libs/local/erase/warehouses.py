@@ -23,7 +23,7 @@ from libs.failpoints import failpoint
 from libs.local.documents import POSTGRESQL, Documents
 from libs.local.erase.held import Held, size_of
 from libs.local.home import Home
-from libs.local.plan import postgresql_settings
+from libs.local.processes import postgresql_settings
 from libs.local.state import ServicePhase, read_ports, read_state
 from libs.postgresql.connection import connect, errors_named
 from libs.postgresql.names import REGISTRY

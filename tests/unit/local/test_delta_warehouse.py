@@ -57,7 +57,7 @@ def note_properties(folder: Path, noted: dict[str, str]) -> None:
 
 def test_tables_are_found_by_what_the_sink_noted(home: Home) -> None:
     """A tenant sees its own."""
-    warehouse = DeltaWarehouse(home)
+    warehouse = DeltaWarehouse(home.delta_dir)
     acme, globex = (tables_of(warehouse.tables(), tenant) for tenant in ("acme", "globex"))
 
     assert [table.names for table in acme] == [("orders", "shop.orders", "shop.shop.orders")]
@@ -68,7 +68,9 @@ def test_tables_are_found_by_what_the_sink_noted(home: Home) -> None:
 
 def test_rows_come_sorted_and_chosen(home: Home) -> None:
     """Of a log the newest of each key that is no delete, or those that meet a condition."""
-    stored = DeltaWarehouse(home).load(warehouse_table("acme", "shop", TableId(database="shop", table="orders")))
+    stored = DeltaWarehouse(home.delta_dir).load(
+        warehouse_table("acme", "shop", TableId(database="shop", table="orders"))
+    )
     assert stored is not None
     columns = ("id", 'odd `name"', "raw", "total")
 
@@ -86,6 +88,9 @@ def test_rows_come_sorted_and_chosen(home: Home) -> None:
 
 def test_a_table_that_is_not_there_is_none(home: Home) -> None:
     """And a warehouse without any says so."""
-    assert DeltaWarehouse(home).load(warehouse_table("acme", "shop", TableId(database="shop", table="begun"))) is None
+    assert (
+        DeltaWarehouse(home.delta_dir).load(warehouse_table("acme", "shop", TableId(database="shop", table="begun")))
+        is None
+    )
     with pytest.raises(InvalidSettings, match="there is no table yet"):
-        DeltaWarehouse(home_at(home.root / "elsewhere"))
+        DeltaWarehouse(home_at(home.root / "elsewhere").delta_dir)

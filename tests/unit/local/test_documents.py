@@ -10,7 +10,7 @@ from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.local.documents import VitessDocument, read_documents, replica_server_id
 from libs.local.home import Home, home_at, write_examples
-from libs.local.plan import warehouse_settings
+from libs.local.processes import warehouse_settings
 from libs.local.stack import load_documents
 from libs.source.vitess.settings import EventSettings, StreamSettings, VtgateSettings
 

@@ -45,9 +45,9 @@ def two_files(home: Home, warehouse: str, near: pa.Table, far: pa.Table) -> tupl
     if warehouse == "iceberg":
         write_table(home, "acme", "shop", "shop.orders", near)
         before = files(home.warehouse_dir)
-        open_catalog(home).load_table(PLACE.identifier).append(far)
+        open_catalog(home.catalog_file, home.warehouse_dir).load_table(PLACE.identifier).append(far)
         [added] = files(home.warehouse_dir) - before
-        stored = IcebergWarehouse(home).load(PLACE)
+        stored = IcebergWarehouse(home.catalog_file, home.warehouse_dir).load(PLACE)
     else:
         folder = home.delta_dir.joinpath(*PLACE.identifier)
         folder.mkdir(parents=True)
@@ -55,7 +55,7 @@ def two_files(home: Home, warehouse: str, near: pa.Table, far: pa.Table) -> tupl
         before = files(folder)
         write_deltalake(str(folder), far, mode="append")
         [added] = files(folder) - before
-        stored = DeltaWarehouse(home).load(PLACE)
+        stored = DeltaWarehouse(home.delta_dir).load(PLACE)
     assert stored is not None
     return stored, added
 

@@ -11,14 +11,8 @@ from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.errors import InvalidSettings
 from libs.local.documents import DOCUMENT_OF_KIND, SNAPSHOT_MODES, Documents, read_documents
 from libs.local.home import Home, home_at, write_examples
-from libs.local.plan import (
-    SINK,
-    PlannedProcess,
-    choose_ports,
-    plan_processes,
-    port_names,
-    supervised,
-)
+from libs.local.plan import PlannedProcess, choose_ports, plan_processes, port_names, supervised
+from libs.local.processes import SINK
 from libs.local.reader_tasks import planned_generations, store_generations
 from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.kinds import READER_OF_KIND

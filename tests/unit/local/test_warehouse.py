@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def ask(home: Home, tenant: str, sql: str) -> list[tuple[object, ...]]:
-    warehouse = IcebergWarehouse(home)
+    warehouse = IcebergWarehouse(home.catalog_file, home.warehouse_dir)
     answer = run_query(warehouse, tables_of(warehouse.tables(), tenant), sql)
     return [row for batch in answer.to_batches() for row in rows_of(batch)]
 
@@ -115,7 +115,7 @@ REACHED = {
 
 def commit(home: Home, table: str, summary: dict[str, str]) -> None:
     """One more snapshot of a table of ``acme``."""
-    catalog = open_catalog(home)
+    catalog = open_catalog(home.catalog_file, home.warehouse_dir)
     found = catalog.load_table(("acme", "shop", *table.split(".")))
     found.append(found.scan().to_arrow().slice(0, 0), snapshot_properties=summary)
     catalog.close()
@@ -173,12 +173,12 @@ def test_an_unknown_tenant_is_told_the_nearest(home: Home) -> None:
 def test_a_home_without_tables_is_told(tmp_path: Path) -> None:
     """Before the sink's first commit, and in a wrong folder."""
     with pytest.raises(InvalidSettings, match="no table yet"):
-        open_catalog(home_at(tmp_path))
+        open_catalog(home_at(tmp_path).catalog_file, home_at(tmp_path).warehouse_dir)
 
 
 def test_rows_come_in_key_order_by_code_point(home: Home, tmp_path: Path) -> None:
     """As the source's side sorts: capitals before small letters, no collation."""
-    catalog = open_catalog(home)
+    catalog = open_catalog(home.catalog_file, home.warehouse_dir)
     table = catalog.load_table(("acme", "shop", "shop", "orders"))
 
     names = [
@@ -200,7 +200,7 @@ def test_of_an_append_table_the_newest_row_of_each_key_counts(tmp_path: Path) ->
         }
     )
     write_table(home, "acme", "shop", "shop.log", changes)
-    table = open_catalog(home).load_table(("acme", "shop", "shop", "log"))
+    table = open_catalog(home.catalog_file, home.warehouse_dir).load_table(("acme", "shop", "shop", "log"))
 
     batches = sorted_rows(
         table, ["id", "v"], ["id"], latest_by=("_headwater_order", "_headwater_op"), temporary_dir=tmp_path
