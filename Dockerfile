@@ -35,7 +35,7 @@ RUN .venv/bin/python -c "from pathlib import Path; from libs.setup import compil
 
 # What services import: without the headwater command, and the stack of one machine.
 FROM whole-code AS code
-RUN rm -rf libs/cli libs/demo libs/local libs/migrate libs/servers libs/setup libs/stand_ins
+RUN cd libs && rm -rf check cli demo mesh migrate operations servers setup stack stand_ins warehouse_readers
 
 # Spark's jars by their lock, each verified by its sha256.
 FROM build AS jars

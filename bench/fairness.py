@@ -26,7 +26,7 @@ from bench.latency import Spread
 from bench.stack import Service, beginning, start_service_in, wait_until
 from libs.config.connections import GrpcClientSettings
 from libs.events.names import row_topic
-from libs.local.status import routed_tenants
+from libs.operations.status import routed_tenants
 from libs.servers import kafka_broker, valkey_server
 from libs.servers.ports import LOOPBACK, free_ports
 from libs.types.table import TableId

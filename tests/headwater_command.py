@@ -21,8 +21,8 @@ import psutil
 from click.testing import CliRunner, Result
 
 from libs.cli.main import run as run_command_line
-from libs.local.home import Home, home_at, write_examples
-from libs.local.state import read_ports
+from libs.mesh.home import Home, home_at, write_examples
+from libs.mesh.state import read_ports
 from libs.servers.ports import is_free
 from libs.servers.process import last_lines
 from tests.conftest import MysqlServer

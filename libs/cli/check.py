@@ -16,18 +16,13 @@ from typing import Final
 
 import click
 
-from libs.cli.home import home_option
-from libs.cli.mesh import mesh_file_option
-from libs.cli.on_the_way import told_on_the_way
-from libs.config.connections import TelemetrySettings
-from libs.config.plain_text import printable
-from libs.errors import HeadwaterError, TransientError
-from libs.local.check.chunks import CHUNK_ROWS, Chunk
-from libs.local.check.compare import MISSING, Difference
-from libs.local.check.compared import ComparedMesh, stack_compared
-from libs.local.check.metrics import record_tables, record_turn
-from libs.local.check.repair import repair
-from libs.local.check.rounds import (
+from libs.check.chunks import CHUNK_ROWS, Chunk
+from libs.check.compare import MISSING, Difference
+from libs.check.compared import ComparedMesh, stack_compared
+from libs.check.elsewhere import compared_elsewhere
+from libs.check.metrics import record_tables, record_turn
+from libs.check.repair import repair
+from libs.check.rounds import (
     Begun,
     NotAllCompared,
     Piece,
@@ -42,18 +37,23 @@ from libs.local.check.rounds import (
     store_turn,
     with_chunk,
 )
-from libs.local.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
-from libs.local.check_elsewhere import compared_elsewhere
-from libs.local.home import Home
-from libs.local.mesh import mesh_settings
-from libs.local.readable import shorten
-from libs.local.recorded_checkpoints import RecordedCheckpoints
-from libs.local.stack import load_documents
-from libs.local.state import holder, running_state
-from libs.local.warehouse import TableStore
+from libs.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
+from libs.cli.home import home_option
+from libs.cli.mesh import mesh_file_option
+from libs.cli.on_the_way import told_on_the_way
+from libs.config.connections import TelemetrySettings
+from libs.config.plain_text import printable
+from libs.errors import HeadwaterError, TransientError
+from libs.mesh.home import Home
+from libs.mesh.mesh import mesh_settings
+from libs.mesh.readable import shorten
+from libs.mesh.recorded_checkpoints import RecordedCheckpoints
+from libs.mesh.state import holder, running_state
 from libs.setup.progress import BAR_WIDTH
+from libs.stack.lifecycle import load_documents
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.metrics import CHECK_FAILED_TURNS
+from libs.warehouse_readers.warehouse import TableStore
 
 _METRICS_HOST: Final = "127.0.0.1"
 

@@ -16,7 +16,10 @@ from libs.cli.tail import choose_topic, event_line
 from libs.cli.terminal import PlainConsole, echo
 from libs.errors import InvalidSettings
 from libs.events.dead_letter import SetAsideBy
-from libs.local.dead_letters import (
+from libs.mesh.mesh import Mesh, require_tenant
+from libs.mesh.readable import read_event
+from libs.mesh.tenant_topics import delivered_topics
+from libs.operations.dead_letters import (
     StoredLetter,
     await_answers,
     chosen_keys,
@@ -27,9 +30,6 @@ from libs.local.dead_letters import (
     router_remedies,
     send_requests,
 )
-from libs.local.mesh import Mesh, require_tenant
-from libs.local.readable import read_event
-from libs.local.tenant_topics import delivered_topics
 
 _PLAIN_WIDTH = 200
 _STATES = {True: "parked", False: "taken up", None: "parked or taken up"}

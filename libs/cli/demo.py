@@ -16,8 +16,8 @@ from libs.config.tenant_place import nearest
 from libs.demo.latency import Latency
 from libs.demo.run import DemoReport, DemoSettings, Show, run_demo
 from libs.demo.sources import DEMO_SOURCES
-from libs.local.home import DEFAULT_HOME, Home, home_at
-from libs.local.processes import IMPORT_ROOT
+from libs.mesh.home import DEFAULT_HOME, Home, home_at
+from libs.mesh.processes import IMPORT_ROOT
 
 PLAIN_LINE_S = 5.0
 """Off a terminal, a phase says so often where it stands."""

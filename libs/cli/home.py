@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from libs.local.home import DEFAULT_HOME, HOME_VARIABLE, Home, home_at
+from libs.mesh.home import DEFAULT_HOME, HOME_VARIABLE, Home, home_at
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

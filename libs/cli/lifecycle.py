@@ -7,13 +7,13 @@ from rich.console import Console
 
 from libs.cli.home import home_option
 from libs.cli.status import print_faults
-from libs.local import stack
-from libs.local.home import Home
-from libs.local.processes import IMPORT_ROOT
-from libs.local.state import ServicePhase, StackPhase, StackState, running_state
-from libs.local.status import process_faults
-from libs.local.supervisor import StackEvent
+from libs.mesh.home import Home
+from libs.mesh.processes import IMPORT_ROOT
+from libs.mesh.state import ServicePhase, StackPhase, StackState, running_state
+from libs.operations.status import process_faults
 from libs.servers.process import last_lines
+from libs.stack import lifecycle as stack
+from libs.stack.supervisor import StackEvent
 from libs.types.fault import worst_first
 
 _COLOURS = {

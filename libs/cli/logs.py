@@ -11,7 +11,7 @@ import click
 from libs.cli.home import home_option
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
-from libs.local.home import Home
+from libs.mesh.home import Home
 
 _FOLLOW_PAUSE_S: Final = 0.3
 _FACTS_LAST: Final = ("exception",)

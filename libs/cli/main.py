@@ -1,8 +1,8 @@
 """The ``headwater`` command: its subcommands, and how their errors are shown.
 
-Each subcommand has a module of its own that reads its arguments, calls ``libs.local`` and prints; nothing is decided here.
-An error that Headwater raises on purpose becomes one message and an exit code. So does an error of the file system. Any
-other error is a fault of the program and keeps its traceback.
+Each subcommand has a module of its own that reads its arguments, calls ``libs.operations`` and prints; nothing is
+decided here. An error that Headwater raises on purpose becomes one message and an exit code. So does an error of
+the file system. Any other error is a fault of the program and keeps its traceback.
 """
 
 import errno

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from libs.cli.home import home_option
-from libs.local.home import Home
-from libs.local.mesh import mesh_elsewhere, stack_mesh
+from libs.mesh.home import Home
+from libs.mesh.mesh import mesh_elsewhere, stack_mesh
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -7,8 +7,8 @@ import click
 from libs.cli.home import home_option
 from libs.config.plain_text import one_line
 from libs.errors import InvalidSettings
-from libs.local.home import Home
-from libs.local.state import replace_file
+from libs.mesh.home import Home
+from libs.mesh.state import replace_file
 from libs.migrate.carry import PASSWORD
 from libs.migrate.migrate import migrate
 

@@ -15,10 +15,10 @@ from rich.text import Text
 from libs.cli.home import home_option
 from libs.cli.terminal import PlainConsole, is_terminal
 from libs.config.plain_text import printable
-from libs.local.documents import read_documents
-from libs.local.home import Home
-from libs.local.warehouse import rows_of, run_query, tables_of
-from libs.local.warehouses import warehouse_of
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home
+from libs.mesh.warehouses import warehouse_of
+from libs.warehouse_readers.warehouse import rows_of, run_query, tables_of
 
 
 @click.command()

@@ -6,12 +6,12 @@ import click
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
-from libs.local.home import Home
-from libs.local.rebuild import parse_moment
-from libs.local.rebuild import rebuild as rebuild_table
-from libs.local.resync import choose_table
-from libs.local.sink_state import sink_progress
-from libs.local.stack import load_documents
+from libs.mesh.home import Home
+from libs.mesh.sink_state import sink_progress
+from libs.operations.rebuild import parse_moment
+from libs.operations.rebuild import rebuild as rebuild_table
+from libs.operations.resync import choose_table
+from libs.stack.lifecycle import load_documents
 from libs.types.rebuild import Moment
 
 

@@ -4,11 +4,11 @@ import click
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
-from libs.local.home import Home
-from libs.local.resync import begin, carry_out, choose_table, forget
-from libs.local.sink_state import sink_progress
-from libs.local.stack import load_documents
-from libs.local.state import running_state
+from libs.mesh.home import Home
+from libs.mesh.sink_state import sink_progress
+from libs.mesh.state import running_state
+from libs.operations.resync import begin, carry_out, choose_table, forget
+from libs.stack.lifecycle import load_documents
 
 _DEFAULT_TIMEOUT_S = 3_600.0
 

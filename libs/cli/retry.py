@@ -6,10 +6,10 @@ import click
 
 from libs.cli.mesh import mesh_options
 from libs.cli.tail import choose_topic
-from libs.local.mesh import Mesh, require_tenant
-from libs.local.retry import ask_for_retry, choose_parked
-from libs.local.sink_state import sink_progress
-from libs.local.tenant_topics import delivered_topics
+from libs.mesh.mesh import Mesh, require_tenant
+from libs.mesh.sink_state import sink_progress
+from libs.mesh.tenant_topics import delivered_topics
+from libs.operations.retry import ask_for_retry, choose_parked
 from libs.types.warehouse import TableProgress
 
 

@@ -8,10 +8,10 @@ import msgspec
 
 from libs.cli.home import home_option
 from libs.errors import InvalidSettings
-from libs.local.home import Home
-from libs.local.schema_plan import PlanReport, TablePlan, plan_statements
-from libs.local.stack import load_documents
+from libs.mesh.home import Home
 from libs.mysql.sql_lexer import UnreadableSql, split_statements
+from libs.operations.schema_plan import PlanReport, TablePlan, plan_statements
+from libs.stack.lifecycle import load_documents
 
 
 @click.group(name="schema")

@@ -8,7 +8,7 @@ import click
 
 from libs.cli.mesh import mesh_options
 from libs.errors import InvalidSettings
-from libs.local.mesh import Mesh, require_source
+from libs.mesh.mesh import Mesh, require_source
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE, LOG, STOP, TYPES, InvalidSignal
 

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from libs.cli.home import home_option
 from libs.cli.terminal import PlainConsole
-from libs.local.documents import read_documents
-from libs.local.home import Home
-from libs.local.state import running_state
-from libs.local.status import ProcessStatus, RoutedTenant, SourceStatus, Status, TableStatus, gather_status
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home
+from libs.mesh.state import running_state
+from libs.operations.status import ProcessStatus, RoutedTenant, SourceStatus, Status, TableStatus, gather_status
 from libs.types.fault import Fault, Severity
 from libs.types.warehouse import TableTimings, table_phases
 

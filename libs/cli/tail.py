@@ -13,12 +13,12 @@ from libs.config.plain_text import printable
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.names import row_topic_template
-from libs.local.documents import read_documents
-from libs.local.home import Home
-from libs.local.mesh import stack_kafka
-from libs.local.readable import ReadableEvent, read_event, shorten
-from libs.local.state import running_state
-from libs.local.tenant_topics import DeliveredSchemas, RowTopic, follow_topic, open_consumer, row_topics
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home
+from libs.mesh.mesh import stack_kafka
+from libs.mesh.readable import ReadableEvent, read_event, shorten
+from libs.mesh.state import running_state
+from libs.mesh.tenant_topics import DeliveredSchemas, RowTopic, follow_topic, open_consumer, row_topics
 from libs.types.tenant import EventFormat, TenantSpec, TopicLayout
 
 _COLOURS = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red", "READ": "blue", "TRUNCATE": "magenta"}

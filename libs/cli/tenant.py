@@ -21,18 +21,17 @@ from libs.config.tenant_config_map import TenantObject
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
 from libs.events.masks import NotDecryptable, decryption
-from libs.local.documents import mask_keys, read_documents
-from libs.local.explain_elsewhere import explain_elsewhere
-from libs.local.home import Home, is_initialised
-from libs.local.mesh import MeshSettings, mesh_settings
-from libs.local.stack import load_documents
-from libs.local.state import running_state
-from libs.local.tenant_explain import Explanation, TableFate, explain
-from libs.local.tenant_list import ListedTenant, list_tenants
-from libs.local.tenant_objects import BY_HAND, object_in, object_in_cluster
-from libs.local.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, plan_tenant
-from libs.local.tenant_snapshot import ask_for_tenant
-from libs.local.tenant_versions import (
+from libs.mesh.documents import mask_keys, read_documents
+from libs.mesh.home import Home, is_initialised
+from libs.mesh.mesh import MeshSettings, mesh_settings
+from libs.mesh.state import running_state
+from libs.mesh.tenant_objects import BY_HAND, object_in, object_in_cluster
+from libs.operations.explain_elsewhere import explain_elsewhere
+from libs.operations.tenant_explain import Explanation, TableFate, explain
+from libs.operations.tenant_list import ListedTenant, list_tenants
+from libs.operations.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, plan_tenant
+from libs.operations.tenant_snapshot import ask_for_tenant
+from libs.operations.tenant_versions import (
     Applied,
     TenantVersion,
     apply_text,
@@ -42,6 +41,7 @@ from libs.local.tenant_versions import (
     version_text,
     versions,
 )
+from libs.stack.lifecycle import load_documents
 from libs.types.tenant import KeyFrom
 
 _FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)

@@ -21,6 +21,8 @@ from typing import Final, Protocol
 import psutil
 import pymysql
 
+from libs.check.compared import stack_compared
+from libs.check.run import CheckReport, check
 from libs.demo.latency import Latency, TopicFigures, measure, of_histograms
 from libs.demo.shop import Shop, connected, make_shop
 from libs.demo.sources import DEMO_SOURCES, DemoSource
@@ -32,18 +34,16 @@ from libs.demo.traffic import (
     run_traffic,
 )
 from libs.errors import HeadwaterError, InvalidSettings, ServiceUnavailable
-from libs.local import stack
-from libs.local.catch_up import StackHops, source_positions, wait_for_snapshots, wait_until_caught_up
-from libs.local.check.compared import stack_compared
-from libs.local.check.run import CheckReport, check
-from libs.local.home import Home, write_examples
-from libs.local.mesh import stack_kafka
-from libs.local.own_servers import write_own_servers
-from libs.local.processes import ROUTER, SINK, reader_name
-from libs.local.sink_state import sink_progress
-from libs.local.state import ServicePhase, StackState, holder, read_state
-from libs.local.tenant_topics import end_offsets, open_consumer, read_to_end, row_topics
+from libs.mesh.catch_up import StackHops, source_positions, wait_for_snapshots, wait_until_caught_up
+from libs.mesh.home import Home, write_examples
+from libs.mesh.mesh import stack_kafka
+from libs.mesh.processes import ROUTER, SINK, reader_name
+from libs.mesh.sink_state import sink_progress
+from libs.mesh.state import ServicePhase, StackState, holder, read_state
+from libs.mesh.tenant_topics import end_offsets, open_consumer, read_to_end, row_topics
 from libs.servers.process import last_lines
+from libs.stack import lifecycle as stack
+from libs.stack.own_servers import write_own_servers
 
 SOURCE: Final = "shop"
 TENANTS: Final = ("acme", "globex")

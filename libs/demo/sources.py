@@ -13,8 +13,8 @@ from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives.ciphers import Cipher, modes
 
 from libs.demo.shop import NUMBER_COLUMNS, READER_PASSWORD, READER_USER, Shop, ShopPart
-from libs.local.own_servers import OwnServers, OwnSubscription, OwnVtgate
 from libs.servers.ports import LOOPBACK, free_ports
+from libs.stack.own_servers import OwnServers, OwnSubscription, OwnVtgate
 
 DATABASE: Final = "shop"
 SHARDS: Final = ("-80", "80-")

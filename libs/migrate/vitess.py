@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.config.load import convert_document
-from libs.local.documents import SNAPSHOT_MODES, VitessDocument
+from libs.mesh.documents import SNAPSHOT_MODES, VitessDocument
 from libs.migrate.carry import (
     ALIKE,
     PASSWORD,

@@ -30,9 +30,8 @@ from sqlalchemy.exc import OperationalError
 from libs.config.connections import KafkaSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.kafka.clients import TopicSpec, ensure_topics
-from libs.local.mesh import IcebergPlace
-from libs.local.warehouse import load_table
-from libs.local.warehouses_elsewhere import iceberg_catalog
+from libs.mesh.mesh import IcebergPlace
+from libs.mesh.warehouses_elsewhere import iceberg_catalog
 from libs.servers import valkey_server
 from libs.servers.kafka_broker import Sasl
 from libs.servers.ports import free_ports
@@ -42,6 +41,7 @@ from libs.stand_ins.vtgate.cluster import on_every_shard, topology_of
 from libs.stand_ins.vtgate.service import VtgateServer
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
+from libs.warehouse_readers.warehouse import load_table
 from tests.certificates import Authority, write_certificates
 from tests.cluster import images, namespaces, older
 from tests.cluster.chart import CHART, RELEASE, write_values

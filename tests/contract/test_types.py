@@ -14,11 +14,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
-from libs.local.check.projection import ExpectedTable, expected_tables
-from libs.local.check.source import AskedSource
-from libs.local.check.values import from_arrow
-from libs.local.postgresql_warehouse import PostgresqlWarehouse
+from libs.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.check.projection import ExpectedTable, expected_tables
+from libs.check.source import AskedSource
+from libs.check.values import from_arrow
 from libs.mysql.column_type import parse_column_type
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.table import TableId, TableSchema
@@ -27,6 +26,7 @@ from libs.types.value_modes import TimePrecision, ValueModes
 from libs.types.warehouse import WarehouseTable
 from libs.warehouse.json_variants import with_variants
 from libs.warehouse.types_page import FAMILIES, loss
+from libs.warehouse_readers.postgresql import PostgresqlWarehouse
 from protos.headwater.changes.v1.change_batch_pb2 import Entry
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink

@@ -10,9 +10,9 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
+from libs.check.source import asked
 from libs.events.batch import BatchIdentity
-from libs.local.check.source import asked
-from libs.local.documents import VitessDocument, VtgateDocument
+from libs.mesh.documents import VitessDocument, VtgateDocument
 from libs.source.vitess.settings import VtgateSettings
 from libs.stand_ins.vtgate.cluster import on_every_shard
 from libs.stand_ins.vtgate.service import VtgateServer

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from libs.config.connections import KafkaSettings
-from libs.local.dead_letters import StoredLetter, chosen_keys, read_letters, replay_requests, send_requests
 from libs.mysql.logical import column
+from libs.operations.dead_letters import StoredLetter, chosen_keys, read_letters, replay_requests, send_requests
 from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec

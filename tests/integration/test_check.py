@@ -20,18 +20,18 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from libs.local import warehouse
-from libs.local.check import run
-from libs.local.check.compare import MISSING
-from libs.local.check.compared import stack_compared
-from libs.local.check.run import CheckReport, check
-from libs.local.documents import read_documents
-from libs.local.home import Home, home_at
-from libs.local.iceberg_variants import VariantsUnreadable
+from libs.check import run
+from libs.check.compare import MISSING
+from libs.check.compared import stack_compared
+from libs.check.run import CheckReport, check
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home, home_at
 from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, WarehouseTable, encode_sink_progress
+from libs.warehouse_readers import warehouse
+from libs.warehouse_readers.iceberg_variants import VariantsUnreadable
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
-from tests.unit.local.warehouse_files import write_table
+from tests.unit.warehouse_readers.warehouse_files import write_table
 
 EMAILS = ("a@example.org", None, "B@example.org", "ä@example.org")
 HUGE = 2**64 - 1

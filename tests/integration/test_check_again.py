@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from libs.check.compare import Comparison, Difference
+from libs.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.check.projection import ExpectedTable, expected_tables
+from libs.check.second_look import LOOKS, Suspected, Verdict, look_again
+from libs.check.source import AskedSource
 from libs.config.load import Secret
-from libs.local.check.compare import Comparison, Difference
-from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
-from libs.local.check.projection import ExpectedTable, expected_tables
-from libs.local.check.second_look import LOOKS, Suspected, Verdict, look_again
-from libs.local.check.source import AskedSource
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.tenant import SinkMode, SinkSettings, SourceSelection
 from tests.conftest import MysqlServer

@@ -17,31 +17,31 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from libs.check import checksums, compared
+from libs.check.canonical_text import column_text
+from libs.check.compared import stack_compared
+from libs.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.check.projection import expected_tables
+from libs.check.run import CheckReport, TableCheck, check
 from libs.clickhouse import names as clickhouse_names
-from libs.local.check import checksums, compared
-from libs.local.check.canonical_text import column_text
-from libs.local.check.compared import stack_compared
-from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
-from libs.local.check.projection import expected_tables
-from libs.local.check.run import CheckReport, TableCheck, check
-from libs.local.clickhouse_warehouse import ClickhouseTable
-from libs.local.delta_warehouse import DeltaWarehouse
-from libs.local.documents import read_documents
-from libs.local.home import Home, home_at
-from libs.local.postgresql_warehouse import stored_table
-from libs.local.warehouse import IcebergWarehouse, SqlDialect, StoredTable
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home, home_at
 from libs.postgresql.names import quoted
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.table import TableId
 from libs.types.tenant import SourceSelection
 from libs.types.warehouse import WarehouseTable, warehouse_table
+from libs.warehouse_readers.clickhouse import ClickhouseTable
+from libs.warehouse_readers.delta import DeltaWarehouse
+from libs.warehouse_readers.postgresql import stored_table
+from libs.warehouse_readers.warehouse import IcebergWarehouse, SqlDialect, StoredTable
 from tests import clickhouse
 from tests.clickhouse import ClickhouseServer
 from tests.conftest import MysqlServer, PostgresqlServer
 from tests.headwater_command import write_shop
 from tests.marks import gate
-from tests.unit.local.warehouse_files import write_table
+from tests.unit.warehouse_readers.warehouse_files import write_table
 
 Cell = tuple[str, Any]
 """A value as MySQL's SQL has it, and as Arrow should."""

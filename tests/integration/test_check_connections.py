@@ -8,12 +8,12 @@ import pytest
 import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
-from libs.local.check_elsewhere import compared_elsewhere
-from libs.local.mesh import mesh_settings
-from libs.local.recorded_checkpoints import RecordedCheckpoints
-from libs.local.warehouse import TableStore
+from libs.check.elsewhere import compared_elsewhere
+from libs.mesh.mesh import mesh_settings
+from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.types.table import TableId
 from libs.types.warehouse import CATALOG, warehouse_table
+from libs.warehouse_readers.warehouse import TableStore
 from tests.conftest import PostgresqlServer
 
 LOOKS = 12

@@ -15,14 +15,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from libs.local.check import compared, places
-from libs.local.check.chunks import Chunk, chunk_behind, source_bounds
-from libs.local.check.compared import stack_compared
-from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
-from libs.local.check.rounds import Piece, next_chunk, so_far, with_chunk
-from libs.local.check.run import CheckReport, TableCheck, check
-from libs.local.documents import read_documents
-from libs.local.home import Home, home_at
+from libs.check import compared, places
+from libs.check.chunks import Chunk, chunk_behind, source_bounds
+from libs.check.compared import stack_compared
+from libs.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.check.rounds import Piece, next_chunk, so_far, with_chunk
+from libs.check.run import CheckReport, TableCheck, check
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home, home_at
 from libs.source.mysql.settings import DatabaseSettings
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
@@ -39,7 +39,7 @@ from tests.integration.test_check_by_sums import (
     store,
     text_of,
 )
-from tests.unit.local.warehouse_files import write_table
+from tests.unit.warehouse_readers.warehouse_files import write_table
 
 __all__ = ["small_parts", "store"]  # the fixtures
 

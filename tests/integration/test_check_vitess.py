@@ -12,25 +12,25 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from libs.check import checksums, vitess_rows
+from libs.check.compared import stack_compared
+from libs.check.projection import ExpectedColumn, ExpectedTable
+from libs.check.rounds import Piece, next_chunk, with_chunk
+from libs.check.run import CheckReport, check
+from libs.check.source import asked
 from libs.errors import AccessDenied, SourceUnavailable
-from libs.local.check import checksums, vitess_rows
-from libs.local.check.compared import stack_compared
-from libs.local.check.projection import ExpectedColumn, ExpectedTable
-from libs.local.check.rounds import Piece, next_chunk, with_chunk
-from libs.local.check.run import CheckReport, check
-from libs.local.check.source import asked
-from libs.local.documents import VitessDocument, VtgateDocument, read_documents
-from libs.local.home import Home, home_at, write_examples
-from libs.local.preflight import preflight
-from libs.local.status import ShardStatus, SourceStatus, with_source_lag
-from libs.local.vtgate import Vtgate
+from libs.mesh.documents import VitessDocument, VtgateDocument, read_documents
+from libs.mesh.home import Home, home_at, write_examples
+from libs.mesh.vtgate import Vtgate
 from libs.mysql.gtid import GtidSet
 from libs.mysql.preflight import PreflightReport
+from libs.operations.preflight import preflight
+from libs.operations.status import ShardStatus, SourceStatus, with_source_lag
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import on_every_shard
 from libs.stand_ins.vtgate.service import Security, VtgateServer
 from tests.conftest import StartVtgate
-from tests.unit.local.warehouse_files import write_table
+from tests.unit.warehouse_readers.warehouse_files import write_table
 
 COUNT = 25
 TABLES = (

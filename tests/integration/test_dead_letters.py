@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from libs.events.dead_letter import SetAsideBy
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
-from libs.local.dead_letters import plain_key
 from libs.mysql.logical import column
+from libs.operations.dead_letters import plain_key
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from libs.local.delta_warehouse import DeltaWarehouse, UnreadableTable, delta_progress
-from libs.local.home import Home
+from libs.mesh.home import Home
 from libs.mysql.logical import column
 from libs.testing.sink_contract import ID, NOTE, RowChange, gone, put, table
 from libs.types.table import FormerName, TableSchema
 from libs.types.tenant import SinkMode
 from libs.warehouse.delta import is_wider
+from libs.warehouse_readers.delta import DeltaWarehouse, UnreadableTable, delta_progress
 from spark.sinks.delta.sink import open_sink
 from spark.sinks.port import Sink, TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from libs.check.hops_elsewhere import HopsElsewhere
 from libs.config.connections import KafkaSettings
 from libs.config.load import Secret
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
 from libs.events.names import CHECKPOINTS_TOPIC, row_topic
 from libs.kafka.clients import TopicSpec, client_config, ensure_topics
-from libs.local.documents import DatabaseDocument, MysqlDocument
-from libs.local.hops_elsewhere import HopsElsewhere
-from libs.local.recorded_checkpoints import RecordedCheckpoints
-from libs.local.table_progress import progress_table
-from libs.local.tenant_topics import open_consumer
+from libs.mesh.documents import DatabaseDocument, MysqlDocument
+from libs.mesh.recorded_checkpoints import RecordedCheckpoints
+from libs.mesh.tenant_topics import open_consumer
 from libs.types.checkpoint import Checkpoint, FencingToken
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from libs.types.table import TableId
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
+from libs.warehouse_readers.table_progress import progress_table
 from tests.conftest import MysqlServer
 
 

@@ -40,7 +40,7 @@ from libs.events.names import (
     wakes_topic,
 )
 from libs.kafka.clients import TopicSpec, client_config, ensure_topics
-from libs.local.tenant_topics import open_consumer, read_to_end
+from libs.mesh.tenant_topics import open_consumer, read_to_end
 from libs.servers.kafka_broker import Sasl
 from libs.servers.ports import LOOPBACK, free_ports
 from libs.source.signal_topic import signals_topic

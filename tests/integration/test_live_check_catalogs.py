@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from libs.local.home import home_at
-from libs.local.processes import kafka_address
-from libs.local.state import read_ports
+from libs.mesh.home import home_at
+from libs.mesh.processes import kafka_address
+from libs.mesh.state import read_ports
 from libs.servers.process import stop
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table

@@ -17,15 +17,15 @@ import redis
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from libs.local.erase.carry_out import unfinished
-from libs.local.processes import VALKEY, kafka_address
-from libs.local.sink_state import sink_progress
-from libs.local.state import read_ports
+from libs.mesh.processes import VALKEY, kafka_address
+from libs.mesh.sink_state import sink_progress
+from libs.mesh.state import read_ports
+from libs.operations.erase.carry_out import unfinished
 from libs.servers.postgresql_server import connection_settings
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
-pytestmark = pytest.mark.rest(because="a whole stack; the gate shows what erases by its parts (tests/unit/local)")
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows what erases by its parts (tests/unit/operations)")
 
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.local.joining import due_copies
-from libs.local.processes import kafka_address
-from libs.local.state import read_ports
+from libs.mesh.processes import kafka_address
+from libs.mesh.state import read_ports
+from libs.operations.joining import due_copies
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.router_rig import read_topic

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from libs.local.state import read_ports
+from libs.mesh.state import read_ports
 from libs.servers.postgresql_server import connection_settings
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop

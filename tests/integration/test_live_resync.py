@@ -9,12 +9,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from libs.local.resync import running_resyncs
-from libs.local.state import read_ports
-from libs.local.warehouse import load_table, open_catalog
+from libs.mesh.state import read_ports
+from libs.operations.resync import running_resyncs
 from libs.servers.postgresql_server import connection_settings
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
+from libs.warehouse_readers.warehouse import load_table, open_catalog
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.waiting import wait_until

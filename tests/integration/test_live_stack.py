@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 import yaml
 
-from libs.local.home import home_at
-from libs.local.processes import kafka_address
-from libs.local.state import read_ports
-from libs.local.warehouse import load_table, open_catalog
+from libs.mesh.home import home_at
+from libs.mesh.processes import kafka_address
+from libs.mesh.state import read_ports
 from libs.servers.ports import LOOPBACK
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
+from libs.warehouse_readers.warehouse import load_table, open_catalog
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.router_rig import read_topic

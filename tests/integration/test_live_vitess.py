@@ -19,9 +19,8 @@ from confluent_kafka import Message
 
 from libs.errors import InvalidSettings
 from libs.events.names import ORDER_HEADER
-from libs.local.home import write_examples
-from libs.local.state import read_ports, running_state
-from libs.local.warehouse import load_table, open_catalog
+from libs.mesh.home import write_examples
+from libs.mesh.state import read_ports, running_state
 from libs.servers.kafka_broker import bootstrap_servers
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard, topology_of
@@ -30,6 +29,7 @@ from libs.stand_ins.vtgate.rules import row_values
 from libs.stand_ins.vtgate.service import VtgateServer
 from libs.types.table import TableId
 from libs.types.warehouse import WarehouseTable, warehouse_table
+from libs.warehouse_readers.warehouse import load_table, open_catalog
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in
 from tests.integration.router_rig import header, read_topic

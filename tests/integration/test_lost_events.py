@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from libs.events.names import row_topic, wakes_topic
-from libs.local.retry import ask_for_retry
+from libs.operations.retry import ask_for_retry
 from tests.integration.sink_tenant import StartTenant, orders, row
 from tests.sink_topics import SOURCE
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.config.load import Secret
 from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnavailable
-from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.servers.ports import free_ports
 from libs.source.mysql.client import Connection, connect, hang_up, query, select_packets
 from libs.source.mysql.settings import DatabaseSettings, TlsMode

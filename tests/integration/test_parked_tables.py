@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from libs.config.connections import KafkaSettings
 from libs.events.names import resyncs_topic
-from libs.local.retry import ask_for_retry, choose_parked
-from libs.local.sink_requests import send_to_sink
+from libs.mesh.sink_requests import send_to_sink
+from libs.operations.retry import ask_for_retry, choose_parked
 from libs.types.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import Consistency, SinkMode, TenantSpec
 from libs.types.warehouse import ParkedTable, WarehouseTable, warehouse_table

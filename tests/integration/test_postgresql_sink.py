@@ -16,13 +16,13 @@ import pytest
 from libs.config.connections import PostgresqlTls
 from libs.config.load import Secret
 from libs.errors import AccessDenied, DiskFull, HeadwaterError, PipelineHalted, TransientError
-from libs.local.postgresql_warehouse import PostgresqlWarehouse
-from libs.local.warehouse import run_query
 from libs.mysql.logical import column
 from libs.postgresql.connection import connect, named_error
 from libs.testing.sink_contract import ID, NOTE, RowChange, gone, put, refusal, source_rows, table
 from libs.types.tenant import SinkMode
 from libs.warehouse.postgresql import is_wider
+from libs.warehouse_readers.postgresql import PostgresqlWarehouse
+from libs.warehouse_readers.warehouse import run_query
 from spark.sinks.port import Sink, TableRefused
 from spark.sinks.postgresql.settings import Settings
 from spark.sinks.postgresql.sink import open_sink

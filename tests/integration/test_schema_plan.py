@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from libs.errors import InvalidSettings, SourceUnavailable
-from libs.local.documents import read_documents
-from libs.local.home import Home, home_at
-from libs.local.schema_plan import PlanReport, TablePlan, plan_statements
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home, home_at
+from libs.operations.schema_plan import PlanReport, TablePlan, plan_statements
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 

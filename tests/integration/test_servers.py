@@ -1,4 +1,4 @@
-"""The servers of ``libs.local``: they serve, they keep what they stored, and they stop when told."""
+"""The servers of ``libs.servers``: they serve, they keep what they stored, and they stop when told."""
 
 import socket
 import sys

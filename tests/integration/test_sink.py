@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from prometheus_client import REGISTRY
 
 from libs.config.connections import KafkaSettings
-from libs.local.dead_letters import chosen_keys, replay_requests, send_requests
 from libs.mysql.logical import column
+from libs.operations.dead_letters import chosen_keys, replay_requests, send_requests
 from libs.types.order import EventOrder
 from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
 from libs.types.stream_offsets import load_stream_offsets

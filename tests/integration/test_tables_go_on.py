@@ -8,8 +8,8 @@ import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.events.names import resyncs_topic, row_topic
-from libs.local.sink_requests import send_to_sink
-from libs.local.tenant_topics import end_offsets, open_consumer
+from libs.mesh.sink_requests import send_to_sink
+from libs.mesh.tenant_topics import end_offsets, open_consumer
 from libs.types.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table

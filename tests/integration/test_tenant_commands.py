@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from libs.cli.tenant import tenant_command
 from libs.events.masks import encryption
-from libs.local.home import Home, home_at
+from libs.mesh.home import Home, home_at
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 

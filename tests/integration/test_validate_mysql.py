@@ -14,13 +14,13 @@ from pymysql.connections import Connection
 from libs.cli.main import headwater
 from libs.config.load import convert_document
 from libs.errors import InvalidSettings
-from libs.local.documents import MysqlDocument
-from libs.local.home import Home
-from libs.local.preflight import preflight, resume_position
+from libs.mesh.documents import MysqlDocument
+from libs.mesh.home import Home
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import PreflightReport
+from libs.operations.preflight import preflight, resume_position
 from libs.servers.ports import free_port
 from libs.source.mysql.client import PacketReader, start_dump
 from tests.conftest import MysqlServer, StartMysql

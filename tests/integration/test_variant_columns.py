@@ -10,9 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import functions as sf
 
-from libs.local.delta_warehouse import DeltaTables
-from libs.local.home import home_at
-from libs.local.warehouse import IcebergTables, StoredTable
+from libs.mesh.home import home_at
 from libs.mysql.logical import column
 from libs.testing.sink_contract import EVOLVE, ID, NOTE, RowChange, gone, put, refusal, source_rows, table
 from libs.types.table import FormerName, TableId, TableSchema
@@ -20,6 +18,8 @@ from libs.types.tenant import Consistency, Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import CATALOG, ORDER_COLUMN, WarehouseTable, warehouse_table
 from libs.warehouse.json_variants import with_variants
+from libs.warehouse_readers.delta import DeltaTables
+from libs.warehouse_readers.warehouse import IcebergTables, StoredTable
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg.sink import IcebergSink
 from spark.sinks.port import RebuildsTables

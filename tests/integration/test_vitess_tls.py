@@ -16,9 +16,9 @@ import pytest
 
 from libs.config.load import Secret
 from libs.errors import AccessDenied, InvalidSettings, SourceUnavailable
-from libs.local.documents import VtgateDocument
-from libs.local.status import ask_reader
-from libs.local.vtgate import Vtgate as AskedVtgate
+from libs.mesh.documents import VtgateDocument
+from libs.mesh.vtgate import Vtgate as AskedVtgate
+from libs.operations.status import ask_reader
 from libs.servers.ports import LOOPBACK, free_ports
 from libs.source.vitess.settings import VtgateSettings
 from libs.stand_ins.vtgate.service import Security, VtgateServer

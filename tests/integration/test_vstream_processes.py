@@ -12,13 +12,13 @@ import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.kafka.clients import ensure_topics
-from libs.local.documents import read_documents
-from libs.local.home import Home, home_at, write_examples
-from libs.local.plan import plan_processes, port_names
-from libs.local.processes import is_reader_of
-from libs.local.reader_tasks import planned_generations, store_generations
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home, home_at, write_examples
+from libs.mesh.processes import is_reader_of
+from libs.mesh.reader_tasks import planned_generations, store_generations
 from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
+from libs.stack.plan import plan_processes, port_names
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard, topology_of
 from libs.stand_ins.vtgate.log_stream import TabletOptions

@@ -79,7 +79,7 @@ BUGS: Final = (
     PlantedBug(
         "check",
         "check",
-        "libs/local/check/compare.py",
+        "libs/check/compare.py",
         "    found.rows_different += 1\n",
         "    found.rows_different += 0\n",
         "tests/integration/test_check.py::test_each_planted_fault_is_found_where_it_is",
@@ -87,7 +87,7 @@ BUGS: Final = (
     PlantedBug(
         "plan",
         "tenant plan",
-        "libs/local/tenant_plan.py",
+        "libs/operations/tenant_plan.py",
         "yield PlannedTable(change=NEW, fate=after[key])",
         "yield PlannedTable(change=AS_BEFORE, fate=after[key])",
         "tests/integration/test_tenant_commands.py::test_a_plan_tells_tables_columns_rows_topics_and_settings",

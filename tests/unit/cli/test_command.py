@@ -17,13 +17,13 @@ from libs.cli.main import SUBCOMMANDS, headwater
 from libs.cli.status import duration, is_well, print_status, short_position
 from libs.cli.tail import choose_topic
 from libs.errors import InvalidSettings
-from libs.local.home import home_at
-from libs.local.status import SourceStatus, Status
-from libs.local.tenant_topics import RowTopic
+from libs.mesh.home import home_at
+from libs.mesh.tenant_topics import RowTopic
+from libs.operations.status import SourceStatus, Status
 from libs.telemetry.faults import TABLE_QUARANTINED, fault_of
 from libs.types.fault import FaultScope
 from tests.headwater_command import run_here as run
-from tests.unit.local.warehouse_files import write_table
+from tests.unit.warehouse_readers.warehouse_files import write_table
 
 COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "retry", "demo", "tenant", "version")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.cli.logs import readable
-from libs.local.home import Home, home_at
+from libs.mesh.home import Home, home_at
 from tests.headwater_command import run_here
 
 

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from libs.cli.terminal import PlainConsole, echo
 from libs.config.plain_text import one_line, printable
-from libs.local.home import Home, keep_private, write_examples
-from libs.local.warehouse import QueryFailed, run_query
+from libs.mesh.home import Home, keep_private, write_examples
 from libs.migrate.migrate import migrate
 from libs.source.filter_text import no_condition
 from libs.source.signals import InvalidSignal, parse_signal
+from libs.warehouse_readers.warehouse import QueryFailed, run_query
 
 OSC = "\x1b]0;owned\x07"
 HOSTILE = f"orders{OSC}\x9b31m\x1b[2J\u202eflip\r"

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from libs.cli import retry as command
 from libs.config.connections import KafkaSettings
 from libs.durable_file import replace_durably
-from libs.local import mesh
-from libs.local.home import home_at, write_examples
+from libs.mesh import mesh
+from libs.mesh.home import home_at, write_examples
 from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
 
 WAITS = ParkedTable(because="no key; add one", from_offsets={0: 1}, to_offsets={0: 5})

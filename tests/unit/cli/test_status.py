@@ -5,7 +5,14 @@ import io
 from rich.console import Console
 
 from libs.cli.status import PLAIN_WIDTH, routed_table, shards_table, warehouse_table
-from libs.local.status import RoutedTenant, ShardStatus, SourceStatus, TableInWarehouse, TableStatus, routed_tenants
+from libs.operations.status import (
+    RoutedTenant,
+    ShardStatus,
+    SourceStatus,
+    TableInWarehouse,
+    TableStatus,
+    routed_tenants,
+)
 from libs.types.warehouse import TableFiles, TableTimings
 
 

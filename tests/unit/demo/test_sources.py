@@ -6,8 +6,8 @@ import pytest
 
 from libs.demo.shop import NUMBER_COLUMNS, ROWS
 from libs.demo.sources import DEMO_SOURCES, SHARDS, shard_of
-from libs.local.documents import DOCUMENT_OF_KIND, read_documents
-from libs.local.home import home_at, write_examples
+from libs.mesh.documents import DOCUMENT_OF_KIND, read_documents
+from libs.mesh.home import home_at, write_examples
 from libs.source.kinds import READER_OF_KIND
 from libs.stand_ins.vtgate.vindex import KeyRange, keyspace_id
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from libs.cli.main import headwater
 from libs.config.load import convert_document
 from libs.errors import InvalidSettings
-from libs.local.documents import MysqlDocument
+from libs.mesh.documents import MysqlDocument
 from libs.migrate.migrate import migrate
 from libs.migrate.properties import PROPERTIES, Where, find, page
 from libs.types.tenant import TenantSpec

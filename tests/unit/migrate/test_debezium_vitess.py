@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from libs.cli.main import headwater
 from libs.errors import InvalidSettings
-from libs.local.documents import VitessDocument, read_documents
-from libs.local.home import home_at, write_examples
+from libs.mesh.documents import VitessDocument, read_documents
+from libs.mesh.home import home_at, write_examples
 from libs.migrate.carry import Migration
 from libs.migrate.migrate import migrate
 from libs.migrate.properties import Where, find

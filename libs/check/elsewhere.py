@@ -1,0 +1,194 @@
+"""``headwater check`` of a mesh elsewhere: sources and warehouses by the file for ``--mesh``, tenants by who knows them."""
+
+import asyncio
+import functools
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final
+
+from libs.check.compared import ComparedMesh
+from libs.check.hops_elsewhere import HopsElsewhere
+from libs.config.connections import GrpcClientSettings
+from libs.config.mask_keys import MaskKeys
+from libs.config.tenant_config_map import DEGRADED, READY
+from libs.config.tenant_place import nearest
+from libs.config.tenants import TenantFolder, read_tenant
+from libs.errors import InvalidSettings, ServiceUnavailable
+from libs.events.row_filter import condition_mistakes
+from libs.mesh.documents import SourceDocument, convert_source
+from libs.mesh.mesh import KubectlSettings, MeshSettings
+from libs.mesh.recorded_checkpoints import RecordedCheckpoints
+from libs.mesh.tenant_objects import objects_in_cluster
+from libs.mesh.warehouses_elsewhere import CatalogTables, table_store
+from libs.rpc.tenants_client import TenantsClient
+from libs.types.table import TableId
+from libs.types.tenant import TenantSpec
+from libs.warehouse_readers.warehouse import TableStore
+
+_OPERATOR_TIMEOUT_S: Final = 60.0
+_OTHERWISE: Final = "or have the documents in a folder, and name it by tenants_dir in the file for --mesh"
+
+
+def compared_elsewhere(
+    settings: MeshSettings,
+    environ: Mapping[str, str],
+    tables: Sequence[str],
+    checkpoints: RecordedCheckpoints,
+    stores: dict[str, TableStore],
+) -> ComparedMesh:
+    """A mesh as its file tells of it, with the documents that are in force now. Blocks.
+
+    ``tables``: those alone are waited for (``check``). ``checkpoints``: kept from one look to the next. ``stores``: by
+    warehouse, those of the last look, which are closed, give way to this one's.
+
+    Raises:
+        InvalidSettings: the file lacks what ``check`` needs, or has mistakes.
+        ServiceUnavailable, AccessDenied: who knows the documents does not answer, or refuses.
+    """
+    sources = mesh_sources(settings)
+    told, notes = _documents(settings)
+    tenants = {}
+    while stores:
+        _, last = stores.popitem()
+        if isinstance(last, CatalogTables):
+            last.close()
+    for name, spec in sorted(told.items()):
+        if spec.sink is None:
+            tenants[name] = spec
+            continue
+        warehouse = spec.sink.warehouse
+        store = stores.get(warehouse) or table_store(settings.warehouses, warehouse)
+        if store is None:
+            notes.append(f"{name}: not compared: warehouses of the file for --mesh names no {warehouse}")
+            continue
+        tenants[name], stores[warehouse] = spec, store
+        notes += [
+            f"{name}: its tables of source {each.name} are not compared: sources of the file for --mesh does not name it"
+            for each in spec.sources
+            if each.name not in sources
+        ]
+
+    def warehouse_of(tenant: str) -> TableStore:
+        sink = tenants[tenant].sink
+        assert sink is not None
+        return stores[sink.warehouse]
+
+    def is_compared(table: TableId) -> bool:
+        return not tables or any(re.fullmatch(pattern, str(table)) for pattern in tables)
+
+    return ComparedMesh(
+        sources,
+        tenants,
+        HopsElsewhere(settings.kafka, sources, warehouse_of, is_compared, checkpoints),
+        warehouse_of,
+        MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), environ).key,
+        Path(settings.temporary_dir or tempfile.gettempdir()),
+        functools.partial(_require, tenants, notes),
+        tuple(notes),
+    )
+
+
+def mesh_sources(settings: MeshSettings) -> Mapping[str, SourceDocument]:
+    """How the sources are read. Raises InvalidSettings with every mistake; none is named."""
+    if not settings.sources:
+        raise InvalidSettings(
+            "the file for --mesh", ["sources: is missing: name each source and its database, as in docs/kubernetes.md"]
+        )
+    found, mistakes = {}, []
+    for name, value in _joined(settings.sources).items():
+        of_source: list[str] = []
+        document = convert_source(value, of_source)
+        mistakes += [f"sources.{name}.{mistake}" for mistake in of_source]
+        if document is not None:
+            found[name] = document
+    if mistakes:
+        raise InvalidSettings("the file for --mesh", mistakes)
+    return found
+
+
+def _joined(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the environment says of a source, whose names are lower case there, beside what the file says of it."""
+    found: dict[str, Any] = {}
+    for name in sorted(given, key=lambda name: name == name.lower()):
+        owner = next((other for other in found if other.lower() == name), name)
+        found[owner] = _merged(found.get(owner), given[name])
+    return found
+
+
+def _merged(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
+
+
+def _documents(settings: MeshSettings) -> tuple[dict[str, TenantSpec], list[str]]:
+    """Those in force by tenant, and what is to be told of others."""
+    if settings.tenants_dir is not None:
+        return _of_folder(Path(settings.tenants_dir))
+    if settings.tenant_operator is not None:
+        texts = asyncio.run(_of_operator(settings.tenant_operator))
+        return _parsed(texts)
+    if settings.kubernetes is not None:
+        return _of_config_maps(settings.kubernetes)
+    raise InvalidSettings(
+        "the file for --mesh",
+        [
+            "does not tell where tenants' documents are: give tenants_dir, kubernetes or tenant_operator (docs/kubernetes.md)"
+        ],
+    )
+
+
+def _of_folder(folder: Path) -> tuple[dict[str, TenantSpec], list[str]]:
+    found = TenantFolder(folder, check_condition=condition_mistakes).refresh()
+    assert found is not None  # at the first look
+    notes = [f"{folder}/{mistake}" for refused in found.refused for mistake in refused.mistakes]
+    return {spec.tenant: spec for spec in found.tenants}, notes
+
+
+async def _of_operator(settings: GrpcClientSettings) -> Mapping[str, str]:
+    try:
+        async with (
+            asyncio.timeout(_OPERATOR_TIMEOUT_S),
+            TenantsClient(settings) as client,
+            aclosing(client.watch()) as changes,
+        ):
+            async for change in changes:
+                return change.in_force
+    except TimeoutError as error:
+        raise ServiceUnavailable(
+            f"tenant_operator at {settings.address} did not tell the documents in force"
+        ) from error
+    raise ServiceUnavailable(f"tenant_operator at {settings.address} ended before it told the documents in force")
+
+
+def _of_config_maps(settings: KubectlSettings) -> tuple[dict[str, TenantSpec], list[str]]:
+    """Of a ConfigMap that is not in force nobody but the operator knows what is."""
+    texts, notes = {}, []
+    for each in objects_in_cluster(settings, _OTHERWISE):
+        if each.state in (READY, DEGRADED) and each.text is not None:
+            texts[each.place] = each.text
+        else:
+            notes.append(f"ConfigMap {each.place} is {each.state or 'new to the operator'}: its tenant is not compared")
+    found, further = _parsed(texts)
+    return found, [*notes, *further]
+
+
+def _parsed(texts: Mapping[str, str]) -> tuple[dict[str, TenantSpec], list[str]]:
+    found, notes = {}, []
+    for called, text in texts.items():
+        mistakes: list[str] = []
+        parsed = read_tenant(text, file=called, mistakes=mistakes, check_condition=condition_mistakes)
+        if parsed is None:
+            notes.append(f"{called}: not compared: {mistakes[0]}")
+        else:
+            found[parsed.spec.tenant] = parsed.spec
+    return found, notes
+
+
+def _require(tenants: Mapping[str, TenantSpec], notes: Sequence[str], name: str) -> None:
+    if name not in tenants:
+        lacks = f"is none that can be compared; {nearest(name, sorted(tenants))}"
+        raise InvalidSettings(f"tenant {name}", [lacks, *notes])

@@ -1,0 +1,99 @@
+"""How far a mesh elsewhere has got, by what can be asked from anywhere: Kafka, and the tables' own commits.
+
+Where a Spark job is stands on its disk; but each commit says how far its table got (ADR 20).
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from confluent_kafka import Consumer
+
+from libs.check.projection import selected_tables
+from libs.check.source import asked
+from libs.config.connections import KafkaSettings
+from libs.events.names import tenant_row_topic
+from libs.mesh.catch_up import Behind
+from libs.mesh.documents import SourceDocument
+from libs.mesh.recorded_checkpoints import RecordedCheckpoints
+from libs.mesh.source_tables import is_captured
+from libs.mesh.tenant_topics import end_offsets, has_records_between
+from libs.types.checkpoint import Checkpoint
+from libs.types.table import TableId
+from libs.types.tenant import TenantSpec
+from libs.types.warehouse import warehouse_table
+from libs.warehouse_readers.warehouse import QueryFailed, TableStore, TenantTable
+
+
+@dataclass(frozen=True, slots=True)
+class HopsElsewhere:
+    """See ``libs.mesh.catch_up.Hops``."""
+
+    kafka: KafkaSettings
+    sources: Mapping[str, SourceDocument]
+    warehouse_of: Callable[[str], TableStore]
+    is_compared: Callable[[TableId], bool]
+    """Other tables are not waited for."""
+    checkpoints: RecordedCheckpoints
+
+    def by_source(self, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
+        return self.checkpoints.by_source(sources)
+
+    def sink_hop(self, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
+        return functools.partial(self._sink_behind, consumer, tenant, _Waiting())
+
+    def _sink_behind(self, consumer: Consumer, tenant: TenantSpec, waiting: "_Waiting") -> Behind | None:
+        if not waiting.is_known:
+            waiting.tables.update(self._tables(tenant))
+            waiting.ends.update(end_offsets(consumer, list(waiting.tables)))
+            waiting.is_known = True
+        for topic, table in list(waiting.tables.items()):
+            done = reached_offsets(self.warehouse_of(tenant.tenant), table)
+            ends = {partition: end for (name, partition), end in waiting.ends.items() if name == topic}
+            for partition, end in ends.items():
+                start = done.get(partition, 0)
+                if has_records_between(consumer, topic, partition, start, end, without_tombstones=True):
+                    return Behind(f"table {table.place}", f"at most {end - start:,} event(s)")
+            del waiting.tables[topic]
+        return None
+
+    def _tables(self, tenant: TenantSpec) -> dict[str, TenantTable]:
+        found = {}
+        for selection in tenant.sources:
+            document = self.sources.get(selection.name)
+            if document is None:
+                continue
+            with asked(document) as answering:
+                tables = [table.table_id for table in selected_tables(selection, answering.tables())]
+            for table_id in tables:
+                if not (is_captured(document, table_id) and self.is_compared(table_id)):
+                    continue
+                place = warehouse_table(tenant.tenant, selection.name, table_id)
+                topic = tenant_row_topic(tenant, selection.name, table_id)
+                found[topic] = TenantTable(tenant.tenant, selection.name, table_id, place)
+        return found
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Of a tenant's tables those that have not got to where their topics ended when the wait began."""
+
+    tables: dict[str, TenantTable] = field(default_factory=dict)
+    """By topic."""
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    is_known: bool = False
+
+
+def reached_offsets(warehouse: TableStore, table: TenantTable) -> dict[int, int]:
+    """By Kafka partition of the table's topic, behind the last event that the newest commit had taken in; empty: none has."""
+    found: dict[int, int] = {}
+    try:
+        told = warehouse.progress([table]).to_pylist()
+    except QueryFailed:  # PostgreSQL's view of it comes with the first batch
+        return found
+    for row in told:
+        if (row["source"], row["table"]) == (table.source, str(table.table_id)):
+            for partition, end in msgspec.json.decode(row["offsets"] or b"{}", type=dict[int, int]).items():
+                found[partition] = max(end, found.get(partition, 0))
+    return found

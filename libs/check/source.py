@@ -1,0 +1,74 @@
+"""A source asked directly, past everything of ours: what it has committed, and which rows it holds.
+
+``check``, ``status`` and the wait before them ask here. Each kind answers in its own way: MySQL and the server behind a DTS
+subscription on a connection (``mysql_rows``), a keyspace through its vtgate (``vitess_rows``).
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from libs.check.compare import Row
+from libs.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.check.places import Place, PlaceColumn
+from libs.check.projection import ExpectedColumn, ExpectedTable, SourceTable
+from libs.check.vitess_rows import VitessRows
+from libs.mesh.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
+from libs.mesh.executed import Executed
+from libs.mesh.vtgate import Vtgate
+from libs.types.value_modes import TimePrecision
+
+
+class AskedSource(Protocol):
+    """A source that answers."""
+
+    def executed(self) -> Executed:
+        """Every transaction committed until now."""
+        ...
+
+    def tables(self) -> Sequence[SourceTable]:
+        """Every table that a tenant might be given."""
+        ...
+
+    def rows(self, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
+        """Canonical values of ``columns``, row by row in key order (in any, where a mask hides the key)."""
+        ...
+
+    def rows_of(self, table: ExpectedTable, columns: Sequence[ExpectedColumn], condition: str) -> Iterator[Row]:
+        """Those of the rows that meet an SQL condition, in any order."""
+        ...
+
+    def answers(
+        self, table: ExpectedTable, selected: str, *, condition: str | None = None, group_by: str = ""
+    ) -> list[tuple[str | None, ...]]:
+        """What SQL over the rows of ``table`` gives, as printed; of several logs the answer of each, one behind the other."""
+        ...
+
+    def key_behind(
+        self, table: SourceTable, columns: Sequence[PlaceColumn], after: Place | None, rows: int
+    ) -> Place | None:
+        """A place at most ``rows`` rows behind ``after`` (None: the start), rows that have none aside; None: there are not so
+        many. ``columns``: those that the key begins with."""
+        ...
+
+    def end_of_key(self, table: SourceTable, columns: Sequence[PlaceColumn], *, is_last: bool) -> Place | None:
+        """What the first or the last row has in ``columns``, whether or not it is a place; None: the table is empty."""
+        ...
+
+
+@contextlib.contextmanager
+def asked(document: SourceDocument) -> Iterator[AskedSource]:
+    """The source of ``document``; a MySQL's every read within the block sees the same moment, a keyspace's do not.
+
+    Raises:
+        SourceUnavailable: it does not answer.
+        AccessDenied, SourceMisconfigured: user, password, grants or names are wrong.
+    """
+    match document:
+        case MysqlDocument() | DtsDocument():
+            with consistent_snapshot(document.database) as connection:
+                yield MysqlRows(connection)
+        case VitessDocument():
+            with Vtgate(document.vtgate) as vtgate:
+                has_text_moments = document.values.time_precision is TimePrecision.ISO_STRING
+                yield VitessRows(vtgate, document.keyspace, document.shards, has_text_moments)

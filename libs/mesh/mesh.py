@@ -1,0 +1,130 @@
+"""Where a command acts: on the embedded stack of a home, or on a mesh elsewhere, of which Kafka alone is to be reached."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.clickhouse.settings import ClickhouseWarehouse
+from libs.config.connections import GrpcClientSettings, KafkaSettings, WatchedService
+from libs.config.iceberg_catalog import CatalogSettings
+from libs.config.load import load_settings
+from libs.config.tenant_place import nearest
+from libs.errors import InvalidSettings
+from libs.events.names import SCHEMA_HISTORY_TOPIC, changes_topic, dead_letter_topic
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home
+from libs.mesh.processes import kafka_address
+from libs.mesh.state import read_ports, running_state
+from libs.mesh.tenant_topics import topic_names
+from libs.postgresql.settings import PostgresqlWarehouse
+
+
+class KubectlSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where kubectl finds the tenants' ConfigMaps: its own configuration says who asks."""
+
+    namespace: str | None = None
+    """None: every namespace, which takes the right to list ConfigMaps in all of them."""
+    context: str | None = None
+    """Of kubectl's configuration. None: its current one."""
+
+
+class IcebergPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Iceberg tables, as the sink job's ``warehouses.iceberg`` has it."""
+
+    warehouse_dir: str
+    catalog: CatalogSettings
+
+
+class DeltaPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Delta tables, as the sink job's ``warehouses.delta`` has it."""
+
+    warehouse_dir: str
+
+
+class WarehousePlaces(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tenants' tables are, for ``check``, which reads them. Tenants of a warehouse that is not named are not compared."""
+
+    iceberg: IcebergPlace | None = None
+    delta: DeltaPlace | None = None
+    postgresql: PostgresqlWarehouse | None = None
+    clickhouse: ClickhouseWarehouse | None = None
+
+
+class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A file for ``--mesh``."""
+
+    kafka: KafkaSettings
+    schema_history_topic: str = SCHEMA_HISTORY_TOPIC
+    """As the settings of schema_history name it."""
+    kubernetes: KubectlSettings | None = None
+    """None: no command asks Kubernetes of itself."""
+    sources: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """How ``check`` reads the sources, by name: documents as in ``sources/`` of a home."""
+    warehouses: WarehousePlaces = WarehousePlaces()
+    tenants_dir: str | None = None
+    """Folder of the tenants' documents, for ``check``. None: ``tenant_operator`` tells them, or else their ConfigMaps."""
+    tenant_operator: GrpcClientSettings | None = None
+    """Of whom ``check`` hears which documents are in force. Pods of the mesh alone reach it."""
+    services: tuple[WatchedService, ...] = ()
+    """Whom ``status`` asks. Pods of the mesh alone reach them."""
+    temporary_dir: str | None = None
+    """Where ``check`` sorts what does not fit into memory. None: the machine's folder for temporary files."""
+    keys_folder: str | None = None
+    """Folder with one of each tenant whose masks have keys, as the router's. None: ``HEADWATER_KEY__…`` of the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """What a command can ask and tell."""
+
+    kafka: KafkaSettings
+    home: Home | None
+    """Of the embedded stack. None: of a mesh elsewhere, whose documents and sinks' state lie where no command sees them."""
+
+
+def stack_kafka(home: Home) -> KafkaSettings:
+    """How the Kafka of a home's stack is reached."""
+    return KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
+
+
+def stack_mesh(home: Home) -> Mesh:
+    """The stack that runs in ``home``. Raises NotUp: none does."""
+    running_state(home)
+    return Mesh(stack_kafka(home), home)
+
+
+def mesh_settings(file: Path, environ: Mapping[str, str]) -> MeshSettings:
+    """What ``file`` tells of a mesh. Raises InvalidSettings with every mistake."""
+    return load_settings(MeshSettings, path=file, environ=environ, subject=str(file))
+
+
+def mesh_elsewhere(file: Path, environ: Mapping[str, str]) -> Mesh:
+    """The mesh that ``file`` tells of. Raises as ``mesh_settings``."""
+    return Mesh(mesh_settings(file, environ).kafka, None)
+
+
+def require_source(mesh: Mesh, source: str) -> None:
+    """Raises InvalidSettings: there is no such source; the message has the nearest name. BrokerUnavailable."""
+    if mesh.home is not None:
+        known, lacks = sorted(read_documents(mesh.home).sources), "has no document in sources/"
+    else:
+        prefix, lacks = changes_topic(""), f"has no topic {changes_topic(source)}"
+        known = [name.removeprefix(prefix) for name in topic_names(mesh.kafka) if name.startswith(prefix)]
+    if source not in known:
+        raise InvalidSettings(f"source {source}", [f"{lacks}; {nearest(source, known)}"])
+
+
+def require_tenant(mesh: Mesh, tenant: str) -> None:
+    """Raises InvalidSettings: there is no such tenant; the message has the nearest name. BrokerUnavailable."""
+    if mesh.home is not None:
+        read_documents(mesh.home).require_tenant(tenant)
+        return
+    suffix = dead_letter_topic("")
+    known = [name.removesuffix(suffix) for name in topic_names(mesh.kafka) if name.endswith(suffix)]
+    if tenant not in known:
+        raise InvalidSettings(
+            f"tenant {tenant}", [f"has no topic {dead_letter_topic(tenant)}; {nearest(tenant, known)}"]
+        )

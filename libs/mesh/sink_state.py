@@ -1,0 +1,56 @@
+"""How far the Spark job got, from what it leaves in files: Spark's checkpoint and the job's own progress file.
+
+Read by ``status``, ``check`` and the demo. Files, so that a sink that is down tells too.
+"""
+
+import contextlib
+import datetime
+from pathlib import Path
+
+import msgspec
+
+from libs.mesh.home import Home
+from libs.types.stream_offsets import StreamOffsets, load_stream_offsets
+from libs.types.warehouse import SinkProgress, TableProgress, decode_sink_progress
+
+
+def sink_progress(home: Home, tenant: str) -> SinkProgress | None:
+    """The progress file of a tenant; None where there is none yet."""
+    try:
+        return decode_sink_progress((home.sink_dir / "progress" / f"{tenant}.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def parked_tables(home: Home, tenant: str) -> dict[tuple[str, str], str]:
+    """Why tables of a tenant wait for a human, with the remedy and since when they have nothing new, by source and
+    ``database.table``."""
+    progress = sink_progress(home, tenant)
+    return (
+        {}
+        if progress is None
+        else {(table.source, table.table): _parked(table) for table in progress.tables.values() if table.needs_a_human}
+    )
+
+
+def _parked(table: TableProgress) -> str:
+    assert table.parked is not None
+    if not table.written_at_us:
+        return f"parked: {table.parked.because}"
+    written_at = datetime.datetime.fromtimestamp(table.written_at_us / 1e6, datetime.UTC)
+    return f"parked, last written at {written_at.isoformat(timespec='seconds')}: {table.parked.because}"
+
+
+def committed_offsets(home: Home, tenant: str) -> StreamOffsets:
+    """What the tenant's query has written to the warehouse for good; topics that it never saw are missing."""
+    checkpoint = home.sink_dir / "checkpoints" / tenant
+    newest = max(_batches(checkpoint / "commits") & _batches(checkpoint / "offsets"), default=None)
+    if newest is None:
+        return {}
+    return load_stream_offsets(home.sink_dir, tenant, newest)
+
+
+def _batches(folder: Path) -> set[int]:
+    with contextlib.suppress(OSError):
+        return {int(path.name) for path in folder.iterdir() if path.name.isdigit()}
+    return set()

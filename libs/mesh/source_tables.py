@@ -1,0 +1,95 @@
+"""The tables of a source as they are now: by schema_history where the stack runs, else by the source itself.
+
+``headwater schema plan``, ``tenant plan`` and ``tenant explain`` ask for them. Nothing is written.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from libs.config.connections import GrpcClientSettings
+from libs.errors import InvalidSettings
+from libs.mesh.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
+from libs.mesh.home import Home
+from libs.mesh.processes import SCHEMA_HISTORY
+from libs.mesh.state import holder, read_ports
+from libs.mysql.column_type import UnknownColumnType
+from libs.mysql.ddl import DdlNotUnderstood, StatementContext, show_create_to_schema
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.servers.ports import LOOPBACK
+from libs.source.key_columns import KeyColumns
+from libs.source.mysql.client import connect
+from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context
+from libs.source.mysql.table_schemas import as_source_has_it
+from libs.source.vitess.columns import as_vtgate_tells, with_key_index
+from libs.types.table import TableId, TableSchema
+
+ANSWER_TIMEOUT_S: Final = 10.0
+
+
+@dataclass
+class SourceTables:
+    """A source's tables as they are now, and what decides how a statement is read."""
+
+    schemas: dict[TableId, TableSchema]
+    schemas_from: str
+    """``schema_history`` or ``source``."""
+    charsets: Mapping[str, str] = field(default_factory=dict)
+    context: StatementContext = field(default_factory=StatementContext)
+
+
+def source_tables(home: Home, source: str, document: SourceDocument) -> SourceTables:
+    """Every table that can be read, captured or not. Blocks.
+
+    Raises:
+        InvalidSettings: a keyspace of Vitess, while the stack is down: start it.
+        SourceUnavailable, AccessDenied: the stack is down, and the source cannot be read.
+        ServiceUnavailable: schema_history does not answer, though the stack is up.
+    """
+    if holder(home) is not None:
+        known = asyncio.run(_recorded(home, source))
+        if known:
+            charsets = {schema.table_id.database: schema.charset or "utf8mb4" for schema in known}
+            whole = map(with_key_index, known) if isinstance(document, VitessDocument) else known
+            return SourceTables({schema.table_id: schema for schema in whole}, SCHEMA_HISTORY, charsets)
+    if not isinstance(document, MysqlDocument | DtsDocument):
+        raise InvalidSettings(
+            f"source {source}", ["is a keyspace of Vitess, whose tables are known while the stack runs: `headwater up`"]
+        )
+    connection = connect(document.database)
+    try:
+        schemas = {}
+        for table_id in captured_tables(connection):
+            try:
+                schema = show_create_to_schema(table_id, *create_statement(connection, table_id))
+            except (DdlNotUnderstood, UnknownColumnType):
+                continue  # the reader says so; it is told here where a statement names it
+            schemas[table_id] = msgspec.structs.replace(as_read(document, schema), version=1)
+        return SourceTables(schemas, "source", database_charsets(connection), statement_context(connection))
+    finally:
+        connection.close()
+
+
+def as_read(document: SourceDocument, schema: TableSchema) -> TableSchema:
+    """A table, which MySQL's words describe, as its source's reader gives it to schema_history."""
+    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
+    as_told = as_vtgate_tells if isinstance(document, VitessDocument) else as_source_has_it
+    return as_told(schema, document.values, key_columns)
+
+
+def is_captured(document: SourceDocument, table_id: TableId) -> bool:
+    """Whether the source's own document lets its reader read the table at all."""
+    name = str(table_id)
+    return any(re.fullmatch(pattern, name) for pattern in document.include_tables) and not any(
+        re.fullmatch(pattern, name) for pattern in document.exclude_tables
+    )
+
+
+async def _recorded(home: Home, source: str) -> list[TableSchema]:
+    address = f"{LOOPBACK}:{read_ports(home)[f'{SCHEMA_HISTORY}-grpc']}"
+    async with SchemaHistoryClient(GrpcClientSettings(address=address, timeout_s=ANSWER_TIMEOUT_S)) as client:
+        return await client.list_tables(source)

@@ -1,0 +1,275 @@
+"""A doubted table of a tenant built anew: ``headwater resync``.
+
+    note where the topic ends ▶ ask the reader for a copy ▶ wait: read, routed, past the sink ▶ ask the sink ▶ its answer
+
+Whatever follows the noted place in the topic tells the whole table: rows as the copy found them, and every change since. A log
+is told by its whole topic, as far back as Kafka has it, and needs no copy.
+Each step is noted in ``<home>/data/resyncs/<tenant>.json`` when it is done, and may be done again: a command that was
+killed is taken up by the next one. Until the sink swaps, the table is what it was.
+"""
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from libs.config.connections import KafkaSettings
+from libs.config.tenant_place import nearest
+from libs.durable_file import replace_durably
+from libs.errors import InvalidSettings
+from libs.events.names import resyncs_topic
+from libs.mesh.catch_up import (
+    POLL_PAUSE_S,
+    CopyLost,
+    NotCaughtUp,
+    SentSignals,
+    wait_for_sink,
+    wait_for_whole_copy,
+    wait_until_delivered,
+)
+from libs.mesh.documents import Documents, DtsDocument
+from libs.mesh.home import Home
+from libs.mesh.mesh import stack_kafka
+from libs.mesh.sink_requests import send_to_sink
+from libs.mesh.sink_state import sink_progress
+from libs.mesh.tenant_topics import end_offsets, open_consumer
+from libs.operations.dead_letters import parked_keys
+from libs.source.signal_topic import send_signal
+from libs.source.signals import EXECUTE
+from libs.types.resync import (
+    ResyncAnswer,
+    ResyncRequest,
+    decode_resyncs,
+    encode_resync_request,
+    resyncs_path,
+)
+from libs.types.tenant import Operation, SinkMode, TenantSpec
+from libs.types.warehouse import SinkProgress, TableProgress
+
+_ID_PREFIX: Final = "resync-"
+OnProgress = Callable[[str], None]
+
+
+class Resync(msgspec.Struct, frozen=True, kw_only=True):
+    """One that is under way."""
+
+    id: str
+    """Of the signal and of the request to the sink."""
+    topic: str
+    source: str
+    table: str
+    """``database.table`` at the source."""
+    begun_at_us: int
+    """Microseconds since 1970."""
+    from_offsets: Mapping[int, int]
+    """Where the table's topic ended before the copy was asked for, by Kafka partition; empty: a log's, from its first event."""
+    signal_offset: int | None = None
+    """Of the signal, in ``headwater.signals``; None: not sent, as far as is known, or there is none."""
+    to_offsets: Mapping[int, int] | None = None
+    """Where the table's topic ended behind the copy, or of a log when it began; None: the copy is not all there."""
+
+    @property
+    def doing(self) -> str:
+        """What is waited for, in words."""
+        return "copying the source's rows" if self.to_offsets is None else "the sink builds it"
+
+
+def running_resyncs(home: Home, tenant: str) -> dict[str, Resync]:
+    """Those of ``tenant`` that have begun and are not answered, by topic.
+
+    Raises:
+        InvalidSettings: the file is of another release, or broken.
+    """
+    path = home.data_dir / "resyncs" / f"{tenant}.json"
+    try:
+        return _decoder.decode(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except msgspec.DecodeError as error:
+        raise InvalidSettings(str(path), [f"cannot be read: {error}; remove it, and resync again"]) from error
+
+
+def begin(home: Home, documents: Documents, tenant: str, table: str) -> tuple[Resync, bool]:
+    """The resync of a table that is under way, and True; else one that begins now. ``table``: as ``choose_table`` has it.
+
+    Raises:
+        InvalidSettings: it cannot be; every reason is listed with its remedy.
+        BrokerUnavailable: Kafka does not answer.
+    """
+    chosen = choose_table(sink_progress(home, tenant), tenant, table)
+    if (running := running_resyncs(home, tenant).get(chosen.topic)) is not None:
+        return running, True
+    keys = len(parked.keys) if (parked := parked_keys(home, tenant).tables.get(chosen.topic)) else 0
+    if mistakes := mistakes_of(documents.tenants[tenant], documents, chosen, parked=keys):
+        raise InvalidSettings(f"resync {tenant} {table}", mistakes)
+    consumer = open_consumer(stack_kafka(home))
+    try:
+        ends = {partition: end for (_, partition), end in end_offsets(consumer, [chosen.topic]).items()}
+    finally:
+        consumer.close()
+    is_log = is_log_of(documents.tenants[tenant])
+    begun = Resync(
+        id=f"{_ID_PREFIX}{uuid.uuid4()}",
+        topic=chosen.topic,
+        source=chosen.source,
+        table=chosen.table,
+        begun_at_us=time.time_ns() // 1_000,
+        from_offsets={} if is_log else ends,
+        to_offsets=ends if is_log else None,
+    )
+    _store(home, tenant, begun)
+    return begun, False
+
+
+def choose_table(progress: SinkProgress | None, tenant: str, table: str) -> TableProgress:
+    """The one table of the sink's that ``table`` names: ``table``, ``database.table`` or ``source.database.table``.
+
+    Raises:
+        InvalidSettings: none or several are; the message says which there are.
+    """
+    tables = [] if progress is None else list(progress.tables.values())
+    found = [each for each in tables if table in _names(each)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = ", ".join(sorted(_names(each)[2] for each in found))
+        raise InvalidSettings(f"table {table}", [f"is not unique for tenant {tenant}: name one of {several}"])
+    known = sorted({name for each in tables for name in _names(each)[:2]})
+    raise InvalidSettings(
+        f"table {table}", [f"the sink of tenant {tenant} has written no such table; {nearest(table, known)}"]
+    )
+
+
+def _names(table: TableProgress) -> tuple[str, str, str]:
+    return table.table.partition(".")[2], table.table, f"{table.source}.{table.table}"
+
+
+def mistakes_of(spec: TenantSpec, documents: Documents, table: TableProgress, *, parked: int) -> list[str]:
+    """Why the table cannot be built anew; ``parked``: how many of its keys are."""
+    mistakes = []
+    if spec.sink is None:
+        mistakes.append("the tenant has no sink, and so no tables")
+    if not is_log_of(spec):  # nothing is copied into a log: its topic tells it, whatever was left out there
+        mistakes += _mistakes_of_copy(spec, documents, table)
+    if parked:
+        mistakes.append(
+            f"{parked} key(s) are parked: take them up, or give them up, by `headwater dead-letter replay {spec.tenant}`"
+        )
+    return mistakes
+
+
+def is_log_of(spec: TenantSpec) -> bool:
+    """Whether the tenant's tables are logs of changes."""
+    return spec.sink is not None and spec.sink.mode is SinkMode.APPEND
+
+
+def _mistakes_of_copy(spec: TenantSpec, documents: Documents, table: TableProgress) -> list[str]:
+    """Why no copy of the source's rows would tell the table."""
+    mistakes = []
+    source = documents.sources.get(table.source)
+    selection = next((each for each in spec.sources if each.name == table.source), None)
+    if source is None or selection is None:
+        mistakes.append(f"source {table.source} is none of the tenant's any more: there is nothing to copy from")
+    elif isinstance(source, DtsDocument):
+        mistakes.append(f"the reader of {table.source} takes no signals (a DTS subscription): copy the source anew")
+    if selection is not None and (skipped := sorted(each.value for each in set(selection.skip_operations) - _HARMLESS)):
+        mistakes.append(
+            f"the tenant's skip_operations of {table.source} leaves out {', '.join(skipped)}: its table differs from the "
+            "source as it should, and would not any more"
+        )
+    return mistakes
+
+
+_HARMLESS: Final = frozenset({Operation.TRUNCATE})
+
+
+def carry_out(
+    home: Home, tenant: str, resync: Resync, *, timeout_s: float, on_progress: OnProgress = lambda _: None
+) -> ResyncAnswer:
+    """Do what is left of it; what became of it. The stack must be up.
+
+    Raises:
+        CopyLost: the copy was stopped, or cannot be read: this resync is over, and the table is as it was.
+        NotCaughtUp: it is not done within ``timeout_s``; what was asked for goes on, and the next call takes it up.
+        ServiceUnavailable: the tenant's sink is halted; the message has the remedy.
+        BrokerUnavailable: Kafka does not answer.
+    """
+    deadline_s = time.monotonic() + timeout_s
+
+    def left_s() -> float:
+        return max(0.0, deadline_s - time.monotonic())
+
+    kafka = stack_kafka(home)
+    if resync.to_offsets is None:
+        if resync.signal_offset is None:
+            resync = msgspec.structs.replace(resync, signal_offset=_ask_for_copy(kafka, resync))
+            _store(home, tenant, resync)
+        assert resync.signal_offset is not None
+        signal = SentSignals((resync.id,), resync.signal_offset)
+        try:
+            wait_for_whole_copy(home, resync.source, resync.table, signal, timeout_s=left_s(), on_progress=on_progress)
+        except CopyLost:
+            forget(home, tenant, resync.topic)
+            raise
+        ends = wait_until_delivered(home, resync.source, resync.topic, timeout_s=left_s(), on_progress=on_progress)
+        resync = msgspec.structs.replace(resync, to_offsets=ends)
+        _store(home, tenant, resync)
+    assert resync.to_offsets is not None
+    answer = _answer(home, tenant, resync)
+    if answer is None:
+        wait_for_sink(home, tenant, resync.topic, resync.to_offsets, timeout_s=left_s(), on_progress=on_progress)
+        request = ResyncRequest(
+            id=resync.id, topic=resync.topic, from_offsets=resync.from_offsets, to_offsets=resync.to_offsets
+        )
+        send_to_sink(kafka, resyncs_topic(tenant), {encode_resync_request(request): resync.topic})
+        on_progress(resync.doing)
+    while answer is None:
+        if time.monotonic() > deadline_s:
+            raise NotCaughtUp(
+                f"the sink has not built {resync.table} within {timeout_s:.0f} s; it is asked, and `headwater status` shows it"
+            )
+        time.sleep(POLL_PAUSE_S)
+        answer = _answer(home, tenant, resync)
+    forget(home, tenant, resync.topic)
+    return answer
+
+
+def _ask_for_copy(kafka: KafkaSettings, resync: Resync) -> int:
+    """The signal's offset. Sent twice, it is one copy, or two of which the first counts."""
+    data = {"type": "INCREMENTAL", "data-collections": [re.escape(resync.table)]}
+    text = msgspec.json.encode({"id": resync.id, "type": EXECUTE, "data": data}).decode()
+    return send_signal(kafka, resync.source, text)
+
+
+def _answer(home: Home, tenant: str, resync: Resync) -> ResyncAnswer | None:
+    """The sink's, where it is its last word."""
+    try:
+        answers = decode_resyncs(resyncs_path(home.sink_dir, tenant).read_bytes()).answers
+    except FileNotFoundError:
+        return None
+    answer = answers.get(resync.id)
+    return answer if answer is not None and (answer.is_done or answer.refused_because) else None
+
+
+def forget(home: Home, tenant: str, topic: str) -> Resync | None:
+    """It is over, or given up: what it was; None: there was none."""
+    running = running_resyncs(home, tenant)
+    if topic in running:
+        _write(home, tenant, {each: resync for each, resync in running.items() if each != topic})
+    return running.get(topic)
+
+
+def _store(home: Home, tenant: str, resync: Resync) -> None:
+    _write(home, tenant, {**running_resyncs(home, tenant), resync.topic: resync})
+
+
+def _write(home: Home, tenant: str, running: Mapping[str, Resync]) -> None:
+    path = home.data_dir / "resyncs" / f"{tenant}.json"
+    replace_durably(path, msgspec.json.encode(running), writer=str(os.getpid()))
+
+
+_decoder = msgspec.json.Decoder(dict[str, Resync])

@@ -1,0 +1,622 @@
+"""How the stack of a home gets on: processes, source partitions, tenants' tables, from whoever knows best.
+
+    processes           run/state.json and the operating system
+    source partitions   ReaderControl of each reader; the source itself says how many transactions are newer
+    tenants' topics     progress that the router reported to checkpoint_committer
+    tenants' tables     the sink's files, against the ends of the topics
+
+``headwater status`` calls ``gather_status`` and prints it. What does not answer is left out or said to be unknown:
+a status never fails because a part of the stack is down.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import grpc
+import msgspec
+import psutil
+from confluent_kafka import Consumer
+from prometheus_client.parser import text_string_to_metric_families
+
+from libs.config.connections import GrpcClientSettings
+from libs.errors import HeadwaterError
+from libs.mesh.documents import Documents
+from libs.mesh.executed import executed_in, executed_now, missing_transactions
+from libs.mesh.home import Home
+from libs.mesh.mesh import stack_kafka
+from libs.mesh.processes import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
+from libs.mesh.sink_state import committed_offsets, sink_progress
+from libs.mesh.state import ServicePhase, ServiceState, StackState
+from libs.mesh.tenant_topics import end_offsets, has_records_between, open_consumer
+from libs.operations.resync import Resync, running_resyncs
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.servers.ports import LOOPBACK
+from libs.telemetry.faults import PROCESS_DOWN, SERVICE_DEGRADED, TENANT_REFUSED, fault_of
+from libs.telemetry.sink_faults import sink_faults
+from libs.types.fault import Fault, FaultScope, worst_first
+from libs.types.progress import Progress
+from libs.types.warehouse import TableFiles, TableProgress, TableTimings
+from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
+from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
+
+ANSWER_TIMEOUT_S: Final = 3.0
+FAULT_PAGES_AT_ONCE: Final = 16
+CPU_WINDOW_S: Final = 0.3
+DEGRADED: Final = "degraded: "  # so begins /readyz (libs.telemetry.endpoint) of what works, but not as it should
+FEW_OFFSETS: Final = 50
+_UNKNOWN_PARTITION: Final = "?"
+_STATES: Final = {
+    pb.READER_STATE_STARTING: "starting",
+    pb.READER_STATE_SNAPSHOTTING: "snapshotting",
+    pb.READER_STATE_STREAMING: "streaming",
+    pb.READER_STATE_PAUSED: "paused",
+    pb.READER_STATE_HALTED: "halted",
+    pb.READER_STATE_CONNECTING: "connecting",
+    pb.READER_STATE_DISCONNECTED: "disconnected",
+}
+
+
+class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of the stack, its children counted in."""
+
+    name: str
+    phase: str
+    pid: int | None
+    up_s: float | None
+    restarts: int
+    rss_bytes: int | None
+    cpu_percent: float | None
+    """Of one core, over the last CPU_WINDOW_S."""
+    detail: str
+
+
+class IncrementalStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of an incremental snapshot."""
+
+    table: str
+    signal_id: str
+    chunks_read: int
+    rows_read: int
+    rows_estimated: int
+    """By the source's statistics; 0 before its reading begins."""
+    for_tenants: tuple[str, ...] = ()
+    """Only these get the rows; empty: everybody who sees the table."""
+
+
+class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One shard of a source partition, as far as it was read."""
+
+    shard: str
+    position: str
+    """Its GTID set."""
+    epoch: int
+    committed_at_us: int
+    """When its newest transaction was committed there; 0: none came since the reader started."""
+    lag_s: float
+    """From that commit to its reading."""
+    transactions: int
+    """Since the reader started."""
+    rows: int
+    rows_copied: int
+    """Of ``rows``: those that no change brought."""
+    is_copying: bool
+    """Tables of it are being copied, by the initial snapshot or an incremental one."""
+    is_ended: bool
+    """It came to the journal of a reshard, and waits for the others that end there."""
+    lag_transactions: int | None = None
+    """Transactions that the shard has committed and the reader has not published; None: unknown."""
+
+
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One source partition."""
+
+    source: str
+    source_partition: str
+    state: str
+    position: str = ""
+    """As the reader writes it; for display only."""
+    rows_published: int = 0
+    snapshot_rows_copied: int | None = None
+    """While the initial snapshot runs."""
+    snapshot_rows_estimated: int | None = None
+    snapshot_tables: int | None = None
+    """How many are copied in all; 0: a reader of an earlier release does not tell."""
+    snapshot_finished_tables: int | None = None
+    snapshot_remaining_s: float | None = None
+    """Until the initial snapshot is copied; None: not known."""
+    incremental: tuple[IncrementalStatus, ...] = ()
+    """Tables that an incremental snapshot has yet to read, in their order; the first is being read."""
+    incremental_is_paused: bool = False
+    incremental_remaining_s: float | None = None
+    """Until the first of them is done; None: not known."""
+    lag_transactions: int | None = None
+    """Transactions that the source has committed and the reader has not published; None: unknown."""
+    lag_s: float | None = None
+    """Age of the newest published transaction while newer ones wait; 0 where none does."""
+    committed_at_us: int = 0
+    """When the source committed the newest published transaction."""
+    quarantined: Mapping[str, str] = {}
+    """Tables whose rows are passed over, each with the reason and the remedy."""
+    shards: tuple[ShardStatus, ...] = ()
+    """Of a keyspace."""
+    error_since_us: int = 0
+    """When the first of the failures in a row came that keep it from reading; 0: it reads."""
+    next_try_us: int = 0
+    """When it tries again."""
+    detail: str = ""
+
+
+class TableInWarehouse(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's table as the sink left it, and what its newest batch cost."""
+
+    last: TableTimings
+    """Of the newest batch that it was in."""
+    read_s: float
+    """Of the tenant's newest batch, all tables together: from Kafka into memory."""
+    show_s: float
+    """Of the same: showing them at once; 0 where they do not move together."""
+    files: TableFiles | None
+    """None: the warehouse does not tell."""
+    maintained_at_us: int
+    """When its files were last rewritten, expired or cleaned; 0: never."""
+
+
+class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one hop of a tenant's table got."""
+
+    tenant: str
+    source: str
+    table: str
+    """``database.table``; empty where the hop counts all tables together (the router)."""
+    hop: str
+    """``router`` or ``sink``."""
+    events: int
+    """Row events done: by the sink since it first ran, by the router since its last start."""
+    position: str
+    """EventOrder of the newest event that is durable behind the hop."""
+    committed_at_us: int
+    """When the source committed that event."""
+    lag_events: int | None = None
+    """In the tenant's topic and not in the warehouse's table, transaction marks counted in; None: unknown."""
+    lag_s: float | None = None
+    """Age of the newest event done while newer ones wait; 0 where none does; None: unknown."""
+    warehouse: TableInWarehouse | None = None
+    """Of the sink's."""
+    detail: str = ""
+    """Why it stands still, with the remedy."""
+
+
+class RoutedTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant took of the router since that started, and whether it is behind the others."""
+
+    tenant: str
+    cpu_s: float
+    events: int
+    bytes: int
+    """Of keys and values, before compression."""
+    lag_batches: int = 0
+    """ChangeBatches that wait for it; of its source partitions all together."""
+    standing: str = ""
+    """``behind`` while its limits hold it back or it catches up, ``stuck`` while somebody has to see to it; else empty."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that ``headwater status`` shows."""
+
+    home: str
+    phase: str
+    processes: tuple[ProcessStatus, ...]
+    sources: tuple[SourceStatus, ...]
+    tables: tuple[TableStatus, ...]
+    routed: tuple[RoutedTenant, ...] = ()
+    """Those that took most CPU of the router first."""
+    unknown: tuple[str, ...] = ()
+    """What did not answer, and so is not shown."""
+    faults: tuple[Fault, ...] = ()
+    """What is wrong, the worst first."""
+
+
+def gather_status(home: Home, state: StackState, documents: Documents) -> Status:
+    """Ask everybody, a few seconds at most."""
+    processes = _processes(state)
+    found = [*process_faults(state), *_refused_tenants(documents)]
+    sources, progress, unknown = asyncio.run(_ask(state, documents))
+    sources_with_lag = with_source_lag(sources, documents)
+    tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown)]
+    found += _sink_faults(home, documents)
+    return Status(
+        home=str(home.root),
+        phase=state.phase.value,
+        processes=processes,
+        sources=sources_with_lag,
+        tables=tuple(sorted(tables, key=lambda each: (each.tenant, each.hop, each.source, each.table))),
+        routed=_routed_tenants(state),
+        unknown=tuple(unknown),
+        faults=tuple(worst_first(list({(each.id, each.scope): each for each in found}.values()))),
+    )
+
+
+def _processes(state: StackState) -> tuple[ProcessStatus, ...]:
+    groups: dict[str, list[psutil.Process]] = {}
+    for service in state.services:
+        members = []
+        if service.pid is not None:
+            try:
+                leader = psutil.Process(service.pid)
+                members = [leader, *leader.children(recursive=True)]
+            except psutil.Error:
+                members = []
+        groups[service.name] = members
+    before = {name: _cpu_s(members) for name, members in groups.items()}
+    started_s = time.monotonic()
+    time.sleep(CPU_WINDOW_S)
+    window_s = time.monotonic() - started_s
+    found = []
+    for service in state.services:
+        members = groups[service.name]
+        found.append(
+            ProcessStatus(
+                name=service.name,
+                phase=service.phase.value,
+                pid=service.pid,
+                up_s=round(time.time() - service.process_created_s, 1) if service.process_created_s else None,
+                restarts=service.restarts,
+                rss_bytes=_rss_bytes(members) if members else None,
+                cpu_percent=(
+                    round(max(0.0, 100 * (_cpu_s(members) - before[service.name]) / window_s), 1) if members else None
+                ),
+                detail=service.detail or _degradation(service),
+            )
+        )
+    return tuple(found)
+
+
+def process_faults(state: StackState) -> list[Fault]:
+    """Every fault that a process tells of itself, and each process that does not work."""
+    with ThreadPoolExecutor(max_workers=FAULT_PAGES_AT_ONCE) as pool:
+        return [fault for found in pool.map(_faults_of_process, state.services) for fault in found]
+
+
+def _faults_of_process(service: ServiceState) -> list[Fault]:
+    scope = FaultScope(process=service.name)
+    if service.phase in (ServicePhase.BACKING_OFF, ServicePhase.FAILED):
+        return [fault_of(PROCESS_DOWN, scope, happened=service.detail, since_us=service.last_end_us)]
+    found: list[Fault] = []
+    if service.pid is not None and service.http_port is not None:
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # its phase and, if it lasts, its restart tell
+            found = msgspec.json.decode(_page(service.http_port, "/faults"), type=list[Fault])
+    if not found and service.phase is ServicePhase.STARTING and service.last_end:
+        happened = f"is started again; it ended before: {service.last_end}"
+        found = [fault_of(PROCESS_DOWN, scope, happened=happened, since_us=service.last_end_us)]
+    if not found and (degradation := _degradation(service)):
+        happened = f"{service.name}: {degradation.removeprefix(DEGRADED)}"
+        found = [fault_of(SERVICE_DEGRADED, scope, happened=happened, since_us=0)]
+    return found
+
+
+def _refused_tenants(documents: Documents) -> list[Fault]:
+    """A fault for each mistake of a tenant's document."""
+    return [
+        fault_of(TENANT_REFUSED, FaultScope(tenant=Path(mistake.partition(":")[0]).stem), happened=mistake, since_us=0)
+        for mistake in documents.tenant_mistakes
+    ]
+
+
+def _sink_faults(home: Home, documents: Documents) -> list[Fault]:
+    """By the files that the sink leaves, so that one that is down tells too."""
+    return [
+        fault_of(kind, scope, happened=happened, since_us=progress.written_at_us)
+        for tenant in sorted(documents.tenants)
+        if (progress := sink_progress(home, tenant)) is not None
+        for kind, happenings in sink_faults(progress).items()
+        for scope, happened in happenings.items()
+    ]
+
+
+def _degradation(service: ServiceState) -> str:
+    """What a process that is up says of itself when all is not as it should be; empty where it has nothing to say."""
+    if service.phase is not ServicePhase.UP or service.http_port is None:
+        return ""
+    try:
+        text = _page(service.http_port, "/readyz").strip()
+    except OSError:
+        return ""  # its phase and, if it lasts, its restart tell
+    return text if text.startswith(DEGRADED) else ""
+
+
+def _page(http_port: int, path: str) -> str:
+    """Raises OSError."""
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{http_port}{path}", timeout=ANSWER_TIMEOUT_S) as answer:
+        text: str = answer.read().decode(errors="replace")
+    return text
+
+
+def _routed_tenants(state: StackState) -> tuple[RoutedTenant, ...]:
+    """By the router's own metrics; none while it does not answer, which its process' line tells."""
+    for service in state.services:
+        if service.name == ROUTER and service.phase is ServicePhase.UP and service.http_port is not None:
+            try:
+                return routed_tenants(_page(service.http_port, "/metrics"))
+            except OSError:
+                return ()
+    return ()
+
+
+def routed_tenants(metrics_page: str) -> tuple[RoutedTenant, ...]:
+    """What a router's metrics say of its tenants, those that took most CPU first."""
+    summed: dict[str, dict[str, float]] = {}
+    worst: dict[str, float] = {}
+    for family in text_string_to_metric_families(metrics_page):
+        for sample in family.samples:
+            tenant = sample.labels.get("tenant")
+            if tenant is None:
+                continue
+            of_tenant = summed.setdefault(tenant, {})
+            of_tenant[sample.name] = of_tenant.get(sample.name, 0.0) + sample.value
+            if sample.name == "headwater_router_tenant_behind":
+                worst[tenant] = max(worst.get(tenant, 0.0), sample.value)
+    found = [
+        RoutedTenant(
+            tenant=tenant,
+            cpu_s=round(values.get("headwater_router_tenant_cpu_seconds_total", 0.0), 3),
+            events=int(values.get("headwater_router_events_total", 0)),
+            bytes=int(values.get("headwater_router_bytes_total", 0)),
+            lag_batches=int(values.get("headwater_router_tenant_lag_batches", 0)),
+            standing={1.0: "behind", 2.0: "stuck"}.get(worst.get(tenant, 0.0), ""),
+        )
+        for tenant, values in summed.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.cpu_s, each.tenant)))
+
+
+def _cpu_s(members: Sequence[psutil.Process]) -> float:
+    total = 0.0
+    for member in members:
+        try:
+            times = member.cpu_times()
+        except psutil.Error:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def _rss_bytes(members: Sequence[psutil.Process]) -> int:
+    total = 0
+    for member in members:
+        try:
+            total += member.memory_info().rss
+        except psutil.Error:
+            continue
+    return total
+
+
+async def _ask(state: StackState, documents: Documents) -> tuple[list[SourceStatus], list[Progress], list[str]]:
+    ports: Mapping[str, int | None] = {service.name: service.grpc_port for service in state.services}
+    unknown: list[str] = []
+    readers = [
+        (source, name)
+        for source in sorted(documents.sources)
+        # By what runs: the document may ask for another number of readers at the next start.
+        for name in [name for name in ports if is_reader_of(name, source)] or [reader_name(source)]
+    ]
+    sources = await asyncio.gather(*(ask_reader(source, ports.get(name)) for source, name in readers))
+    progress: list[Progress] = []
+    port = ports.get(CHECKPOINT_COMMITTER)
+    if port is not None:
+        settings = GrpcClientSettings(address=f"{LOOPBACK}:{port}", timeout_s=ANSWER_TIMEOUT_S)
+        try:
+            async with CheckpointCommitterClient(settings) as committer:
+                progress = await committer.progress()
+        except HeadwaterError as error:
+            unknown.append(f"progress of tenants: {error}")
+    return list(sources), progress, unknown
+
+
+async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
+    """What a reader answers about itself; ``state`` is "unknown" where it does not."""
+    if grpc_port is None:
+        return SourceStatus(
+            source=source, source_partition=_UNKNOWN_PARTITION, state="unknown", detail="no reader was planned"
+        )
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{grpc_port}") as channel:
+        stub = reader_control_pb2_grpc.ReaderControlStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            answer = await stub.GetStatus(pb.GetStatusRequest(), timeout=ANSWER_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return SourceStatus(
+                source=source,
+                source_partition=_UNKNOWN_PARTITION,
+                state="unknown",
+                detail=f"does not answer ({error.code().name})",
+            )
+    has_snapshot = answer.HasField("snapshot")
+    return SourceStatus(
+        source=source,
+        source_partition=answer.source_partition,
+        state=_STATES.get(answer.state, "unknown"),
+        position=answer.position.token.decode(errors="replace"),
+        rows_published=answer.rows_published,
+        snapshot_rows_copied=answer.snapshot.rows_copied if has_snapshot else None,
+        snapshot_rows_estimated=answer.snapshot.rows_estimated if has_snapshot else None,
+        snapshot_tables=answer.snapshot.tables if has_snapshot else None,
+        snapshot_finished_tables=len(answer.snapshot.finished_tables) if has_snapshot else None,
+        snapshot_remaining_s=answer.snapshot_remaining_s if answer.HasField("snapshot_remaining_s") else None,
+        incremental=tuple(
+            IncrementalStatus(
+                table=copy.table,
+                signal_id=copy.signal_id,
+                chunks_read=copy.chunks_read,
+                rows_read=copy.rows_read,
+                rows_estimated=copy.rows_estimated,
+                for_tenants=tuple(copy.for_tenants),
+            )
+            for copy in answer.incremental.tables
+        ),
+        incremental_is_paused=answer.incremental.is_paused,
+        incremental_remaining_s=(
+            answer.incremental_remaining_s if answer.HasField("incremental_remaining_s") else None
+        ),
+        lag_s=max(0.0, time.time() - answer.committed_at_us / 1e6) if answer.committed_at_us else None,
+        committed_at_us=answer.committed_at_us,
+        quarantined=dict(answer.quarantined),
+        shards=tuple(
+            ShardStatus(**{name.name: getattr(shard, name.name) for name in pb.ShardStatus.DESCRIPTOR.fields})
+            for shard in answer.shards
+        ),
+        error_since_us=answer.error_since_us,
+        next_try_us=answer.next_try_us,
+        detail=answer.halted_because or answer.last_error,
+    )
+
+
+def with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tuple[SourceStatus, ...]:
+    """The same with how far each is behind its source, and each shard behind its own log, as far as the sources answer."""
+    found = []
+    for status in sources:
+        document = documents.sources.get(status.source)
+        done = executed_in(status.position.encode())
+        if document is None or done is None:
+            found.append(status)
+            continue
+        try:
+            executed = executed_now(document)
+        except HeadwaterError as error:
+            found.append(msgspec.structs.replace(status, detail=status.detail or f"source: {error}"))
+            continue
+        if sum(each.source == status.source for each in sources) > 1:
+            executed = {log: gtids for log, gtids in executed.items() if log in done}  # the others are other readers'
+        lag = missing_transactions(executed, done)
+        shards = tuple(
+            msgspec.structs.replace(
+                shard, lag_transactions=missing_transactions({shard.shard: executed[shard.shard]}, done)
+            )
+            for shard in status.shards
+            if shard.shard in executed
+        )
+        found.append(
+            msgspec.structs.replace(
+                status, lag_transactions=lag, lag_s=0.0 if lag == 0 else status.lag_s, shards=shards or status.shards
+            )
+        )
+    return tuple(found)
+
+
+def _routed(progress: Sequence[Progress], sources: Sequence[SourceStatus]) -> list[TableStatus]:
+    """What the router told of each tenant; its lag is known as far as the readers' is. Of several readers' source partitions
+    that which is furthest behind is shown, with the events of all. What was routed of earlier readers is past."""
+    published_us = {(source.source, source.source_partition): source.committed_at_us for source in sources}
+    shown = {source for source, partition in published_us if partition != _UNKNOWN_PARTITION}
+    found: dict[tuple[str, str, str], TableStatus] = {}
+    for report in sorted(progress, key=lambda each: (each.tenant, each.partition.source, each.table)):
+        place = (report.partition.source, report.partition.name)
+        if report.hop != ROUTER or (place not in published_us and report.partition.source in shown):
+            continue
+        newest_us = published_us.get(place, 0)
+        status = TableStatus(
+            tenant=report.tenant,
+            source=report.partition.source,
+            table=report.table,
+            hop=report.hop,
+            events=report.rows,
+            position=report.order.sort_key(),
+            committed_at_us=report.committed_at_us,
+            lag_s=max(0.0, (newest_us - report.committed_at_us) / 1e6) if newest_us else None,
+        )
+        key = (status.tenant, status.source, status.table)
+        found[key] = _further_behind(found[key], status) if key in found else status
+    return list(found.values())
+
+
+def _further_behind(one: TableStatus, other: TableStatus) -> TableStatus:
+    """An unknown lag goes before every other."""
+    behind = max(one, other, key=lambda each: float("inf") if each.lag_s is None else each.lag_s)
+    return msgspec.structs.replace(behind, events=one.events + other.events)
+
+
+def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableStatus]:
+    """What the sink's files tell of each table, against the ends of its topics."""
+    found = []
+    consumer = open_consumer(stack_kafka(home))
+    try:
+        for tenant in sorted(documents.tenants):
+            progress = sink_progress(home, tenant)
+            if progress is None:
+                continue
+            done = committed_offsets(home, tenant)
+            try:
+                resyncs = running_resyncs(home, tenant)
+            except HeadwaterError as error:
+                unknown.append(f"resyncs of {tenant}: {error}")
+                resyncs = {}
+            for topic, table in sorted(progress.tables.items()):
+                try:
+                    lag = _topic_lag(consumer, topic, done.get(topic, {}))
+                except HeadwaterError as error:
+                    unknown.append(f"lag of {topic}: {error}")
+                    lag = None
+                if lag is not None and table.parked is not None:
+                    lag += table.parked.waiting_offsets  # the stream went on without them
+                age_s = max(0.0, time.time() - table.committed_at_us / 1e6)
+                found.append(
+                    TableStatus(
+                        tenant=tenant,
+                        source=table.source,
+                        table=table.table,
+                        hop="sink",
+                        events=table.rows,
+                        position=table.order,
+                        committed_at_us=table.committed_at_us,
+                        lag_events=lag,
+                        # A table that never took an event has no moment to count from.
+                        lag_s=None if lag is None or (lag and not table.committed_at_us) else (age_s if lag else 0.0),
+                        warehouse=TableInWarehouse(
+                            last=table.last,
+                            read_s=progress.last_batch.read_s,
+                            show_s=progress.last_batch.show_s,
+                            files=table.files,
+                            maintained_at_us=table.maintained_at_us,
+                        ),
+                        detail=_sink_detail(table, resyncs.get(topic)),
+                    )
+                )
+    finally:
+        consumer.close()
+    return found
+
+
+def _sink_detail(table: TableProgress, resync: Resync | None) -> str:
+    told = _table_detail(table)
+    if resync is None:
+        return told
+    since = datetime.datetime.fromtimestamp(resync.begun_at_us / 1e6).strftime("%H:%M:%S")
+    return f"resync since {since}: {resync.doing}{'; ' if told else ''}{told}"
+
+
+def _table_detail(table: TableProgress) -> str:
+    if table.parked is not None and table.parked.is_catching_up:
+        return f"was parked; reads what waited, {table.parked.waiting_offsets:,} record(s) to go"
+    if table.parked is not None:
+        return f"parked: {table.parked.because}"
+    if table.parked_keys:
+        return (
+            f"{table.parked_keys:,} key(s) parked with {table.dead_letters:,} dead letter(s): `headwater dead-letter list "
+            f"{table.warehouse_table.partition('.')[0]}`"
+        )
+    return f"left out by policy: {'; '.join(table.ignored)}" if table.ignored else ""
+
+
+def _topic_lag(consumer: Consumer, topic: str, done: Mapping[int, int]) -> int:
+    lag = 0
+    for (_, partition), end in end_offsets(consumer, [topic]).items():
+        start = done.get(partition, 0)
+        # A few offsets may be transaction marks only; many are surely events, and not worth a look.
+        if end - start > FEW_OFFSETS or has_records_between(consumer, topic, partition, start, end):
+            lag += max(0, end - start)
+    return lag

@@ -1,0 +1,54 @@
+"""The tenants of a home, one line each: ``headwater tenant list``."""
+
+from pathlib import Path
+
+import msgspec
+
+from libs.config.tenants import document_files
+from libs.mesh.documents import Documents
+from libs.mesh.home import Home
+from libs.operations.tenant_versions import version_text, versions
+
+
+class ListedTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """A document in the tenants' folder."""
+
+    tenant: str
+    """Of a document with mistakes, the name that its file says."""
+    file: str
+    version: int | None = None
+    """Which kept version it is; None: it was edited by hand since."""
+    sources: tuple[str, ...] = ()
+    sink: str = ""
+    """``iceberg mirror``; ``topics only``."""
+    mistakes: tuple[str, ...] = ()
+    """Why the document is not in force."""
+
+
+def list_tenants(home: Home, documents: Documents) -> list[ListedTenant]:
+    """Every document, good or bad, by tenant."""
+    listed = []
+    files = {str(file.relative_to(home.tenants_dir)): file for file in document_files(home.tenants_dir)}
+    for name, spec in documents.tenants.items():
+        file = files.pop(documents.tenant_lines[name].file, None)
+        listed.append(
+            ListedTenant(
+                tenant=name,
+                file=documents.tenant_lines[name].file,
+                version=None if file is None else _version_in(home, name, file),
+                sources=tuple(selection.name for selection in spec.sources),
+                sink="topics only" if spec.sink is None else f"{spec.sink.warehouse} {spec.sink.mode.value}",
+            )
+        )
+    for shown_as, file in files.items():
+        prefix = f"{home.tenants_dir}/{shown_as}:"
+        mistakes = tuple(item for item in documents.tenant_mistakes if item.startswith(prefix))
+        name = file.parent.name if file.name == "tenant.yaml" else file.stem
+        listed.append(ListedTenant(tenant=name, file=shown_as, mistakes=mistakes))
+    return sorted(listed, key=lambda item: (item.tenant, item.file))
+
+
+def _version_in(home: Home, tenant: str, file: Path) -> int | None:
+    known = versions(home, tenant)
+    text = file.read_text(encoding="utf-8")
+    return next((version.number for version in reversed(known) if version_text(version) == text), None)

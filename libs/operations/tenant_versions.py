@@ -1,0 +1,209 @@
+"""The versions of tenants' documents: put into force one at a time, kept, and gone back to.
+
+    <home>/tenants/acme.yaml                                     what is in force
+    <home>/tenants/.versions/acme/0002-20260301T120000Z.yaml     what was put there, when
+
+``headwater tenant apply`` writes here; ``list --versions`` reads. The folder of versions begins with a dot, so what follows
+the tenants' folder passes it over. A version is kept before the document is replaced, and both are written whole or not at
+all: at any moment the folder holds the old document or the new one.
+"""
+
+import datetime
+import fcntl
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.config.tenant_place import nearest
+from libs.config.tenants import ParsedTenant, document_files, no_keys_checked, read_tenant
+from libs.config.yaml_text import read_text
+from libs.errors import InvalidSettings
+from libs.events.row_filter import condition_mistakes
+from libs.mesh.documents import mask_keys, tenant_home_mistakes
+from libs.mesh.home import Home
+from libs.mesh.state import replace_file
+from libs.operations.topic_quotas import too_many_topics
+
+VERSIONS_FOLDER: Final = ".versions"
+_VERSION_FILE: Final = re.compile(r"(\d{4,})-(\d{8}T\d{6}Z)\.yaml")
+_TIME_FORMAT: Final = "%Y%m%dT%H%M%SZ"
+
+
+class TenantVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A document as it was put into force."""
+
+    tenant: str
+    number: int
+    """From 1, in order."""
+    applied_at: datetime.datetime
+    """In UTC."""
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What ``apply`` did."""
+
+    tenant: str
+    version: TenantVersion
+    file: Path
+    """The document that is in force now."""
+    is_changed: bool
+    """False: it said so already."""
+    kept: TenantVersion | None = None
+    """What was there before without being a version, edited by hand say, and was kept first."""
+
+
+def judged(home: Home | None, text: str, shown_as: str, mistakes: list[str]) -> ParsedTenant | None:
+    """A document's text by the rules of the language, and, with a home, by what that home has: sources, warehouses, keys, room
+    for topics.
+
+    None where anything is wrong, with every mistake appended.
+    """
+    check_key = no_keys_checked if home is None else mask_keys(home).mistake
+    parsed = read_tenant(
+        text, file=shown_as, mistakes=mistakes, check_condition=condition_mistakes, check_key=check_key
+    )
+    if parsed is None or home is None:
+        return parsed
+    known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
+    unfit = tenant_home_mistakes(parsed.spec, known_sources, home) or too_many_topics(home, parsed.spec)
+    mistakes += parsed.lines.locate(unfit)
+    return None if unfit else parsed
+
+
+def apply_text(home: Home, text: str, *, shown_as: str, now: datetime.datetime) -> Applied:
+    """Put a document into force in place of its tenant's, which stays kept as a version.
+
+    Raises:
+        InvalidSettings: the document has mistakes, all of which are listed; what is in force stays in force.
+    """
+    mistakes: list[str] = []
+    parsed = judged(home, text, shown_as, mistakes)
+    if parsed is None:
+        raise InvalidSettings(shown_as, mistakes)
+    tenant = parsed.spec.tenant
+    with locked(home):
+        target = _document_of(home, tenant)
+        before = target.read_text(encoding="utf-8", errors="replace") if target.is_file() else None
+        known = versions(home, tenant)
+        newest = version_text(known[-1]) if known else None
+        kept = None
+        if before is not None and before not in (newest, text):
+            kept = _keep(home, tenant, before, now)
+            newest = before
+        version = versions(home, tenant)[-1] if newest == text else _keep(home, tenant, text, now)
+        if before != text:
+            replace_file(target, text.encode())
+    return Applied(tenant, version, target, before != text, kept)
+
+
+def text_of_version(home: Home, tenant: str, number: int) -> str:
+    """A version's text, as it was put into force.
+
+    Raises:
+        InvalidSettings: there is no such version.
+    """
+    known = versions(home, tenant)
+    found = next((version for version in known if version.number == number), None)
+    if found is None:
+        there_are = ", ".join(str(version.number) for version in known) or "none yet"
+        hint = "" if known else f"; {nearest(tenant, tenants_with_versions(home))}"
+        raise InvalidSettings(f"tenant {tenant}", [f"has no version {number}; there are {there_are}{hint}"])
+    return version_text(found)
+
+
+def versions(home: Home, tenant: str) -> list[TenantVersion]:
+    """The kept versions of one tenant, oldest first."""
+    folder = versions_folder(home, tenant)
+    found = []
+    for file in folder.glob("*.yaml") if folder.is_dir() else ():
+        match = _VERSION_FILE.fullmatch(file.name)
+        if match is not None:
+            at = datetime.datetime.strptime(match[2], _TIME_FORMAT).replace(tzinfo=datetime.UTC)
+            found.append(TenantVersion(tenant=tenant, number=int(match[1]), applied_at=at, file=str(file)))
+    return sorted(found, key=lambda version: version.number)
+
+
+def version_text(version: TenantVersion) -> str:
+    """What the document said."""
+    return Path(version.file).read_text(encoding="utf-8")
+
+
+def tenants_with_versions(home: Home) -> Sequence[str]:
+    """Every tenant that a document was ever applied of."""
+    folder = _versions_dir(home)
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+
+
+def versions_folder(home: Home, tenant: str) -> Path:
+    """Where the kept versions of one tenant are; it need not exist."""
+    return _versions_dir(home) / tenant
+
+
+def documents_of(home: Home, tenant: str) -> list[Path]:
+    """Every file that holds a document of ``tenant``, and one that cannot be read and is called as it."""
+    found = []
+    for file, claimed in _claims(home).items():
+        named = file.parent.name if file.name == "tenant.yaml" else file.stem
+        if claimed == tenant or (claimed is None and named == tenant):
+            found.append(file)
+    return found
+
+
+def _versions_dir(home: Home) -> Path:
+    return home.tenants_dir / VERSIONS_FOLDER
+
+
+def _document_of(home: Home, tenant: str) -> Path:
+    """The file that holds the tenant's document, good or bad; else where it shall be.
+
+    Raises:
+        InvalidSettings: that file holds another tenant's.
+    """
+    claims = _claims(home)
+    for file, claimed in claims.items():
+        if claimed == tenant:
+            return file
+    for file in (home.tenants_dir / f"{tenant}.yaml", home.tenants_dir / tenant / "tenant.yaml"):
+        if file not in claims:
+            continue
+        if claims[file] is not None:
+            raise InvalidSettings(
+                f"tenant {tenant}", [f"{file} holds tenant {claims[file]}; give that file another name"]
+            )
+        return file
+    return home.tenants_dir / f"{tenant}.yaml"
+
+
+def _claims(home: Home) -> dict[Path, str | None]:
+    """Whose document each file holds; None: it has mistakes."""
+    claims: dict[Path, str | None] = {}
+    for file in sorted(document_files(home.tenants_dir)):
+        text = read_text(file, shown_as=str(file), mistakes=[])
+        parsed = None if text is None else read_tenant(text, mistakes=[])
+        claims[file] = None if parsed is None else parsed.spec.tenant
+    return claims
+
+
+def _keep(home: Home, tenant: str, text: str, now: datetime.datetime) -> TenantVersion:
+    known = versions(home, tenant)
+    number = known[-1].number + 1 if known else 1
+    file = versions_folder(home, tenant) / f"{number:04}-{now.strftime(_TIME_FORMAT)}.yaml"
+    replace_file(file, text.encode())
+    return TenantVersion(tenant=tenant, number=number, applied_at=now, file=str(file))
+
+
+@contextmanager
+def locked(home: Home) -> Iterator[None]:
+    """One change of documents at a time: two that apply at once must not take the same number."""
+    folder = _versions_dir(home)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,331 @@
+"""From a home's documents and ports to the processes of its stack: plain functions, nothing is started here.
+
+The embedded stack is the same code and configuration as in Kubernetes; only the addresses that stand in the
+generated settings differ. ``libs.stack.lifecycle`` calls this and writes the files.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from libs.errors import InvalidSettings
+from libs.mesh.documents import (
+    POSTGRESQL,
+    DatabaseDocument,
+    Documents,
+    DtsDocument,
+    MysqlDocument,
+    SourceDocument,
+    VitessDocument,
+    replica_server_id,
+    stated,
+)
+from libs.mesh.home import Home
+from libs.mesh.processes import (
+    CHECKPOINT_COMMITTER,
+    IMPORT_ROOT,
+    KAFKA,
+    KAFKA_CONTROLLER,
+    ROUTER,
+    SCHEMA_HISTORY,
+    SINK,
+    VALKEY,
+    kafka_address,
+    reader_names,
+    session_settings,
+    warehouse_settings,
+)
+from libs.mesh.reader_tasks import Generations, settings_of, tasks_of
+from libs.servers.ports import LOOPBACK
+from libs.servers.process import ProcessSpec
+from libs.setup.spark_toolchain import SparkToolchain
+from libs.source.kinds import READER_OF_KIND
+from libs.source.vitess.settings import KeyspaceSettings
+from libs.source.vitess.tasks import TaskSettings
+from libs.stack.supervisor import Supervised, answers_ok
+
+STAGE_SERVERS: Final = 0
+STAGE_SERVICES: Final = 1
+STAGE_STAND_INS: Final = 2
+"""What stands before a demo's database, in Tencent's or Vitess's place: it needs the database, and the reader needs it."""
+STAGE_PIPELINE: Final = 3
+
+# The lease outlives a restart of the reader by little: a killed reader is back in 2 to 3 s, and the restarted one
+# waits for the end of its predecessor's lease where it is another owner.
+READER_LEASE_S: Final = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProcess:
+    """One Python process of ours: what is started, and with which settings."""
+
+    name: str
+    module: str
+    stage: int
+    settings: Mapping[str, Any]
+    http_port: int
+    grpc_port: int | None = None
+    blocks_next_stage: bool = True
+    ready_timeout_s: float = 60.0
+    stop_timeout_s: float = 15.0
+    unhealthy_after_s: float = 30.0
+    working_dir: Path | None = None
+    environ: Mapping[str, str] | None = None
+
+
+def port_names(documents: Documents) -> tuple[str, ...]:
+    """Every port that the stack of ``documents`` needs, but for those of servers of its own (``own_servers``)."""
+    warehouses = [POSTGRESQL] if documents.has_own_postgresql else []
+    readers = [name for source in sorted(documents.sources) for name in _readers(documents, source)]
+    services = [SCHEMA_HISTORY, CHECKPOINT_COMMITTER, *readers]
+    return (
+        KAFKA,
+        KAFKA_CONTROLLER,
+        VALKEY,
+        *(f"{service}-{kind}" for service in services for kind in ("grpc", "http")),
+        f"{ROUTER}-http",
+        f"{SINK}-http",
+        *warehouses,
+    )
+
+
+def _readers(documents: Documents, source: str) -> tuple[str, ...]:
+    return reader_names(source, tasks_of(documents.sources[source]))
+
+
+def choose_ports(
+    names: Sequence[str],
+    kept: Mapping[str, int],
+    *,
+    is_free: Callable[[int], bool],
+    free_ports: Callable[[int], Sequence[int]],
+) -> dict[str, int]:
+    """A port for each of ``names``: the one kept from an earlier run where it is free, else a new one.
+
+    Raises:
+        OSError: there are not enough free ports.
+    """
+    chosen = {name: kept[name] for name in names if name in kept and is_free(kept[name])}
+    missing = [name for name in names if name not in chosen]
+    # More than needed: a kept port may be among the free ones.
+    candidates = [port for port in free_ports(2 * len(missing)) if port not in chosen.values()] if missing else []
+    if len(candidates) < len(missing):
+        raise OSError(f"{len(missing)} free ports are needed, {len(candidates)} were found")
+    return {**chosen, **dict(zip(missing, candidates, strict=False))}
+
+
+def plan_processes(
+    home: Home,
+    documents: Documents,
+    ports: Mapping[str, int],
+    toolchain: SparkToolchain,
+    generations: Generations,
+) -> tuple[PlannedProcess, ...]:
+    """Headwater's own processes, in the order of their start; servers (Kafka, Valkey) are not among them.
+
+    ``generations``: of ``reader_tasks.planned_generations``.
+
+    Raises:
+        InvalidSettings: no source to follow, or no tenant to deliver to.
+    """
+    if not documents.sources:
+        raise InvalidSettings(
+            str(home.sources_dir),
+            ["no source: copy shop.yaml.example to <name>.yaml and edit it (`headwater init` writes the example)"],
+        )
+    if not documents.tenants:
+        raise InvalidSettings(
+            str(home.tenants_dir),
+            ["no tenant: copy acme.yaml.example to <tenant>.yaml and edit it (`headwater init` writes the example)"],
+        )
+    readers = [
+        _reader(home, name, documents.sources[name], ports, process, task)
+        for name in sorted(documents.sources)
+        for process, task in zip(_readers(documents, name), settings_of(generations.get(name)), strict=True)
+    ]
+    has_sinks = any(spec.sink is not None for spec in documents.tenants.values())
+    return (
+        _view_service(SCHEMA_HISTORY, ports),
+        _view_service(CHECKPOINT_COMMITTER, ports),
+        *readers,
+        _router(home, documents, ports),
+        *([_sink(home, documents, ports, toolchain)] if has_sinks else []),
+    )
+
+
+def supervised(home: Home, planned: PlannedProcess) -> Supervised:
+    """How the supervisor runs ``planned``."""
+    url = f"http://{LOOPBACK}:{planned.http_port}"
+    return Supervised(
+        spec=ProcessSpec(
+            name=planned.name,
+            command=(sys.executable, "-m", planned.module, "--settings", str(home.settings_file(planned.name))),
+            environ={"PYTHONPATH": str(IMPORT_ROOT), "PYTHONUNBUFFERED": "1", **(planned.environ or {})},
+            working_dir=planned.working_dir or home.run_dir,
+            ready=lambda: answers_ok(f"{url}/readyz"),
+        ),
+        stage=planned.stage,
+        blocks_next_stage=planned.blocks_next_stage,
+        ready_timeout_s=planned.ready_timeout_s,
+        stop_timeout_s=planned.stop_timeout_s,
+        health_url=f"{url}/healthz",
+        unhealthy_after_s=planned.unhealthy_after_s,
+        http_port=planned.http_port,
+        grpc_port=planned.grpc_port,
+    )
+
+
+def _view_service(name: str, ports: Mapping[str, int]) -> PlannedProcess:
+    return PlannedProcess(
+        name=name,
+        module=f"services.{name}",
+        stage=STAGE_SERVICES,
+        settings={
+            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "redis": {"url": f"redis://{LOOPBACK}:{ports[VALKEY]}/0"},
+            "grpc": {"host": LOOPBACK, "port": ports[f"{name}-grpc"]},
+            "telemetry": _telemetry(ports[f"{name}-http"]),
+        },
+        http_port=ports[f"{name}-http"],
+        grpc_port=ports[f"{name}-grpc"],
+    )
+
+
+def _reader(
+    home: Home, name: str, source: SourceDocument, ports: Mapping[str, int], process: str, task: TaskSettings | None
+) -> PlannedProcess:
+    return PlannedProcess(
+        name=process,
+        module=READER_OF_KIND[source.kind],
+        stage=STAGE_PIPELINE,
+        settings={
+            "source": name,
+            **_source_settings(home, name, source, ports),
+            **({"tasks": msgspec.to_builtins(task)} if task is not None else {}),
+            "include_tables": list(source.include_tables),
+            "exclude_tables": list(source.exclude_tables),
+            "values": msgspec.to_builtins(source.values),
+            "failure_handling": source.failure_handling.value,
+            "lease_s": READER_LEASE_S,
+            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "schema_history": _client(SCHEMA_HISTORY, ports),
+            "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
+            "grpc": {"host": LOOPBACK, "port": ports[f"{process}-grpc"]},
+            "telemetry": {**_telemetry(ports[f"{process}-http"]), "tags": dict(source.metric_tags)},
+        },
+        http_port=ports[f"{process}-http"],
+        grpc_port=ports[f"{process}-grpc"],
+    )
+
+
+def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mapping[str, int]) -> dict[str, Any]:
+    """What only readers of the source's kind are told: where it is, and what they copy of it."""
+    match source:
+        case MysqlDocument():
+            return {
+                "database": _database(source.database),
+                "on_unseen_change": msgspec.to_builtins(source.on_unseen_change),
+                "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
+                "snapshot": {
+                    **stated(source.snapshot),
+                    "lag_replicas": [_database(replica) for replica in source.snapshot.lag_replicas],
+                },
+                "signal_table": source.signal_table,
+                "key_columns": msgspec.to_builtins(source.key_columns),
+                "gtid_source_includes": list(source.gtid_source_includes),
+                "gtid_source_excludes": list(source.gtid_source_excludes),
+                "heartbeat_interval_s": source.heartbeat_interval_s,
+                "transaction_metadata": source.transaction_metadata,
+            }
+        case DtsDocument():
+            subscription = source.subscription
+            return {
+                "database": _database(source.database),
+                "subscription": {
+                    **stated(subscription),
+                    "bootstrap_servers": subscription.bootstrap_servers or kafka_address(ports),
+                    "password": subscription.password.reveal(),
+                },
+                "snapshot": msgspec.structs.asdict(source.snapshot),
+                "transaction_metadata": source.transaction_metadata,
+            }
+        case VitessDocument():
+            return {
+                **{name: value for name, value in stated(source).items() if name in KeyspaceSettings.__struct_fields__},
+                "vtgate": {**stated(source.vtgate), "password": source.vtgate.password.reveal()},
+                "snapshot": msgspec.to_builtins(source.snapshot),
+            }
+
+
+def _database(database: DatabaseDocument) -> dict[str, Any]:
+    return {**stated(database), "password": database.password.reveal()}
+
+
+def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> PlannedProcess:
+    return PlannedProcess(
+        name=ROUTER,
+        module="services.router",
+        stage=STAGE_PIPELINE,
+        settings={
+            "sources": sorted(documents.sources),
+            "tenants_folder": str(home.tenants_dir),
+            "keys_folder": str(home.keys_dir),
+            "state_folder": str(home.data_dir / ROUTER),
+            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "schema_history": _client(SCHEMA_HISTORY, ports),
+            "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
+            **_schema_registry(documents),
+            "topic_quotas": stated(documents.topic_quotas),
+            "telemetry": _telemetry(ports[f"{ROUTER}-http"]),
+        },
+        http_port=ports[f"{ROUTER}-http"],
+    )
+
+
+def _schema_registry(documents: Documents) -> dict[str, Any]:
+    registry = documents.schema_registry
+    if registry is None:
+        return {}
+    return {"schema_registry": {**stated(registry), "password": registry.password.reveal()}}
+
+
+def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain: SparkToolchain) -> PlannedProcess:
+    return PlannedProcess(
+        name=SINK,
+        module="spark.jobs.sink_job",
+        stage=STAGE_SERVICES,  # it needs Kafka only, and takes longer to start than all others together
+        blocks_next_stage=False,
+        settings={
+            "tenants_dir": str(home.tenants_dir),
+            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "warehouses": warehouse_settings(home, documents, ports),
+            "state_dir": str(home.sink_dir),
+            "session": session_settings(toolchain),
+            **_openlineage(documents),
+            "telemetry": _telemetry(ports[f"{SINK}-http"]),
+        },
+        http_port=ports[f"{SINK}-http"],
+        ready_timeout_s=120.0,
+        unhealthy_after_s=60.0,
+        working_dir=home.sink_dir,
+    )
+
+
+def _openlineage(documents: Documents) -> dict[str, Any]:
+    lineage = documents.openlineage
+    if lineage is None:
+        return {}
+    key = {} if lineage.api_key is None else {"api_key": lineage.api_key.reveal()}
+    return {"openlineage": {**stated(lineage), **key}}
+
+
+def _client(service: str, ports: Mapping[str, int]) -> dict[str, Any]:
+    return {"address": f"{LOOPBACK}:{ports[f'{service}-grpc']}"}
+
+
+def _telemetry(http_port: int) -> dict[str, Any]:
+    return {"http_host": LOOPBACK, "http_port": http_port}

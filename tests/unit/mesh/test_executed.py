@@ -1,0 +1,56 @@
+"""Positions of every kind of reader, as ``check`` and ``status`` read them."""
+
+import json
+
+import pytest
+
+from libs.mesh.executed import executed_in, missing_transactions
+from libs.mysql.gtid import GtidSet
+from libs.source.vitess.vgtid import ShardGtid, format_vgtid
+from services.dts_decoder import position as dts
+from services.vstream_reader import position as vitess
+
+A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def executed(**logs: str) -> dict[str, GtidSet]:
+    return {log.strip("_"): GtidSet.parse(gtids) for log, gtids in logs.items()}
+
+
+def test_of_a_binlog() -> None:
+    """One log without a name."""
+    assert executed_in(json.dumps({"gtid_set": f"{A}:1-5"}).encode()) == executed(_=f"{A}:1-5")
+
+
+def test_of_a_subscription() -> None:
+    """What DTS says that it handed over counts: transactions of other tables never come."""
+    position = dts.DtsPosition(topic="t", partition=0, offset=7, gtid_set=f"{A}:1-3:6", synced_gtid_set=f"{A}:1-4")
+
+    assert executed_in(dts.encode_position(position).token) == executed(_=f"{A}:1-4:6")
+
+
+def test_of_a_keyspace() -> None:
+    """Shard by shard; one whose copy has not begun stands nowhere."""
+    shards = [
+        format_vgtid((ShardGtid(keyspace="ks", shard=shard, gtid=gtid),))[1:-1].encode()
+        for shard, gtid in (("-80", f"MySQL56/{A}:1-5"), ("80-", f"MySQL56/{B}:1-2"), ("c0-", "current"))
+    ]
+
+    found = executed_in(vitess.encode_position(shards, {"-80": 0}, {}).token)
+
+    assert found == {"-80": GtidSet.parse(f"{A}:1-5"), "80-": GtidSet.parse(f"{B}:1-2"), "c0-": GtidSet()}
+
+
+@pytest.mark.parametrize("token", [b"", b"no JSON", b'{"scn": 5}', b"[]"])
+def test_of_something_else(token: bytes) -> None:
+    """Rather unknown than wrong."""
+    assert executed_in(token) is None
+
+
+def test_what_is_missing_is_counted_log_by_log() -> None:
+    """The same server's transactions in another shard's log are other ones; a log that is not there at all lacks everything."""
+    wanted = {"-80": GtidSet.parse(f"{A}:1-10"), "80-": GtidSet.parse(f"{A}:1-4")}
+
+    assert missing_transactions(wanted, wanted) == 0
+    assert missing_transactions(wanted, {"-80": GtidSet.parse(f"{A}:1-7,{B}:1-99")}) == 3 + 4
