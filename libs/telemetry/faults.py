@@ -178,6 +178,15 @@ COLUMN_REFUSED = _kind(
     docs="docs/tenants.md",
     example="shop.people: email2 came later and is kept back",
 )
+EVENTS_SET_ASIDE = _kind(
+    "events_set_aside",
+    Severity.DIFFERS,
+    "Events of a table became dead letters of one tenant; its other events go on. A router forgets it when it ends.",
+    "List the dead letters with their reasons. Mend the document or the row, then copy the table for the tenant again.",
+    command="headwater tenant snapshot {tenant} {table}",
+    docs="docs/failure_modes.md",
+    example="shop.orders: 2 events are dead letters: the event is larger than 900000 bytes",
+)
 CHANGES_RECORD_SET_ASIDE = _kind(
     "changes_record_set_aside",
     Severity.DIFFERS,

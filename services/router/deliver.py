@@ -85,6 +85,10 @@ class Delivery(NamedTuple):
     """Row events that the tenants' filter held back."""
     dead_letters: int = 0
     """Records that are dead letters."""
+    table: str = ""
+    """Of dead letters and of rows that were copied: ``database.table``."""
+    reason: str = ""
+    """Why the last of the dead letters is one; empty where all of the table are refused, of which a fault tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +396,11 @@ class _Rows:
         self._context = context
         self._headers: dict[bool, list[bytes]] = {}
 
+    @property
+    def copied_table(self) -> str:
+        """The table, of rows that were copied; else empty."""
+        return f"{self.run.database}.{self.run.table}" if self.run.is_snapshot else ""
+
     @functools.cached_property
     def keys(self) -> list[bytes]:
         return self.run.keys
@@ -435,12 +444,14 @@ def _deliver_to_group(
     if not rows.has_key_changes and group.projection.lets_pass(rows.ops):
         passed = _passed_through(rows, encoding, context.max_event_bytes)
         if passed is not None:
-            yield Delivery(group.targets, passed, rows=len(rows.run))
+            yield Delivery(group.targets, passed, rows=len(rows.run), table=rows.copied_table)
             return
     written = _Written(encoding, rows.headers(is_json=encoding.has_json_headers))
     invalid = _write_rows(rows, group, written, context.max_event_bytes, places)
     if written.rows or written.filtered:
-        yield Delivery(group.targets, written.records, rows=written.rows, filtered=written.filtered)
+        yield Delivery(
+            group.targets, written.records, rows=written.rows, filtered=written.filtered, table=rows.copied_table
+        )
     if invalid:
         withheld = not group.projection.is_transparent
         for target, dead_letters in zip(group.targets, group.dead_letters, strict=True):
@@ -448,7 +459,9 @@ def _deliver_to_group(
             for index, reason, is_too_large in invalid:
                 is_withheld = withheld or is_too_large
                 letters.add(*_dead_letter(rows, index, target, reason, context, is_withheld=is_withheld))
-            yield Delivery((dead_letters,), letters.records, dead_letters=len(letters))
+            table = f"{rows.run.database}.{rows.run.table}"
+            reason = invalid[-1][1]
+            yield Delivery((dead_letters,), letters.records, dead_letters=len(letters), table=table, reason=reason)
 
 
 def _passed_through(rows: _Rows, encoding: Encoding, max_event_bytes: int) -> Records | PassedRows | None:
@@ -546,6 +559,8 @@ def _write_rows(
             try:
                 seen = _seen_row(rows, place, group)
                 row = None if seen is None else written.encoded(seen)
+                if seen is not None and row is not None and len(row.value) >= max_event_bytes:
+                    row = written.encoded(_without_before(seen))
             except InvalidEvent as error:
                 invalid.append((place, str(error), False))
                 continue
@@ -564,6 +579,15 @@ def _write_rows(
             for place, row in halves:
                 written.write(place, row)
     return invalid
+
+
+def _without_before(row: ProjectedRow) -> ProjectedRow:
+    """The event without its row before, which may be all that makes it too large: an update is whole without, and of a delete
+    the record's key says which row it was. As it is, where it has no such row, or no key that would say so."""
+    if row.op not in (OP_UPDATE, OP_DELETE, OP_KEY_CHANGE_DELETE) or not row.key:
+        return row
+    event = msgspec.json.decode(row.value, type=dict[str, msgspec.Raw])
+    return ProjectedRow(row.op, row.key, msgspec.json.encode({**event, "before": None}))
 
 
 def _seen_row(rows: _Rows, index: int, group: RouteGroup) -> ProjectedRow | None:

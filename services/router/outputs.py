@@ -16,6 +16,8 @@ from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted
 from libs.kafka.clients import TopicSpec, create_topics
 from libs.telemetry import metrics
+from libs.telemetry.faults import EVENTS_SET_ASIDE, lift_fault, raise_fault
+from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import TableChange, TransactionBoundary
@@ -101,6 +103,8 @@ class Outputs:
         self._meter = meter
         self._tallies: collections.defaultdict[str, _Tally] = collections.defaultdict(_Tally)
         """What the running transaction holds for each tenant; counted once it is committed."""
+        self._set_aside: dict[tuple[str, str], int] = {}
+        """By tenant and table: the dead letters of its events since the start, or since a copy of the table."""
         self._written: list[int] = []
         """Offsets of the batches that stand in the running transaction, in the order in which they were written."""
 
@@ -155,6 +159,8 @@ class Outputs:
             share_ns, before_ns = (now_ns - before_ns) / len(delivery.targets), now_ns
             for target in delivery.targets:
                 self._tallies[target.tenant].add(delivery, size, share_ns)
+                if delivery.table and (delivery.reason or self._set_aside):
+                    self._note_set_aside(target.tenant, delivery)
                 if not limits.is_empty:
                     limits.take(target.tenant, delivery.rows + delivery.dead_letters, size)
         self._written.append(offset)
@@ -170,6 +176,16 @@ class Outputs:
         if still_refused:
             names = frozenset(target.topic.name for target, _ in still_refused)
             raise TopicsRefused("; ".join(str(error) for _, error in still_refused), names)
+
+    def _note_set_aside(self, tenant: str, delivery: Delivery) -> None:
+        """A copy of the table brings again what was set aside before it, or has it set aside again."""
+        place = (tenant, delivery.table)
+        if delivery.reason:
+            tally = self._tallies[tenant]
+            tally.set_aside[delivery.table] = delivery.reason
+            self._set_aside[place] = self._set_aside.get(place, 0) + delivery.dead_letters
+        elif self._set_aside.pop(place, None) is not None:
+            lift_fault(EVENTS_SET_ASIDE, FaultScope(source=self._source, tenant=tenant, table=delivery.table))
 
     def tenants_of(self, topics: Iterable[str], book: RouteBook) -> set[str]:
         """Whose topics they are: their names begin with their tenants'."""
@@ -187,6 +203,11 @@ class Outputs:
             if tally.dead_letters:
                 metrics.DEAD_LETTERS.labels(tenant).inc(tally.dead_letters)
                 self._log.warning("event_dead_lettered", tenant_id=tenant, events=tally.dead_letters)
+            for table, reason in tally.set_aside.items():
+                count = self._set_aside.get((tenant, table), 1)
+                happened = f"{table}: {count} {'event is a dead letter' if count == 1 else 'events are dead letters'}: {reason}"
+                scope = FaultScope(source=self._source, tenant=tenant, table=table)
+                raise_fault(EVENTS_SET_ASIDE, scope, happened=happened)
         self._tallies.clear()
         return cpu_s
 
@@ -215,6 +236,8 @@ class _Tally:
     size_bytes: int = 0
     filtered: int = 0
     dead_letters: int = 0
+    set_aside: dict[str, str] = field(default_factory=dict)
+    """By table: why its last dead letter is one."""
     cpu_ns: float = 0.0
     """Of what was done for it alone, or for a group of alike tenants: its part."""
 

@@ -32,13 +32,14 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     """``text`` gives way to ``op``, ``committed_at_us``, ``image`` and ``is_partial``; others stay.
 
     ``committed_at_us`` is ``source.ts_us``, or, where a source's ``events.remove_fields`` takes that out, ``source.ts_ms``.
-    ``image`` is the row after the change, of a delete before it; NULL for a truncation only. ``is_partial``: of an update; the
-    log does not hold all of its values (see ``partial_rows``). ``with_before``: ``before`` is there too, an update's row before
-    it, NULL where the log does not hold that one. An envelope with other spaces or another order of its members is parsed for
-    its parts. What is no event gets an image that fails the parse of the row.
+    ``image`` is the row after the change, of a delete before it, or its ``key`` where the event has no row before; NULL for a
+    truncation only. ``is_partial``: of an update; the log does not hold all of its values (see ``partial_rows``).
+    ``with_before``: ``before`` is there too, an update's row before it, NULL where the log does not hold that one. An envelope
+    with other spaces or another order of its members is parsed for its parts. What is no event gets an image that fails the
+    parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
-    image, before = _parsed_image(), sf.when(_parsed("op") == UPDATE, _parsed("before"))
+    image, before = _parsed_image(has_key="key" in others), sf.when(_parsed("op") == UPDATE, _parsed("before"))
     lacks_before = holds_placeholder(sf.coalesce(_parsed("before"), sf.lit(PLACEHOLDERS[0])))
     is_lacking = (_parsed("op") == UPDATE) & holds_placeholder(image) & lacks_before
     parsed = {
@@ -81,7 +82,9 @@ def _committed_at(name: str) -> Column:
     return _parsed(f"source.{name}").try_cast("bigint")
 
 
-def _parsed_image() -> Column:
-    image = sf.when(_parsed("op") == DELETE, _parsed("before")).otherwise(_parsed("after"))
+def _parsed_image(*, has_key: bool) -> Column:
+    # The router leaves the row before out of a delete that is too large with it; which row it was, the key says.
+    deleted = sf.coalesce(_parsed("before"), sf.col("key")) if has_key else _parsed("before")
+    image = sf.when(_parsed("op") == DELETE, deleted).otherwise(_parsed("after"))
     is_truncation = sf.coalesce(_parsed("op") == TRUNCATE, sf.lit(False))
     return sf.when(is_truncation, None).otherwise(sf.coalesce(image, sf.lit(_UNREADABLE)))

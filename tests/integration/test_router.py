@@ -295,17 +295,27 @@ def test_event_that_cannot_be_projected_is_set_aside_and_others_go_on(setting: S
 
 
 def test_event_larger_than_a_record_is_set_aside(setting: Setting) -> None:
-    """A row that no record can hold does not stop the lane."""
+    """A row that no record can hold does not stop the lane, and is told as a fault; it comes once it is small enough."""
     tenant = setting.write_tenant("acme")
-    huge = row_value("c", None, order_row(1, email="x" * 950_000))
-    setting.source.run([("c", b'{"id":1}', huge), ("c", b'{"id":2}', row_value("c", None, order_row(2)))])
+    huge, small = order_row(1, email="x" * 950_000), order_row(1, email="x")
+    created, made_small = row_value("c", None, huge), row_value("u", huge, small)
+    setting.source.run([("c", b'{"id":1}', created), ("c", b'{"id":2}', row_value("c", None, order_row(2)))])
+    setting.source.publish()
+    setting.source.run([("u", b'{"id":1}', made_small)])
     setting.source.publish()
     setting.router.start()
 
     (letter,) = [decode_dead_letter(message.value()) for message in setting.read(f"{tenant}.dead-letter", 1)]
 
     assert "larger than 900000 bytes" in letter.reason
-    assert created_ids(setting.read(setting.topic(tenant), 1)) == [2]
+    second, update = (msgspec.json.decode(message.value()) for message in setting.read(setting.topic(tenant), 2))
+    assert second["after"]["id"] == 2
+    assert (update["op"], update["before"], update["after"]["email"]) == ("u", None, "x")
+    (fault,) = wait_until(
+        lambda: msgspec.json.decode(setting.router.get("/faults")[1], type=list[Fault]), because="the fault is told"
+    )
+    assert (fault.id, fault.scope.tenant) == ("events_set_aside", tenant)
+    assert "1 event is a dead letter: the event is larger than 900000 bytes" in fault.happened
 
 
 BLANK, LINE = (TableId(database="shop", table=table) for table in ("a b", "a_b"))

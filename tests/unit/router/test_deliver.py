@@ -472,6 +472,35 @@ def test_event_too_large_is_set_aside_also_without_a_projection() -> None:
     assert decode_dead_letter(records_of(deliveries, "acme.dead-letter")[0][1]).is_withheld
 
 
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_an_event_that_is_too_large_with_its_row_before_comes_without(is_filtered: bool) -> None:
+    """Else a row that was too large, and is made small or deleted, would stay set aside for ever."""
+    large, small = b'{"id":1,"email":"%b"}' % (b"x" * 400), b'{"id":1,"email":"y"}'
+    around = b'"source":{"version":"3"}'
+    batch = builder()
+    add_run(
+        batch,
+        [
+            ("c", b'{"id":1}', b'{"before":null,"after":%b,%b,"op":"c"}' % (large, around)),
+            ("u", b'{"id":1}', b'{"before":%b,"after":%b,%b,"op":"u"}' % (large, small, around)),
+            ("D", b'{"id":1}', b'{"before":%b,"after":null,%b,"op":"d"}' % (large, around)),
+            ("C", b'{"id":2}', b'{"before":null,"after":%b,%b,"op":"c"}' % (small, around)),
+            ("d", b"", b'{"before":%b,"after":null,%b,"op":"d"}' % (large, around)),
+        ],
+    )
+    filters = (RowFilter(tables=".*", where="id > 0"),) if is_filtered else ()
+
+    deliveries = deliver(taken(batch), route_book(tenant(selection={"row_filters": filters})), max_event_bytes=300)
+
+    written = [msgspec.json.decode(value) for _, value, _ in records_of(deliveries, "acme.s.shop.orders") if value]
+    assert [(each["op"], each["before"]) for each in written] == [("u", None), ("d", None), ("c", None)]
+    assert [each["source"] for each in written] == [{"version": "3"}] * 3
+    letters = [decode_dead_letter(value).op for _, value, _ in records_of(deliveries, "acme.dead-letter")]
+    assert letters == ["c", "d"]  # without a key nobody could tell which row was deleted
+    (told,) = [delivery for delivery in deliveries if delivery.dead_letters]
+    assert (told.table, told.reason) == ("shop.orders", "the event is larger than 300 bytes")
+
+
 def test_nothing_goes_to_a_refused_topic() -> None:
     """Rows are set aside, marks and statements left out; the tenant's other topics and other tenants go on."""
     batch = builder()

@@ -271,6 +271,15 @@ def test_a_placeholder_is_found_wherever_it_lies(shared: SharedSpark) -> None:
     assert [json.loads(row["before"]) for row in both] == [change.before for change in changes]
 
 
+def test_a_delete_without_its_row_before_is_of_the_row_that_its_key_names(shared: SharedSpark) -> None:
+    """So the router writes one that is too large with that row."""
+    changes = [Change(op="d", rank=1, key={"id": 7}), Change(op="d", rank=2, before={"id": 8, "note": "b"})]
+
+    found = events(shared.session, TOPIC, changes).transform(parse_events(orders_schema().table_schema)).collect()
+
+    assert [(row["op"], row["row"]["id"], row["row"]["note"]) for row in found] == [("d", 7, None), ("d", 8, "b")]
+
+
 @pytest.mark.parametrize("is_spaced", [False, True])
 def test_a_text_like_a_placeholder_is_a_value_of_a_row_that_is_whole(shared: SharedSpark, is_spaced: bool) -> None:
     """Of an insert, of a row of a snapshot, and of an update whose row before holds another value."""
