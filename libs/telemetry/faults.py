@@ -187,6 +187,23 @@ EVENTS_SET_ASIDE = _kind(
     docs="docs/failure_modes.md",
     example="shop.orders: 2 events are dead letters: the event is larger than 900000 bytes",
 )
+TOPIC_REFUSED = _kind(
+    "topic_refused",
+    Severity.DIFFERS,
+    "A tenant's topic of schema changes or of transactions cannot be written; its events are left out, rows go on.",
+    "Do what the message names: in Kafka, in the schema registry, or in the document.",
+    command="headwater tenant explain {tenant}",
+    docs="docs/kubernetes.md",
+    example="acme.transactions: Kafka refuses to make the topic (TOPIC_AUTHORIZATION_FAILED)",
+)
+TENANT_WAITS = _kind(
+    "tenant_waits",
+    Severity.HALTED,
+    "Records of a tenant's topic cannot be written, so all of that source waits for this tenant; nothing is lost.",
+    "Do what the message names; the router tries again by itself, and all that waited comes in order.",
+    docs="docs/kubernetes.md",
+    example="acme.shop.orders: Kafka refuses records (TOPIC_AUTHORIZATION_FAILED); grant WRITE to the router's user",
+)
 CHANGES_RECORD_SET_ASIDE = _kind(
     "changes_record_set_aside",
     Severity.DIFFERS,

@@ -32,7 +32,17 @@ from libs.config.mask_keys import MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable, TransientError
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.rpc.tenants_client import TenantsClient
-from libs.telemetry.faults import COLUMN_REFUSED, TABLE_REFUSED, keep_faults, lift_fault, raise_fault
+from libs.telemetry.faults import (
+    COLUMN_REFUSED,
+    TABLE_REFUSED,
+    TENANT_REFUSED,
+    TENANT_WAITS,
+    TOPIC_REFUSED,
+    FaultKind,
+    keep_faults,
+    lift_fault,
+    raise_fault,
+)
 from libs.types.fault import FaultScope
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
@@ -73,6 +83,13 @@ _RECORDS_REASON_STANDS_US: Final = 60_000_000
 _TOLD_AGAIN_AFTER_US: Final = 60_000_000
 """Of a document that is refused: operators forget after five times as long."""
 _NO_TABLE: Final = TableId(database="", table="")
+
+_FAULT_KINDS: Final = {
+    RefusedKind.TABLE: TABLE_REFUSED,
+    RefusedKind.SCHEMA_CHANGES: TOPIC_REFUSED,
+    RefusedKind.TRANSACTIONS: TOPIC_REFUSED,
+    RefusedKind.RECORDS: TENANT_WAITS,
+}
 
 _Key = tuple[str, str, RefusedKind, TableId, int]
 TryTopics = Callable[[str, Sequence[Target]], Mapping[str, HeadwaterError]]
@@ -223,6 +240,8 @@ class Refusals:
         """By tenant why this process does not take its document; those of others it takes."""
         with self._lock:
             self._documents = dict(reasons)
+        found = {FaultScope(tenant=tenant): reason for tenant, reason in reasons.items()}
+        keep_faults({TENANT_REFUSED: found}, lambda scope: not scope.source)
 
     def forget_table(self, source: str, table_id: TableId) -> None:
         """There is no such table any more."""
@@ -279,8 +298,9 @@ class Refusals:
                 is_news = known != news.standing.get(key) or (known != self._told.get(key) and key not in taken)
                 if not is_news and key in held:
                     self._standing[key] = held[key]
+                    self._tell_fault(held[key])
                 elif not is_news and (gone := self._standing.pop(key, None)) is not None:
-                    lift_fault(TABLE_REFUSED, _scope(gone))
+                    self._tell_fault(gone)
                     self._lacking_keys.discard(key)
                     self._ended += 1
             self._told = held
@@ -319,15 +339,26 @@ class Refusals:
         self._standing[_key(refusal)] = refusal
         if known is None or known.reason != refusal.reason:
             log.error(f"tenant_{_called(refusal)}_refused", **_logged(refusal), reason=refusal.reason)
-        if refusal.what is RefusedKind.TABLE:
-            raise_fault(TABLE_REFUSED, _scope(refusal), happened=refusal.reason)
+        self._tell_fault(refusal)
 
     def _end(self, refusal: Refusal) -> None:
         del self._standing[_key(refusal)]
         self._lacking_keys.discard(_key(refusal))
         self._ended += 1
-        lift_fault(TABLE_REFUSED, _scope(refusal))
+        self._tell_fault(refusal)
         log.info(f"tenant_{_called(refusal)}_accepted", **_logged(refusal))
+
+    def _tell_fault(self, refusal: Refusal) -> None:
+        """Raise or lift the fault at the place of ``refusal``, by all refusals that stand there."""
+        place = _fault_place(refusal)
+        if place is None:
+            return
+        kind, scope = place
+        reasons = [each.reason for each in self._standing.values() if _fault_place(each) == place]
+        if reasons:
+            raise_fault(kind, scope, happened="; ".join(dict.fromkeys(reasons)))
+        else:
+            lift_fault(kind, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,8 +588,13 @@ def _tell_unknown_columns(source: str, compiled: Compiled) -> None:
     )
 
 
-def _scope(refusal: Refusal) -> FaultScope:
-    return FaultScope(source=refusal.source, tenant=refusal.tenant, table=str(refusal.table_id))
+def _fault_place(refusal: Refusal) -> tuple[FaultKind, FaultScope] | None:
+    """Which fault it is, and where; None: of documents, which are known all at once."""
+    kind = _FAULT_KINDS.get(refusal.what)
+    if kind is None:
+        return None
+    table = str(refusal.table_id) if refusal.what is RefusedKind.TABLE else ""
+    return kind, FaultScope(source=refusal.source, tenant=refusal.tenant, table=table)
 
 
 def _key(refusal: Refusal) -> _Key:

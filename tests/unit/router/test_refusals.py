@@ -15,7 +15,7 @@ from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, Service
 from libs.events.connect_schema import MYSQL_FORM
 from libs.events.names import tenant_row_topic
 from libs.rpc.tenants_client import TenantsClient
-from libs.telemetry.faults import COLUMN_REFUSED, lasting_faults
+from libs.telemetry.faults import CATALOGUE, COLUMN_REFUSED, lasting_faults, lift_fault
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import (
@@ -709,6 +709,36 @@ async def test_records_that_kafka_does_not_take_are_told_by_who_has_the_lane_and
     assert operator.standing == []
     await bystander.tells(operator)
     assert bystander.refusals.all() == []
+
+
+async def test_what_stands_refused_is_a_fault_of_each_router_that_knows_it() -> None:
+    """A router that just started hears of it from an operator. Of two partitions it lasts until both go on."""
+    spec, operator = tenant("acme", topics=MARKS), Operator()
+    router, refused_by = Router([spec]), book(spec)
+    refused_by.refuse_topic("acme.s.transaction", "may not create")
+    writes_marks(router, refused_by)
+    router.refusals.take_in_records(records_of(0, acme="grant WRITE"))
+    router.refusals.take_in_records(records_of(1, acme="grant WRITE"))
+    router.refusals.refuse_documents({"globex": "no key; put it there"})
+    found = {(each.id, each.scope.source, each.scope.tenant): each.happened for each in lasting_faults()}
+
+    assert found == {
+        ("topic_refused", "s", "acme"): "may not create",
+        ("tenant_waits", "s", "acme"): "grant WRITE",
+        ("tenant_refused", "", "globex"): "no key; put it there",
+    }
+    await router.tells(operator)
+    for fault in lasting_faults():
+        lift_fault(next(kind for kind in CATALOGUE if kind.id == fault.id), fault.scope)
+    again = Router([spec])
+    await again.tells(operator)
+    await again.tells(operator)
+    assert {each.id for each in lasting_faults()} == {"topic_refused", "tenant_waits"}
+
+    again.refusals.take_in_records(records_of(0))
+    assert {each.id for each in lasting_faults()} == {"topic_refused", "tenant_waits"}
+    again.refusals.take_in_records(records_of(1))
+    assert {each.id for each in lasting_faults()} == {"topic_refused"}
 
 
 async def test_of_two_topics_that_refuse_records_in_turn_the_words_change_once_a_minute() -> None:
