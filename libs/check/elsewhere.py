@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from libs.check.compared import ComparedMesh
 from libs.check.hops_elsewhere import HopsElsewhere
@@ -18,8 +18,7 @@ from libs.config.tenant_place import nearest
 from libs.config.tenants import TenantFolder, read_tenant
 from libs.errors import InvalidSettings, ServiceUnavailable
 from libs.events.row_filter import condition_mistakes
-from libs.mesh.documents import SourceDocument, convert_source
-from libs.mesh.mesh import KubectlSettings, MeshSettings
+from libs.mesh.mesh import KubectlSettings, MeshSettings, mesh_sources
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.mesh.tenant_objects import objects_in_cluster
 from libs.mesh.warehouses_elsewhere import CatalogTables, table_store
@@ -89,39 +88,6 @@ def compared_elsewhere(
         functools.partial(_require, tenants, notes),
         tuple(notes),
     )
-
-
-def mesh_sources(settings: MeshSettings) -> Mapping[str, SourceDocument]:
-    """How the sources are read. Raises InvalidSettings with every mistake; none is named."""
-    if not settings.sources:
-        raise InvalidSettings(
-            "the file for --mesh", ["sources: is missing: name each source and its database, as in docs/kubernetes.md"]
-        )
-    found, mistakes = {}, []
-    for name, value in _joined(settings.sources).items():
-        of_source: list[str] = []
-        document = convert_source(value, of_source)
-        mistakes += [f"sources.{name}.{mistake}" for mistake in of_source]
-        if document is not None:
-            found[name] = document
-    if mistakes:
-        raise InvalidSettings("the file for --mesh", mistakes)
-    return found
-
-
-def _joined(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the environment says of a source, whose names are lower case there, beside what the file says of it."""
-    found: dict[str, Any] = {}
-    for name in sorted(given, key=lambda name: name == name.lower()):
-        owner = next((other for other in found if other.lower() == name), name)
-        found[owner] = _merged(found.get(owner), given[name])
-    return found
-
-
-def _merged(below: Any, above: Any) -> Any:
-    if not (isinstance(below, dict) and isinstance(above, dict)):
-        return above
-    return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
 
 
 def _documents(settings: MeshSettings) -> tuple[dict[str, TenantSpec], list[str]]:

@@ -1,8 +1,10 @@
 """``headwater status``: processes, source partitions, tenants' tables."""
 
 import datetime
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import msgspec
@@ -11,11 +13,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from libs.cli.home import home_option
+from libs.cli.mesh import mesh_file_option
 from libs.cli.terminal import PlainConsole
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
+from libs.mesh.mesh import mesh_settings
 from libs.mesh.state import running_state
-from libs.operations.status import ProcessStatus, RoutedTenant, SourceStatus, Status, TableStatus, gather_status
+from libs.operations.status import (
+    ProcessStatus,
+    RoutedTenant,
+    SourceStatus,
+    Status,
+    TableStatus,
+    gather_mesh_status,
+    gather_status,
+)
 from libs.types.fault import Fault, Severity
 from libs.types.warehouse import TableTimings, table_phases
 
@@ -44,7 +56,8 @@ _COLOURS = {
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
 @home_option
-def status(as_json: bool, home: Home) -> None:
+@mesh_file_option
+def status(as_json: bool, home: Home, mesh_file: Path | None) -> None:
     """Show faults, processes, and the progress of sources and tables.
 
     The first lines are the faults, the worst first, each with its cause, place and remedy. Exits with 1 while one lasts.
@@ -55,13 +68,19 @@ def status(as_json: bool, home: Home) -> None:
     It shows the shards of a keyspace with the greatest lag, the tenants that took most of the router's CPU, and all tenants
     that lag: because of their limits, or stuck. The reason of a stuck tenant stands beside the router's process.
 
+    Of a mesh elsewhere (--mesh) the services that FILE names are asked over gRPC. Tables in warehouses are not seen there.
+
     \b
     Examples:
       headwater status
       headwater status --json | jq '.sources[].lag_s'
+      headwater status --mesh mesh.yaml
       watch -n 2 headwater status
     """
-    found = gather_status(home, running_state(home), read_documents(home))
+    if mesh_file is None:
+        found = gather_status(home, running_state(home), read_documents(home))
+    else:
+        found = gather_mesh_status(mesh_settings(mesh_file, os.environ), str(mesh_file))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
     else:

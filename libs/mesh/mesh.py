@@ -14,7 +14,7 @@ from libs.config.load import load_settings
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.names import SCHEMA_HISTORY_TOPIC, changes_topic, dead_letter_topic
-from libs.mesh.documents import read_documents
+from libs.mesh.documents import SourceDocument, convert_source, read_documents
 from libs.mesh.home import Home
 from libs.mesh.processes import kafka_address
 from libs.mesh.state import read_ports, running_state
@@ -62,7 +62,8 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     kubernetes: KubectlSettings | None = None
     """None: no command asks Kubernetes of itself."""
     sources: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """How ``check`` reads the sources, by name: documents as in ``sources/`` of a home."""
+    """How ``check`` reads the sources, by name: documents as in ``sources/`` of a home. ``status`` asks them for their newest
+    transactions."""
     warehouses: WarehousePlaces = WarehousePlaces()
     tenants_dir: str | None = None
     """Folder of the tenants' documents, for ``check``. None: ``tenant_operator`` tells them, or else their ConfigMaps."""
@@ -104,6 +105,39 @@ def mesh_settings(file: Path, environ: Mapping[str, str]) -> MeshSettings:
 def mesh_elsewhere(file: Path, environ: Mapping[str, str]) -> Mesh:
     """The mesh that ``file`` tells of. Raises as ``mesh_settings``."""
     return Mesh(mesh_settings(file, environ).kafka, None)
+
+
+def mesh_sources(settings: MeshSettings) -> Mapping[str, SourceDocument]:
+    """How the sources are read. Raises InvalidSettings with every mistake; none is named."""
+    if not settings.sources:
+        raise InvalidSettings(
+            "the file for --mesh", ["sources: is missing: name each source and its database, as in docs/kubernetes.md"]
+        )
+    found, mistakes = {}, []
+    for name, value in _joined(settings.sources).items():
+        of_source: list[str] = []
+        document = convert_source(value, of_source)
+        mistakes += [f"sources.{name}.{mistake}" for mistake in of_source]
+        if document is not None:
+            found[name] = document
+    if mistakes:
+        raise InvalidSettings("the file for --mesh", mistakes)
+    return found
+
+
+def _joined(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the environment says of a source, whose names are lower case there, beside what the file says of it."""
+    found: dict[str, Any] = {}
+    for name in sorted(given, key=lambda name: name == name.lower()):
+        owner = next((other for other in found if other.lower() == name), name)
+        found[owner] = _merged(found.get(owner), given[name])
+    return found
+
+
+def _merged(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
 
 
 def require_source(mesh: Mesh, source: str) -> None:

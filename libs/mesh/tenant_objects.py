@@ -69,14 +69,14 @@ def objects_in_cluster(settings: KubectlSettings, otherwise: str) -> list[Tenant
 
 def _of_tenant(tenant: str, found: Sequence[TenantObject], fault: str) -> TenantObject:
     """Of several who claim the name, the one who is not refused."""
-    by_name = {_name(each): each for each in sorted(found, key=lambda each: each.state != REFUSED)}
+    by_name = {tenant_of(each): each for each in sorted(found, key=lambda each: each.state != REFUSED)}
     if tenant not in by_name:
         raise InvalidSettings(f"tenant {tenant}", [f"{fault}; {nearest(tenant, sorted(by_name))}"])
     return by_name[tenant]
 
 
-def _name(found: TenantObject) -> str:
-    """By its document; by the ConfigMap's own name where that has mistakes."""
+def tenant_of(found: TenantObject) -> str:
+    """Its name by its document; by the ConfigMap's own name where that has mistakes."""
     parsed = None if found.text is None else read_tenant(found.text, mistakes=[])
     return found.place.rpartition("/")[2] if parsed is None else parsed.spec.tenant
 

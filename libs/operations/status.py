@@ -1,12 +1,13 @@
-"""How the stack of a home gets on: processes, source partitions, tenants' tables, from whoever knows best.
+"""How a mesh gets on: processes, source partitions, tenants' tables, from whoever knows best.
 
     processes           run/state.json and the operating system
     source partitions   ReaderControl of each reader; the source itself says how many transactions are newer
     tenants' topics     progress that the router reported to checkpoint_committer
     tenants' tables     the sink's files, against the ends of the topics
 
-``headwater status`` calls ``gather_status`` and prints it. What does not answer is left out or said to be unknown:
-a status never fails because a part of the stack is down.
+``headwater status`` calls ``gather_status`` and prints it; of a mesh elsewhere ``gather_mesh_status``, which asks the services
+over gRPC and sees no process, no document and no sink's file. A part that does not answer is left out or said to be unknown:
+a status never fails because a part of the mesh is down.
 """
 
 import asyncio
@@ -25,20 +26,34 @@ import psutil
 from confluent_kafka import Consumer
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.config.connections import GrpcClientSettings
-from libs.errors import HeadwaterError
-from libs.mesh.documents import Documents
+from libs.config.connections import GrpcClientSettings, WatchedService
+from libs.config.tenant_config_map import REFUSED, WAITING, TenantObject
+from libs.errors import HeadwaterError, InvalidSettings
+from libs.mesh.documents import Documents, SourceDocument
 from libs.mesh.executed import executed_in, executed_now, missing_transactions
 from libs.mesh.home import Home
-from libs.mesh.mesh import stack_kafka
+from libs.mesh.mesh import MeshSettings, mesh_sources, stack_kafka
 from libs.mesh.processes import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
 from libs.mesh.sink_state import committed_offsets, sink_progress
 from libs.mesh.state import ServicePhase, ServiceState, StackState
+from libs.mesh.tenant_objects import objects_in_cluster, tenant_of
 from libs.mesh.tenant_topics import end_offsets, has_records_between, open_consumer
 from libs.operations.resync import Resync, running_resyncs
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.rpc.client import open_channel
+from libs.rpc.faults_client import gather_faults
 from libs.servers.ports import LOOPBACK
-from libs.telemetry.faults import PROCESS_DOWN, SERVICE_DEGRADED, TENANT_REFUSED, fault_of
+from libs.telemetry.faults import (
+    PROCESS_DOWN,
+    SERVICE_DEGRADED,
+    SINK_HALTED,
+    TABLE_REFUSED,
+    TENANT_REFUSED,
+    TENANT_WAITS,
+    TOPIC_REFUSED,
+    FaultKind,
+    fault_of,
+)
 from libs.telemetry.sink_faults import sink_faults
 from libs.types.fault import Fault, FaultScope, worst_first
 from libs.types.progress import Progress
@@ -51,6 +66,8 @@ FAULT_PAGES_AT_ONCE: Final = 16
 CPU_WINDOW_S: Final = 0.3
 DEGRADED: Final = "degraded: "  # so begins /readyz (libs.telemetry.endpoint) of what works, but not as it should
 FEW_OFFSETS: Final = 50
+COMMITTER_COMPONENT: Final = "checkpoint-committer"
+"""How a file for --mesh names checkpoint_committer."""
 _UNKNOWN_PARTITION: Final = "?"
 _STATES: Final = {
     pb.READER_STATE_STARTING: "starting",
@@ -211,6 +228,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``headwater status`` shows."""
 
     home: str
+    """The stack's folder; of a mesh elsewhere the file that names it."""
     phase: str
     processes: tuple[ProcessStatus, ...]
     sources: tuple[SourceStatus, ...]
@@ -228,7 +246,7 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
     processes = _processes(state)
     found = [*process_faults(state), *_refused_tenants(documents)]
     sources, progress, unknown = asyncio.run(_ask(state, documents))
-    sources_with_lag = with_source_lag(sources, documents)
+    sources_with_lag = with_source_lag(sources, documents.sources)
     tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown)]
     found += _sink_faults(home, documents)
     return Status(
@@ -241,6 +259,97 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
         unknown=tuple(unknown),
         faults=tuple(worst_first(list({(each.id, each.scope): each for each in found}.values()))),
     )
+
+
+def gather_mesh_status(settings: MeshSettings, shown_as: str) -> Status:
+    """The same of a mesh that no home holds, from the services that the file names.
+
+    Raises:
+        InvalidSettings: the file names no service, or has mistakes.
+    """
+    if not settings.services:
+        raise InvalidSettings(
+            shown_as, ['services: is missing: name each service with its gRPC address, as in docs/cli.md, "status"']
+        )
+    documents = mesh_sources(settings) if settings.sources else {}
+    unknown: list[str] = []
+    faults, found, progress = asyncio.run(_ask_services(settings.services, unknown))
+    sources = with_source_lag(found, documents)
+    silent = {fault.scope.process: fault.happened for fault in faults if fault.id == PROCESS_DOWN.id}
+    faults = [*_faults_in_cluster(settings, unknown), *faults]  # of one fault in both the service's own words stay
+    return Status(
+        home=shown_as,
+        phase="elsewhere",
+        processes=tuple(
+            ProcessStatus(
+                name=service.name,
+                phase="unknown" if service.name in silent else "up",
+                pid=None,
+                up_s=None,
+                restarts=0,
+                rss_bytes=None,
+                cpu_percent=None,
+                detail=silent.get(service.name, ""),
+            )
+            for service in settings.services
+        ),
+        sources=sources,
+        tables=tuple(sorted(_routed(progress, sources), key=lambda each: (each.tenant, each.source, each.table))),
+        unknown=tuple(unknown),
+        faults=tuple(worst_first(list({(each.id, each.scope): each for each in faults}.values()))),
+    )
+
+
+async def _ask_services(
+    services: Sequence[WatchedService], unknown: list[str]
+) -> tuple[list[Fault], list[SourceStatus], list[Progress]]:
+    committer = next((each.grpc for each in services if each.name == COMMITTER_COMPONENT), None)
+    faults, sources, progress = await asyncio.gather(
+        gather_faults(services),
+        asyncio.gather(*(ask_reader(each.source, each.grpc) for each in services if each.source)),
+        _progress(committer, unknown),
+    )
+    return faults, list(sources), progress
+
+
+def _faults_in_cluster(settings: MeshSettings, unknown: list[str]) -> list[Fault]:
+    """A fault for each tenant whose ConfigMap says that not all is well, as its team reads it."""
+    if settings.kubernetes is None:
+        return []
+    try:
+        found = objects_in_cluster(settings.kubernetes, "or leave `kubernetes` out of the file for --mesh")
+    except HeadwaterError as error:
+        unknown.append(f"tenants' ConfigMaps: {error}")
+        return []
+    return [fault for each in found for fault in _faults_of_object(each)]
+
+
+def _faults_of_object(found: TenantObject) -> list[Fault]:
+    """The faults that a ConfigMap names of its tenant; faults of sources are left to the mesh's services."""
+    tenant = tenant_of(found)
+    if found.state == REFUSED:
+        return [_of_tenant(TENANT_REFUSED, FaultScope(tenant=tenant), f"ConfigMap {found.place}: {found.message}")]
+    whole = FaultScope(tenant=tenant)
+    named: list[tuple[FaultKind, FaultScope, str]] = []
+    if found.state == WAITING:
+        named.append((SERVICE_DEGRADED, whole, f"ConfigMap {found.place}: {found.message}"))
+    if found.refused_document:
+        named.append((TENANT_REFUSED, whole, found.refused_document))
+    if found.sink_wait:
+        named.append((SINK_HALTED, whole, found.sink_wait))
+    for name, why in found.refused_tables.items():
+        table, _, source = name.rpartition(" of ")
+        named.append((TABLE_REFUSED, FaultScope(tenant=tenant, source=source, table=table), why))
+    for name, why in found.refused_topics.items():
+        source = name.rpartition(" of ")[2]
+        named.append((TOPIC_REFUSED, FaultScope(tenant=tenant, source=source), f"{name}: {why}"))
+    for source, why in found.refused_records.items():
+        named.append((TENANT_WAITS, FaultScope(tenant=tenant, source=source), why))
+    return [*(_of_tenant(*each) for each in named), *(each for each in found.faults if each.scope.tenant)]
+
+
+def _of_tenant(kind: FaultKind, scope: FaultScope, happened: str) -> Fault:
+    return fault_of(kind, scope, happened=happened, since_us=0)
 
 
 def _processes(state: StackState) -> tuple[ProcessStatus, ...]:
@@ -406,26 +515,36 @@ async def _ask(state: StackState, documents: Documents) -> tuple[list[SourceStat
         # By what runs: the document may ask for another number of readers at the next start.
         for name in [name for name in ports if is_reader_of(name, source)] or [reader_name(source)]
     ]
-    sources = await asyncio.gather(*(ask_reader(source, ports.get(name)) for source, name in readers))
-    progress: list[Progress] = []
-    port = ports.get(CHECKPOINT_COMMITTER)
-    if port is not None:
-        settings = GrpcClientSettings(address=f"{LOOPBACK}:{port}", timeout_s=ANSWER_TIMEOUT_S)
-        try:
-            async with CheckpointCommitterClient(settings) as committer:
-                progress = await committer.progress()
-        except HeadwaterError as error:
-            unknown.append(f"progress of tenants: {error}")
+    sources, progress = await asyncio.gather(
+        asyncio.gather(*(ask_reader(source, _own_grpc(ports.get(name))) for source, name in readers)),
+        _progress(_own_grpc(ports.get(CHECKPOINT_COMMITTER)), unknown),
+    )
     return list(sources), progress, unknown
 
 
-async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
+def _own_grpc(port: int | None) -> GrpcClientSettings | None:
+    return None if port is None else GrpcClientSettings(address=f"{LOOPBACK}:{port}", timeout_s=ANSWER_TIMEOUT_S)
+
+
+async def _progress(committer: GrpcClientSettings | None, unknown: list[str]) -> list[Progress]:
+    if committer is None:
+        return []
+    settings = msgspec.structs.replace(committer, timeout_s=min(committer.timeout_s, ANSWER_TIMEOUT_S))
+    try:
+        async with CheckpointCommitterClient(settings) as client:
+            return await client.progress()
+    except HeadwaterError as error:
+        unknown.append(f"progress of tenants: {error}")
+        return []
+
+
+async def ask_reader(source: str, settings: GrpcClientSettings | None) -> SourceStatus:
     """What a reader answers about itself; ``state`` is "unknown" where it does not."""
-    if grpc_port is None:
+    if settings is None:
         return SourceStatus(
             source=source, source_partition=_UNKNOWN_PARTITION, state="unknown", detail="no reader was planned"
         )
-    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{grpc_port}") as channel:
+    async with open_channel(settings) as channel:
         stub = reader_control_pb2_grpc.ReaderControlStub(channel)  # type: ignore[no-untyped-call]
         try:
             answer = await stub.GetStatus(pb.GetStatusRequest(), timeout=ANSWER_TIMEOUT_S)
@@ -476,11 +595,13 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
     )
 
 
-def with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tuple[SourceStatus, ...]:
+def with_source_lag(
+    sources: Sequence[SourceStatus], documents: Mapping[str, SourceDocument]
+) -> tuple[SourceStatus, ...]:
     """The same with how far each is behind its source, and each shard behind its own log, as far as the sources answer."""
     found = []
     for status in sources:
-        document = documents.sources.get(status.source)
+        document = documents.get(status.source)
         done = executed_in(status.position.encode())
         if document is None or done is None:
             found.append(status)

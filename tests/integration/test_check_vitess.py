@@ -218,7 +218,7 @@ def test_status_says_how_far_each_shard_is_behind(home: Home, vtgate: VtgateServ
     for _ in range(3):
         serving[1].primary.execute("INSERT INTO log_lines VALUES (99, 'later')")
 
-    (behind,) = with_source_lag([status], read_documents(home))
+    (behind,) = with_source_lag([status], read_documents(home).sources)
 
     assert {shard.shard: shard.lag_transactions for shard in behind.shards} == {"-80": 0, "80-": 3}
     assert behind.lag_transactions == 3
@@ -232,7 +232,7 @@ def test_status_says_how_far_each_shard_is_behind(home: Home, vtgate: VtgateServ
         )
         for number, entry in enumerate(token)
     ]
-    assert [each.lag_transactions for each in with_source_lag(two, read_documents(home))] == [0, 3]
+    assert [each.lag_transactions for each in with_source_lag(two, read_documents(home).sources)] == [0, 3]
 
 
 def _shard_status(name: str, position: str) -> ShardStatus:
