@@ -1,4 +1,4 @@
-"""What is wrong in the mesh, as its services say over gRPC, kept in memory; and which of it concerns a tenant.
+"""Faults of the mesh, as its services report them over gRPC, kept in memory; and which of them concern a tenant.
 
 A reader that needs a person ends and is started again every minute, and says nothing in between. So a fault is known once it
 has lasted, and is over once nobody has said it for a while: a team is not told each minute that it ended.
@@ -23,7 +23,7 @@ from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 
 LASTING_US: Final = 20_000_000
-"""As of what routers and Spark jobs wait for."""
+"""As long as routers and Spark jobs wait before they tell."""
 SILENT_US: Final = 90_000_000
 """Longer than a halted reader takes to end, to be started and to halt again."""
 LOOK_S: Final = 10.0
@@ -64,9 +64,9 @@ def lasting(known: KnownFaults) -> tuple[Fault, ...]:
 def faults_of_tenant(spec: TenantSpec, faults: Iterable[Fault]) -> tuple[Fault, ...]:
     """Those that concern a tenant, in their order, in words that are for its team.
 
-    What is of the tenant alone is told as it was said. Of a source that the tenant reads, or of a table of it that it gets, the
-    team hears the kind of fault and no more: the words may name servers, users, statements and other tables and columns. What
-    is of another tenant, or of no source, it does not hear.
+    A fault of the tenant alone comes as it was said. Of a source that the tenant reads, or of a table of it that it gets, the
+    team hears the kind of fault and no more: the words may name servers, users, statements and other tables and columns.
+    Faults of another tenant, or of no source, it does not hear.
     """
     found = []
     for fault in faults:
