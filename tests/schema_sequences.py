@@ -65,7 +65,7 @@ class Source:
         return {key: {each.name: row[id(each)] for each in self.columns} for key, row in self.rows.items()}
 
     def is_certain(self, key: int, name: str) -> bool:
-        """Whether a mirror promises the value: see docs/sinks.md, "Type changes"."""
+        """Whether a mirror promises the value: see docs/sinks/schema-changes.md, "Type changes"."""
         [column] = [each for each in self.columns if each.name == name]
         return (key, id(column)) not in self.uncertain
 

@@ -498,7 +498,7 @@ def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: H
     if spec.sink is not None and spec.sink.warehouse == CLICKHOUSE and _read_warehouses(home, []).clickhouse is None:
         mistakes.append(
             f"sink.warehouse: a stack of one machine has no clickhouse of its own; say where yours is in "
-            f"{home.warehouses_file} (docs/sinks.md, 'ClickHouse')"
+            f"{home.warehouses_file} (docs/sinks/clickhouse.md)"
         )
     if spec.format.kind is not EventFormat.JSON and not home.schema_registry_file.exists():
         mistakes.append(

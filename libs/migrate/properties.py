@@ -383,10 +383,14 @@ PROPERTIES: Final = (
         (
             "openlineage.integration.enabled",
             "",
-            "of the sink job (docs/sinks.md, Lineage): topics to tables",
+            "of the sink job (docs/sinks/settings.md, Lineage): topics to tables",
             ("false",),
         ),
-        ("openlineage.integration.<setting>", "", "of the sink job (docs/sinks.md, Lineage): topics to tables"),
+        (
+            "openlineage.integration.<setting>",
+            "",
+            "of the sink job (docs/sinks/settings.md, Lineage): topics to tables",
+        ),
         ("ddl.parser.type", "", "one parser (ADR 7)", ("default",)),
         ("ddl.parser.mode", "", "as ddl.parser.type"),
         ("database.initial.statements", "", "set them for the user at the server"),

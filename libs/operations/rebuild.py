@@ -147,7 +147,7 @@ def _mistakes(documents: Documents, tenant: str, table: TableProgress, into: str
     if spec is not None and spec.sink is not None and spec.sink.mode is not SinkMode.APPEND:
         mistakes.append(
             f"sink.mode is {spec.sink.mode.value}: only mode append has every change. A history is asked by valid_from and "
-            "valid_to; of a mirror ask its snapshots (docs/sinks.md, 'Time travel')"
+            "valid_to; of a mirror ask its snapshots (docs/sinks/query.md, 'Time travel')"
         )
     if not _NAME.fullmatch(into):
         mistakes.append(f"--into {into!r}: take letters, digits, '_', '$' and '-'")

@@ -306,7 +306,7 @@ def _other_key(old: TableSchema, new: TableSchema) -> str | None:
         return None
     return (
         f"{new.table_id} is merged by the key ({','.join(old.key)}), which becomes ({','.join(new.key)}); write the tenant's "
-        "tables anew afterwards (docs/sinks.md, 'Write tables anew')"
+        "tables again afterwards (docs/sinks/repair.md, 'Write tables again')"
     )
 
 

@@ -95,7 +95,8 @@ def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: Docum
         _columns_differ(old_fate, after[key]) for key, old_fate in before.items() if key in after
     ):
         notes.append(
-            "where a table's columns change, write it anew in the warehouse afterwards (docs/sinks.md, 'Write tables anew'): "
+            "where a table's columns change, write it again in the warehouse afterwards "
+            "(docs/sinks/repair.md, 'Write tables again'): "
             "rows of before and after are of one schema version"
         )
     return TenantPlan(

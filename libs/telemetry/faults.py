@@ -144,7 +144,7 @@ CODE_CACHE_FILLS = _kind(
     Severity.DEGRADED,
     "The Java process of a Spark job has hardly room left for compiled code; when it is full, batches fail.",
     "Set a larger -XX:ReservedCodeCacheSize in the job's session.java_options, and restart it; or give it fewer tenants.",
-    docs="docs/sinks.md",
+    docs="docs/sinks/settings.md",
     example="CodeCache: 116 of 128 MB are used",
 )
 

@@ -278,7 +278,7 @@ READER_SET_ASIDE = _counter(
     Area.READER,
     "headwater_reader_set_aside_total",
     "Rows (of DTS: messages and entries too) that could not be decoded and were left out, by the setting failure_handling.",
-    "Any at all: read the reader's log or headwater.dead-letter.<source>, repair the rows, snapshot the table anew.",
+    "Any at all: read the reader's log or headwater.dead-letter.<source>, repair the rows, snapshot the table again.",
     (*_PARTITION, "handling"),
 )
 PUBLISH_TRANSACTION_SECONDS = _histogram(
@@ -788,7 +788,7 @@ SINK_TABLE_WRITES = _counter(
     "Tables' parts of micro-batches written, by way: at_hand without a query, else why by one. warehouse, mode, together: not "
     "for such tenants; many_events, events, table: not such events, not such a table; failed: it was tried.",
     "failed at every batch of a table: the log line sink_table_not_merged_at_hand has the reason; rows are right all the same. "
-    "What small tables are: docs/sinks.md.",
+    "Small tables: docs/sinks/speed.md.",
     ("tenant", "warehouse", "way"),
 )
 SINK_LAG = _gauge(

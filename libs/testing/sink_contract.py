@@ -415,7 +415,7 @@ def a_change_of_type_that_would_lose_values_is_refused(harness: SinkHarness) -> 
     said = refusal(lambda: harness.apply(number, put(2, 2, None), policies=EVOLVE))
 
     assert "column note was" in said
-    assert "(docs/sinks.md" in said
+    assert "(docs/sinks/repair.md" in said
     assert source_rows(harness, table()) == [{"id": 1, "note": "one"}]
 
 

@@ -23,7 +23,7 @@ GONE: Final = "__gone_"
 it: ``note__gone_7``."""
 VARIANT: Final = "__v_"
 """Stands in the name of a column beside another, before its type (as dlt names its variant columns): ``note__v_int``."""
-_WRITE_ANEW: Final = "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+_WRITE_ANEW: Final = "write the tenant's tables again (docs/sinks/repair.md, 'Write tables again')"
 
 
 @dataclass(frozen=True, slots=True)

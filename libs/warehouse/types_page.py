@@ -1,7 +1,8 @@
 """``docs/types.md``: every type of MySQL, its form in the events, and the column that each warehouse has for it.
 
-Written by ``make docs-types`` from the functions that really map; only what a form looks like, and what is lost in it, is
-told here. ``tests/contract/test_types.py`` takes each type through every warehouse and holds the last column to that.
+``make docs-types`` writes it from the functions that map types; this module adds only the
+look of a form and its losses. ``tests/contract/test_types.py`` takes each type through every
+warehouse and holds the last column to that.
 """
 
 import enum
@@ -136,44 +137,49 @@ _DOUBLE_DIGITS: Final = 15
 _HEAD: Final = """\
 # Types
 
-Written by `make docs-types` from `libs/warehouse/types_page.py` and the functions that it asks; change it there.
+This page lists every type of MySQL, its form in the events, and its column in each warehouse.
+For example, a `DECIMAL(10,2)` is base64 in the events by default, and `decimal(10,2)` in Iceberg.
+`make docs-types` writes it from `libs/warehouse/types_page.py` and the functions that map types; change it there.
 
-Every type of MySQL, its form in the events in each handling mode (`values:` of the source's document; the default of each
-setting is in bold), and the column that a warehouse has for it. A mode changes the events: the column is the same in all modes,
-but where the table says otherwise. `lossless` is about the value that a query of the column gives, and is tested: each type
-goes with its edges from a real MySQL through every mode into every warehouse, is read there by another engine, and compared
-with what MySQL prints.
+The events depend on the handling mode (`values:` of the source's document); the default of each setting is in bold.
+The column is the same in all modes, unless the table says otherwise.
+`lossless` is about the value that a query of the column gives, and is tested: each type and its edge values go from a real
+MySQL through every mode into every warehouse. Another engine reads them there, and the test compares them with MySQL's text.
 
 | MySQL | mode | in the events | Connect schema | Iceberg | Delta | PostgreSQL | ClickHouse | lossless |
 |---|---|---|---|---|---|---|---|---|"""
 
 _NOTES: Final = """
-¹ A date without month or day (`0000-00-00`, `2024-00-10`) is NULL, and 1970-01-01 where the column may not be NULL; a day past
-the month's end (`2024-02-31`, with ALLOW_INVALID_DATES) runs into the next month. This is Debezium's form of them; no
-warehouse's date type has such days.
+¹ A date without month or day (`0000-00-00`, `2024-00-10`) is NULL, and 1970-01-01 if the column is NOT NULL.
+A day after the month's end (`2024-02-31`, with ALLOW_INVALID_DATES) becomes a day of the next month.
+This is Debezium's form; no warehouse's date type has such days.
 
-² In Iceberg (format 3) and Delta a tenant's `sink.json_as_variant` makes a JSON column VARIANT
-([sinks.md](sinks.md#json-as-variant)). It holds each value, tested as the types above are, but not how it was written: names
-are in their order, 1.50 may be read as 1.5 and 1e2 as 100.0, and -0.0 is 0. What it does not hold (a number that is no double
-and has more than 38 digits, 128 MiB and more) is a dead letter; nothing is rounded.
+² In Iceberg (format 3) and Delta, a tenant's `sink.json_as_variant` makes a JSON column VARIANT
+([JSON as VARIANT](sinks/tables.md#json-as-variant)).
+It holds each value, tested like the types above, but not its spelling: names are sorted, 1.50 may be read as 1.5 and 1e2 as
+100.0, and -0.0 is 0.
+Some values do not fit: a number that is no double and has more than 38 digits, a value of 128 MiB and more.
+They are dead letters; nothing is rounded.
 
 ## Why not …
 
-* **VARIANT for JSON, without being asked?** It does not hold every document, nor its spelling (²), and few engines but Spark,
-  DuckDB and delta-rs read it. What is there as text is converted where it is needed: `parse_json(doc)` in Spark, `doc::jsonb`
-  in PostgreSQL.
+* **VARIANT for JSON by default?** It does not hold every document, nor its spelling (²), and few engines but Spark, DuckDB and
+  delta-rs read it. Text can be converted where needed: `parse_json(doc)` in Spark, `doc::jsonb` in PostgreSQL.
 * **JSON in ClickHouse?** Its type sorts the names and gives each path a column of its own; `JSONExtract` reads the text.
-* **TIME as a time of day?** MySQL's reach from -838 to 838 hours.
-* **Geometry types?** Few engines read those of Iceberg v3 or of PostGIS; well-known binary is what each of them is made from.
+* **TIME as a time of day?** MySQL's TIME ranges from -838 to 838 hours.
+* **Geometry types?** Few engines read those of Iceberg v3 or of PostGIS. Each of them can be made from well-known binary.
 
 ## Sources
 
-**Tencent DTS** delivers MySQL's types; the table holds for it as it is.
+**Tencent DTS** delivers MySQL's types; the table holds for it unchanged.
 
-**Vitess** delivers them too. What differs: `decimal` and `unsigned_bigint` are `string` by default (the columns are the same);
-a FLOAT is a double in the events and `double` in the tables, and a row that is copied has six digits of it, since Vitess copies
-what MySQL prints; and in the mode `time_precision: isostring` a DATE, TIME and DATETIME are the text that MySQL prints,
-zero dates included, in columns of text (`string`, `string`, `text`, `String`).
+**Vitess** delivers them with these differences:
+
+* `decimal` and `unsigned_bigint` are `string` by default (the columns are the same).
+* A FLOAT is a double in the events and `double` in the tables. A copied row has six digits of it, because Vitess copies MySQL's
+  text.
+* With `time_precision: isostring` a DATE, TIME and DATETIME are MySQL's text, zero dates included, in columns of text
+  (`string`, `string`, `text`, `String`).
 
 **Oracle** is not a source yet, so its types are not here.
 """

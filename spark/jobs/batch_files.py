@@ -49,7 +49,7 @@ class BatchFile(Generic[Decided]):
         except msgspec.DecodeError as error:
             raise PipelineHalted(
                 f"{self._path} cannot be read: without it events {self._without}; put it back from a backup, or write the "
-                "tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+                "tenant's tables again (docs/sinks/repair.md, 'Write tables again')"
             ) from error
 
     def store(self, decided: Decided) -> None:

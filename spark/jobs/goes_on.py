@@ -66,7 +66,8 @@ def broken_off(
         return (
             f"{table}: the warehouse has batch {found_batch.batch_id}, and the sink's checkpoint stands at {batch.batch_id}: "
             f"an older checkpoint was put back. Stop the job, remove checkpoints/{tenant} and progress/{tenant}.json below its "
-            "state_dir (docs/sinks.md, 'Write tables anew'), and start it; a log it then refuses by name, with its remedy"
+            "state_dir (docs/sinks/repair.md, 'Write tables again'), and start it; a log it then refuses by name, with "
+            "its remedy"
         )
     if is_anew or found_batch == batch:
         return None

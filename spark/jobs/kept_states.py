@@ -340,7 +340,7 @@ class KeptStates:
 
 _CONTRADICTED: Final = (
     "put back what is missing; or remove the one that is wrong: the object, or the tenant's files in state_dir and its note in "
-    "state_dir/kept (docs/sinks.md, 'The state in an object store')"
+    "state_dir/kept (docs/sinks/settings.md, 'The state in an object store')"
 )
 _decode_state: Final = msgspec.json.Decoder(KeptState).decode
 _decode_note: Final = msgspec.json.Decoder(KeptNote).decode

@@ -88,7 +88,7 @@ class ParkedKeysFile:
             except msgspec.DecodeError as error:
                 raise PipelineHalted(
                     f"{self._path} cannot be read: without it events of parked keys would be written out of order; put it "
-                    "back from a backup, or write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+                    "back from a backup, or write the tenant's tables again (docs/sinks/repair.md, 'Write tables again')"
                 ) from error
         if self._known.query_id != batch.query_id:
             # The query began anew, and with it every topic.

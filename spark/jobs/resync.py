@@ -106,8 +106,8 @@ def _check(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) ->
     mode = context.settings.mode
     if not isinstance(context.sink, _REPLACES[mode]):
         raise TableRefused(
-            f"warehouse {context.settings.warehouse} swaps no tables of sink.mode {mode.value}; write the tenant's tables anew "
-            "(docs/sinks.md, 'Write tables anew')"
+            f"warehouse {context.settings.warehouse} swaps no tables of sink.mode {mode.value}; write the tenant's tables "
+            "again (docs/sinks/repair.md, 'Write tables again')"
         )
     if parked := context.parked_keys.of_table(request.topic, batch).keys:
         raise TableRefused(

@@ -117,7 +117,7 @@ def check_kept(properties: Mapping[str, str], changes: Evolution, table: SinkTab
         if column.name in had and not is_another:
             raise TableRefused(
                 f"{table.name}: somebody dropped or renamed column {column.name}; put it back, or write the tenant's tables "
-                "anew (docs/sinks.md, 'Write tables anew')"
+                "again (docs/sinks/repair.md, 'Write tables again')"
             )
 
 

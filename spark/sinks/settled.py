@@ -7,7 +7,7 @@ from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable, own_columns
 from spark.sinks.port import SinkTable, TableRefused
 
-_WRITE_ANEW = "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+_WRITE_ANEW = "write the tenant's tables again (docs/sinks/repair.md, 'Write tables again')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ def key_of_log(table: WarehouseTable, settled: Settled | None) -> tuple[str, ...
     """
     if settled is None or settled.mode != SinkMode.APPEND.value:
         raise TableRefused(
-            f"{table}: is no log; only a table of mode append has every change (docs/sinks.md, 'Rebuild to a past moment')"
+            f"{table}: is no log; only a table of mode append has every change "
+            "(docs/sinks/repair.md, 'Rebuild to a past moment')"
         )
     return tuple(filter(None, settled.key.split(",")))
 

@@ -1,4 +1,4 @@
-"""The statements of docs/sinks.md, "Time travel", as they stand there: they tell what the tables were."""
+"""The statements of docs/sinks/query.md, "Time travel", as they stand there: they tell what the tables were."""
 
 import itertools
 import re
@@ -23,8 +23,8 @@ _tenants = itertools.count()
 
 def blocks(language: str) -> list[str]:
     """Of the section, in order."""
-    page = Path("docs/sinks.md").read_text(encoding="utf-8")
-    _, found, rest = page.partition("### Time travel\n")
+    page = Path("docs/sinks/query.md").read_text(encoding="utf-8")
+    _, found, rest = page.partition("## Time travel\n")
     assert found
     [section, *_] = re.split(r"^#{2,3} ", rest, maxsplit=1, flags=re.M)
     return re.findall(rf"```{language}\n(.*?)```", section, re.S)

@@ -12,12 +12,12 @@ from spark.sinks.port import TableRefused
 # ClickHouse's source, src/Common/ErrorCodes.cpp.
 _RENAMED: Final = "somebody dropped or renamed one of its columns; put that back"
 _GONE: Final = (
-    "the table is gone; restart the job, which makes it again, or write the tenant's tables anew (docs/sinks.md, 'Write tables "
-    "anew')"
+    "the table is gone; restart the job, which makes it again, or write the tenant's tables again "
+    "(docs/sinks/repair.md, 'Write tables again')"
 )
 _CHANGED: Final = (
-    "somebody changed its engine, key or columns; set that back, or write the tenant's tables anew (docs/sinks.md, 'Write "
-    "tables anew')"
+    "somebody changed its engine, key or columns; set that back, or write the tenant's tables again "
+    "(docs/sinks/repair.md, 'Write tables again')"
 )
 _REFUSALS: Final = {
     10: _RENAMED,

@@ -643,8 +643,8 @@ class ClickhouseSink:
             found, wanted = types.get(column), clickhouse_type(own)
             if found is None:
                 raise TableRefused(
-                    f"{place}: somebody dropped or renamed column {column}; put it back, or write the tenant's tables anew "
-                    "(docs/sinks.md, 'Write tables anew')"
+                    f"{place}: somebody dropped or renamed column {column}; put it back, or write the tenant's tables again "
+                    "(docs/sinks/repair.md, 'Write tables again')"
                 )
             if _plain(found) not in (_plain(wanted), _plain(f"Nullable({wanted})")):
                 raise TableRefused(f"{place}: column {column} is of type {found}; set it back to {wanted}")

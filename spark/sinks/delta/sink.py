@@ -427,7 +427,7 @@ def _evolve(
         raise TableRefused(
             f"{table.name}: column {renames[0][0]} is {renames[0][1]} now, and the table's names are not mapped "
             "(warehouses.delta.wide); let column_renamed be ignore in the tenant's sink.schema_changes, or write the tenant's "
-            "tables anew (docs/sinks.md, 'Write tables anew')"
+            "tables again (docs/sinks/repair.md, 'Write tables again')"
         )
     if noted := properties_before(properties, changes, table):
         plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(noted)})")
@@ -476,8 +476,8 @@ def _one_by_one(renamed: Mapping[str, str], table: SinkTable) -> list[tuple[str,
             names = ", ".join(sorted(left))
             raise TableRefused(
                 f"{table.name}: columns {names} exchanged their names, which Delta cannot do at once; let column_renamed "
-                "be ignore in the tenant's sink.schema_changes, or write the tenant's tables anew (docs/sinks.md, 'Write "
-                "tables anew')"
+                "be ignore in the tenant's sink.schema_changes, or write the tenant's tables again "
+                "(docs/sinks/repair.md, 'Write tables again')"
             )
         ordered += [(old, left.pop(old)) for old in free]
     return ordered

@@ -516,8 +516,8 @@ def _check_variants(table: SinkTable, columns: Sequence[SinkColumn], format_vers
         raise TableRefused(
             f"{table.name}: column {names} should be VARIANT (the tenant's sink.json_as_variant), which Iceberg has from "
             f"format {_VARIANT_FORMAT} on, and the table is of format {format_version}: leave it out there, or set "
-            f"warehouses.iceberg.format_version to {_VARIANT_FORMAT} and write the tenant's tables anew (docs/sinks.md, 'Write "
-            "tables anew')"
+            f"warehouses.iceberg.format_version to {_VARIANT_FORMAT} and write the tenant's tables again "
+            "(docs/sinks/repair.md, 'Write tables again')"
         )
 
 
@@ -528,7 +528,7 @@ def _check_key_may_be_null(iceberg_table: Any, table: SinkTable, key: Sequence[s
         if name in optional and iceberg_table.schema().findField(stored).isRequired():
             raise TableRefused(
                 f"{table.name}: key column {name} may be NULL at the source now; make it NOT NULL there, or write the "
-                "tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+                "tenant's tables again (docs/sinks/repair.md, 'Write tables again')"
             )
 
 

@@ -38,8 +38,8 @@ _REFUSALS: Final = {
     "42710": "another object has the table's name; rename that, or choose another warehouses.postgresql.schema",
     "42P07": "a table of that name is there already and is not Headwater's; rename that, or choose another "
     "warehouses.postgresql.schema",
-    "42P01": "the table is gone; restart the job, which makes it again, or write the tenant's tables anew "
-    "(docs/sinks.md, 'Write tables anew')",
+    "42P01": "the table is gone; restart the job, which makes it again, or write the tenant's tables again "
+    "(docs/sinks/repair.md, 'Write tables again')",
     "42703": "somebody dropped or renamed one of its columns; put that back",
     "42P10": "somebody dropped its primary key; put that back",
 }

@@ -2,7 +2,7 @@
 
 Spark's own code makes each row a line of COPY's text format. Arrow hands a Python worker thousands of lines as one piece of
 memory, and that piece goes to the server as it is: no Python runs for a row. Measured against Spark's JDBC writer in
-docs/sinks.md.
+docs/sinks/postgresql.md.
 
 A task fills a table of its own in one transaction, and the driver takes only the tables of tasks that succeeded: a task that
 Spark runs twice, or a killed driver's last ones, change nothing.

@@ -809,7 +809,7 @@ def _load(connection: Connection, table: WarehouseTable) -> _Stored | None:
     if lost := [column for column in notes if column_name(column) not in dict(types)]:
         raise TableRefused(
             f"{quoted(schema, name)}: somebody dropped or renamed column {lost[0]}; put it back, or write the tenant's "
-            "tables anew (docs/sinks.md, 'Write tables anew')"
+            "tables again (docs/sinks/repair.md, 'Write tables again')"
         )
     batch = None if query_id is None else BatchIdentity(query_id, batch_id)
     return _Stored(quoted(schema, name), mode, deletes, tuple(key), notes, dict(types), version, batch)
