@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import yaml
 
+from libs.mesh.processes import SINK_JAVA_OPTIONS
 from libs.mysql.logical import column
 from libs.servers.ports import LOOPBACK
 from libs.servers.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop
 from libs.setup.spark_toolchain import find_toolchain
-from libs.stack.plan import SINK_JAVA_OPTIONS
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import SinkProgress, WarehouseTable, warehouse_table

@@ -17,8 +17,8 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
+from libs.mesh.processes import SINK_JAVA_OPTIONS
 from libs.setup.spark_toolchain import find_toolchain
-from libs.stack.plan import SINK_JAVA_OPTIONS
 from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.stack.plan import SINK_JAVA_OPTIONS
+from libs.mesh.processes import SINK_JAVA_OPTIONS
 
 REPOSITORY = Path(__file__).parents[3]
 SCRIPT = f"""
