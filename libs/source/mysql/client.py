@@ -40,6 +40,11 @@ _RECEIVE_BYTES: Final = 1 << 18
 _OK, _ERROR, _EOF = 0x00, 0xFF, 0xFE
 
 _NO_TLS: Final = 2026
+_LOST: Final = 2013
+_TOO_LARGE: Final = 2020
+_PLUGIN_REFUSED: Final = 2061
+_LOCAL_FILE: Final = 0xFB
+"""First byte of an answer that asks for a file of the client's (LOCAL INFILE)."""
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
 _REFUSED: Final = frozenset({1054})  # unknown column: PyMySQL counts it as operational
 _REFUSED_STATES: Final = frozenset({"0A", "21", "22", "3D", "42"})
@@ -53,12 +58,72 @@ _COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
 
 
+_LEAST_HANDSHAKE_S: Final = 30.0
+_MOST_HANDSHAKE_BYTES: Final = 1 << 20
+"""A greeting, a public key and the answers to three statements have some kilobytes."""
+_MOST_ANSWER_BYTES: Final = 256 << 20
+"""Of a statement whose rows become objects: the columns of 50,000 tables have 100 MB."""
+_MOST_JOINED_BYTES: Final = (1 << 30) + (16 << 20)
+"""MySQL's own packets and events end at 1 GB (manual, ``max_allowed_packet``)."""
+_PLUGINS: Final = frozenset({b"caching_sha2_password", b"sha256_password", b"mysql_native_password"})
+_PLUGIN_IN_CLEAR: Final = b"mysql_clear_password"
+
+
 class Connection(pymysql.Connection):
-    """A connection that one thread uses at a time, and that another one may end meanwhile (``hang_up``)."""
+    """A connection that one thread uses at a time, and that another one may end meanwhile (``hang_up``).
+
+    Whoever answers under the server's address gets nothing that it should not: no file, and no password in clear text without
+    TLS. A handshake has an end, and an answer a size.
+    """
 
     def __init__(self, **options: Any) -> None:
         self.in_use = threading.Lock()
+        self._bytes_left = _MOST_HANDSHAKE_BYTES
+        self._is_late = False
         super().__init__(**options)
+
+    def connect(self, sock: socket.socket | None = None) -> None:
+        """As PyMySQL's, within a time: a server that sends a byte now and then does not hold the reader."""
+        self._bytes_left, self._is_late = _MOST_HANDSHAKE_BYTES, False
+        within_s = max(_LEAST_HANDSHAKE_S, 3 * (self.connect_timeout or 0))
+        timer = threading.Timer(within_s, self._give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            super().connect(sock)
+        except pymysql.OperationalError as error:
+            if self._is_late:
+                text = f"the handshake did not end within {within_s:.0f} s"
+                raise pymysql.OperationalError(_LOST, text) from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _give_up(self) -> None:
+        self._is_late = True
+        if (ours := self._sock) is not None:  # type: ignore[attr-defined]  # not in the stubs
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(ours, socket.SHUT_RDWR)
+
+    def _execute_command(self, command: int, sql: str | bytes) -> None:
+        self._bytes_left = _MOST_ANSWER_BYTES
+        super()._execute_command(command, sql)  # type: ignore[misc]  # not in the stubs
+
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        self._bytes_left -= num_bytes
+        if self._bytes_left < 0:
+            self._force_close()  # type: ignore[attr-defined]  # not in the stubs
+            raise pymysql.OperationalError(_TOO_LARGE, "it sent more than any answer has")
+        data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]  # not in the stubs
+        return data
+
+    def _process_auth(self, plugin_name: bytes, auth_packet: Any, handler: Any = None) -> Any:
+        """Where the server asks for another way to log in than it did at first."""
+        is_safe = plugin_name in _PLUGINS or (plugin_name == _PLUGIN_IN_CLEAR and self._secure)  # type: ignore[attr-defined]
+        if not is_safe:
+            name = plugin_name.decode(errors="replace")[:64]
+            raise pymysql.OperationalError(_PLUGIN_REFUSED, name)
+        return super()._process_auth(plugin_name, auth_packet, handler)  # type: ignore[misc]  # not in the stubs
 
 
 def hang_up(connection: Connection) -> None:
@@ -91,7 +156,9 @@ def connect(settings: DatabaseSettings) -> Connection:
             if mode is not TlsMode.PREFERRED or error.args[0] != _NO_TLS:
                 raise
         return _connect(settings, TlsMode.DISABLED)
-    except pymysql.Error as error:
+    except HeadwaterError:
+        raise
+    except Exception as error:
         raise as_ours(error, settings) from error
 
 
@@ -187,12 +254,17 @@ def query(connection: Connection, statement: str, *arguments: object) -> list[tu
             return list(cursor.fetchall())
     except pymysql.Error as error:
         raise as_ours(error, None) from error
+    except Exception as error:  # PyMySQL's, over bytes that are no answer: what follows them is none either
+        connection._force_close()  # type: ignore[attr-defined]  # not in the stubs
+        raise as_ours(error, None) from error
 
 
 def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterError:
     """MySQL's error as one that says what to do next."""
     code, text = (error.args[0], str(error.args[-1])) if error.args else (0, str(error))
     where = f"{settings.host}:{settings.port}" if settings is not None else "the source"
+    if not isinstance(error, pymysql.Error):
+        return _no_answer(error, where)
     cause = getattr(error, "original_exception", None)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return AccessDenied(
@@ -201,6 +273,12 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
         )
     if code == _NO_TLS:
         return PipelineHalted(f"MySQL at {where} offers no TLS: set it up there, or let tls_mode ask for less")
+    if code == _PLUGIN_REFUSED:
+        return AccessDenied(
+            f"MySQL at {where} asks for the password by plug-in {text!r}, which is refused: mysql_clear_password needs TLS "
+            "(tls_mode), and others than caching_sha2_password, sha256_password and mysql_native_password are not known here; "
+            "check that the address is your server's, or give the user another plug-in"
+        )
     if code in _DENIED:
         return AccessDenied(f"MySQL denies the reader at {where} ({text}): check user, password and grants")
     if code in (_CANNOT_SEND_LOG, _PURGED):
@@ -210,6 +288,22 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
     if code in _CLIENT_ERRORS or not code:
         return SourceUnavailable(f"MySQL at {where} does not answer: {text}")
     return SourceUnavailable(f"MySQL at {where} cannot do it now: {text} (error {code})")
+
+
+def _no_answer(error: Exception, where: str) -> HeadwaterError:
+    """For what PyMySQL raises over bytes that MySQL does not send."""
+    if "LOAD_LOCAL" in str(error):
+        return _asked_for_file(where)
+    return SourceUnavailable(
+        f"what answers at {where} does not speak MySQL's protocol ({type(error).__name__}): check host and port"
+    )
+
+
+def _asked_for_file(where: str) -> PipelineHalted:
+    return PipelineHalted(
+        f"what answers at {where} asked for a file of this machine (LOCAL INFILE), which is never sent: check that the address "
+        "is your server's, and who can change its answers; tls_mode: verify_identity keeps others out"
+    )
 
 
 _REFUSALS: Final = (pymysql.ProgrammingError, pymysql.NotSupportedError, pymysql.DataError, pymysql.IntegrityError)
@@ -307,10 +401,15 @@ class PacketReader:
 
     def _parts(self, data: bytes) -> Iterator[bytes]:
         """The payloads of a packet and of those that continue it."""
-        length = MAX_PACKET
+        length, whole = MAX_PACKET, 0
         while length == MAX_PACKET:
             data = self._filled(data, 4)
             length = _payload_bytes(data, 0)
+            whole += length
+            if whole > _MOST_JOINED_BYTES:
+                raise SourceUnavailable(
+                    "MySQL sent a packet that does not end: check that the address is your server's"
+                )
             data = self._filled(data, 4 + length)
             yield data[4 : 4 + length]
             data = data[4 + length :]
@@ -368,8 +467,7 @@ def select_packets(connection: Connection, statement: str, timeout_s: float) -> 
         while first < len(packets) and definitions_left != 0:
             place, end = packets[first]
             if definitions_left < 0:
-                raise_error_packet(data, place, end)
-                definitions_left = read_packed(data, place)[0] + 2  # and the mark that ends them
+                definitions_left = _columns_of(data, place, end) + 2  # and the mark that ends them
             definitions_left -= 1
             first += 1
         if first == len(packets):
@@ -377,10 +475,27 @@ def select_packets(connection: Connection, statement: str, timeout_s: float) -> 
         # What ends the answer is its last packet, and nothing follows it until the next statement.
         place, end = packets[len(packets) - 1]
         raise_error_packet(data, place, end)
-        is_end = data[place] == _EOF and end - place < 9
+        is_end = place < end and data[place] == _EOF and end - place < 9
         yield packets, first, len(packets) - is_end
         if is_end:
             return
+
+
+_MOST_COLUMNS: Final = 4_096  # manual, "Limits on Table Column Count"
+
+
+def _columns_of(data: bytes, place: int, end: int) -> int:
+    """How many columns an answer begins with. Raises as ``select_packets``."""
+    raise_error_packet(data, place, end)
+    if place < end and data[place] == _LOCAL_FILE:
+        raise _asked_for_file("the source")
+    try:
+        columns, behind = read_packed(data, place)
+    except (IndexError, KeyError) as error:
+        raise _no_answer(error, "the source") from error
+    if not 0 < columns <= _MOST_COLUMNS or behind != end:
+        raise _no_answer(ValueError("columns"), "the source")
+    return columns
 
 
 def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iterator[bytes]:
@@ -425,14 +540,16 @@ def start_dump(
 def _send(connection: Connection, command: int, payload: str | bytes) -> None:
     try:
         with connection.in_use:
-            connection._execute_command(command, payload)  # type: ignore[attr-defined]  # not in the stubs
+            connection._execute_command(command, payload)
     except pymysql.Error as error:
         raise as_ours(error, None) from error
 
 
 def raise_error_packet(data: bytes, place: int, end: int) -> None:
     """Raise MySQL's error, ours by what to do next, where the packet is one."""
-    if data[place] == _ERROR:
+    if place < end and data[place] == _ERROR:
+        if end - place < 3:
+            raise _no_answer(ValueError("error packet"), "the source")
         (code,) = struct.unpack_from("<H", data, place + 1)
         state, text = (
             part.decode("utf-8", errors="replace") for part in (data[place + 4 : place + 9], data[place + 9 : end])
