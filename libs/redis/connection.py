@@ -45,9 +45,25 @@ class RedisConnection:
         _end_if_cancelled()
         if self.unavailable is None:
             log.warning("redis_lost", reason=type(error).__name__)
-        self.unavailable = f"Redis does not answer ({type(error).__name__}): starts are slow until it does"
+        if isinstance(error, redis.ResponseError):
+            self.unavailable = (
+                f"Redis refuses what is asked ({str(error)[:100]}): starts are slow; give Headwater a Redis of its own, whose "
+                "keys nobody else writes"
+            )
+        else:
+            self.unavailable = f"Redis does not answer ({type(error).__name__}): starts are slow until it does"
         self._away_until_s = time.monotonic() + RETRY_AFTER_S
         REDIS_AVAILABLE.set(0)
+
+    def note_foreign(self, key: str, error: Exception) -> None:
+        """A command succeeded, and what stands under ``key`` is not what Headwater writes: it is passed over."""
+        _end_if_cancelled()
+        log.warning(
+            "redis_value_discarded",
+            key=key,
+            reason=f"{type(error).__name__}: {error}"[:200],
+            remedy="find out who else writes to this Redis, and give Headwater one of its own; Kafka is read instead",
+        )
 
     def note_back(self) -> None:
         """A command succeeded."""

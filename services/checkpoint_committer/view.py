@@ -14,13 +14,13 @@ from typing import Final, cast
 
 import msgspec
 import redis
-import structlog
 
 from libs.config.connections import RedisSettings
 from libs.kafka.tail import LogRecord
 from libs.kafka.writer import OutgoingRecord
 from libs.redis.connection import RedisConnection
 from libs.types.progress import Progress
+from services.checkpoint_committer.log import decode
 
 _NEXT_OFFSETS: Final = b"#next_offsets"
 
@@ -34,8 +34,6 @@ for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
 redis.call('HSET', KEYS[1], '#next_offsets', ARGV[2])
 return 1
 """
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,10 @@ class CheckpointView:
             return None
         try:
             next_offsets = msgspec.json.decode(offsets, type=dict[int, int])
-        except msgspec.DecodeError as error:
-            log.warning("checkpoint_view_discarded", reason=str(error))
+            for key, value in stored.items():  # one that is passed over later would be a checkpoint that is lost
+                decode(key, value)
+        except Exception as error:  # whatever somebody wrote under our key
+            self._connection.note_foreign(self._state_key, error)
             return None
         # "reset/…" before all others: a checkpoint is judged against its partition's reset.
         keys = sorted(stored, key=lambda key: not key.startswith(b"reset/"))
@@ -89,8 +89,8 @@ class CheckpointView:
             return [msgspec.msgpack.decode(value, type=Progress) for value in stored]
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
-        except msgspec.DecodeError as error:
-            log.warning("progress_view_discarded", reason=str(error))
+        except Exception as error:  # whatever somebody wrote under our key
+            self._connection.note_foreign(self._progress_key, error)
         return []
 
     async def extend(

@@ -14,13 +14,14 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import structlog
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from httpx2 import HTTPError
+from httpx2 import HTTPError, ReadError, Response, SyncByteStream
 
 from libs.config.connections import SchemaRegistrySettings
 from libs.errors import InvalidSettings, ServiceUnavailable
@@ -37,6 +38,13 @@ _NO_ADDRESS: Final = 404
 _NO_SUBJECT: Final = 40401  # of a registry's own codes, behind 404
 _SERVERS_FAULT: Final = 500
 _REFUSAL_HOLDS_S: Final = 60.0
+_MOST_ANSWER_BYTES: Final = 8 << 20
+"""A schema of 4,000 columns has 1 MB."""
+_MOST_VERSIONS: Final = 10_000
+_MOST_TRIES: Final = 20
+"""Of numbering a schema beside other routers that add versions."""
+_LARGEST_ID: Final = 2**31 - 1
+"""The wire form has four bytes, and registries count in signed ones."""
 
 
 class SchemaRegistry:
@@ -58,6 +66,9 @@ class SchemaRegistry:
             self._client = SchemaRegistryClient(_client_config(settings))
         except (OSError, ValueError) as error:
             raise InvalidSettings("schema_registry", [str(error)]) from error
+        session = self._client._rest_client.session  # type: ignore[attr-defined]  # not in the stubs
+        session.headers["Accept-Encoding"] = "identity"
+        session.event_hooks = {"response": [lambda response: _bound(response, settings.timeout_s)]}
 
     def register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
         """A schema under a subject, registered if it is not there. Blocks for ``timeout_s`` at most, for each answer.
@@ -110,6 +121,18 @@ class SchemaRegistry:
                 f"the schema registry at {self._url} does not answer: {error}; bring it back, or mend schema_registry.url in "
                 "the router's settings"
             ) from error
+        except (SchemaRefused, ServiceUnavailable):
+            raise
+        except Exception as error:  # the client's, over an answer of another form
+            raise ServiceUnavailable(
+                f"what answers at {self._url} is no schema registry ({type(error).__name__}); mend schema_registry.url in the "
+                "router's settings, or find out who answers there"
+            ) from error
+        if type(registered.schema_id) is not int or not 0 <= registered.schema_id <= _LARGEST_ID:
+            raise ServiceUnavailable(
+                f"the schema registry at {self._url} gave {str(registered.schema_id)[:40]!r} as a schema's id, which is none; "
+                "find out who answers there"
+            )
         self._notes.add(subject, schema, registered)
         log.info("schema_registered", subject=subject, schema_id=registered.schema_id)
         return registered
@@ -127,7 +150,7 @@ class SchemaRegistry:
         if same is not None:
             return RegisteredSchema(versions[same].schema_id, versions[same].text)
         own_ids: set[int] = set()
-        while True:
+        for _ in range(_MOST_TRIES):
             try:
                 text = str(numbered(schema, [each.schema for each in versions]))
             except ValueError as error:
@@ -138,6 +161,7 @@ class SchemaRegistry:
             if len(before) <= len(versions):
                 return RegisteredSchema(schema_id, text)
             versions = before
+        raise ServiceUnavailable(f"subject {subject}: it gets a new version with each look; it is tried again")
 
     def _versions(self, subject: str) -> list["_Version"]:
         """Oldest first."""
@@ -147,6 +171,8 @@ class SchemaRegistry:
             if error.error_code == _NO_SUBJECT:
                 return []
             raise
+        if len(numbers) > _MOST_VERSIONS:
+            raise SchemaRefused(f"subject {subject}: it has more than {_MOST_VERSIONS} versions; delete the subject")
         return [self._version(subject, number) for number in sorted(numbers)]
 
     def _version(self, subject: str, number: int) -> "_Version":
@@ -181,6 +207,33 @@ class SchemaRegistry:
                 "document; the router asks again every minute, and a snapshot of the table then brings what was set aside"
             )
         return SchemaRefused(f"subject {subject}: the registry refuses the schema ({status}): {error.error_message}")
+
+
+def _bound(response: Response, timeout_s: float) -> None:
+    """Have an answer end, in size and time. A compressed one was not asked for, and could be of any size."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ReadError("it sends a compressed answer, which nobody asked for")
+    assert isinstance(response.stream, SyncByteStream)
+    response.stream = _Bounded(response.stream, time.monotonic() + timeout_s)
+
+
+class _Bounded(SyncByteStream):
+    """The bytes of an answer, up to a size and a moment."""
+
+    def __init__(self, stream: SyncByteStream, until_s: float) -> None:
+        self._stream = stream
+        self._until_s = until_s
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = _MOST_ANSWER_BYTES
+        for chunk in self._stream:
+            left -= len(chunk)
+            if left < 0 or time.monotonic() > self._until_s:
+                raise ReadError("its answer is larger than any, or does not end")
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 class _Version(NamedTuple):

@@ -12,11 +12,18 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_from_proto, schema_change_to_proto
+from libs.events.schema_change import (
+    LARGEST_CHANGE_BYTES,
+    SchemaChange,
+    SchemaChangeKind,
+    schema_change_from_proto,
+    schema_change_to_proto,
+)
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId
 from protos.headwater.schema_history.v1 import schema_history_pb2
 
+_LARGEST_WIRE_BYTES: Final = 2 * LARGEST_CHANGE_BYTES
 _COMPRESSION_LEVEL: Final = 1  # a fifth of the size for 30 µs; better levels gain little on texts so short
 
 
@@ -92,7 +99,11 @@ def decode_recorded(packed: bytes) -> RecordedChange:
     Raises:
         ValueError, zlib.error, google.protobuf.message.DecodeError: ``packed`` is no SchemaChange.
     """
-    message = schema_history_pb2.SchemaChange.FromString(zlib.decompress(packed))
+    unpacking = zlib.decompressobj()
+    wire = unpacking.decompress(packed, _LARGEST_WIRE_BYTES)
+    if not unpacking.eof:
+        raise ValueError("it is cut off, or larger than any schema change")
+    message = schema_history_pb2.SchemaChange.FromString(wire)
     return _index(schema_change_from_proto(message), packed)
 
 

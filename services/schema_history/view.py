@@ -14,15 +14,12 @@ be newer than the offset: what is read from Kafka again is known then. The oppos
 
 import itertools
 import uuid
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 import msgspec
 import redis
-import structlog
-from google.protobuf.message import DecodeError
 
 from libs.config.connections import RedisSettings
 from libs.redis.connection import RedisConnection
@@ -44,8 +41,6 @@ if at < tonumber(ARGV[2]) then
 end
 return 1
 """
-
-log = structlog.get_logger()
 
 _Item = TypeVar("_Item")
 TableKey = tuple[str, TableId]
@@ -87,14 +82,17 @@ class HistoryView:
         try:
             next_offset = cast(bytes | None, await self._redis.hget(self._heads_key, _NEXT_OFFSET))  # before the heads
             heads = await self._load_heads() if next_offset is not None else None
+            contents = None
+            if heads is not None and next_offset is not None:
+                contents = ViewContents(heads, _offset(next_offset))
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
             return None
-        except (ValueError, zlib.error, msgspec.DecodeError, DecodeError) as error:
-            log.warning("schema_view_discarded", reason=str(error))
+        except Exception as error:  # whatever somebody wrote under our keys
+            self._connection.note_foreign(self._heads_key, error)
             return None
         self._connection.note_back()
-        return ViewContents(heads, int(next_offset)) if heads is not None and next_offset is not None else None
+        return contents
 
     async def _load_heads(self) -> dict[TableKey, TableHead] | None:
         """None: some were lost meanwhile."""
@@ -121,8 +119,8 @@ class HistoryView:
             return {change.version: change for change in found if (change.source, change.table_id) == key}
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
-        except (ValueError, zlib.error, DecodeError) as error:
-            log.warning("schema_view_discarded", reason=str(error))
+        except Exception as error:  # whatever somebody wrote under our keys
+            self._connection.note_foreign(self._versions_key(key), error)
         return {}
 
     async def extend(
@@ -200,6 +198,14 @@ def in_parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:
     left = iter(items)
     while part := list(itertools.islice(left, _ITEMS_AT_ONCE)):
         yield part
+
+
+def _offset(value: bytes) -> int:
+    """Raises ValueError."""
+    offset = int(value[:20])
+    if offset < 0 or str(offset).encode() != value:
+        raise ValueError(f"{value[:20]!r} is no offset")
+    return offset
 
 
 def _field(key: TableKey) -> str:

@@ -1,11 +1,21 @@
-"""Views over a real Valkey: a task that uses one ends when it is cancelled, in whatever moment that is."""
+"""Views over a real Valkey: a task that uses one ends when it is cancelled, and a value that is not ours harms nobody."""
 
 import asyncio
 import random
+import zlib
+from typing import NoReturn
+
+import msgspec
+import redis
 
 from libs.config.connections import RedisSettings
+from libs.types.table import TableId
+from services.checkpoint_committer.log import decode
 from services.checkpoint_committer.view import CheckpointView
+from services.schema_history.view import HistoryView
 from tests.conftest import StartValkey
+
+BOMB = zlib.compress(bytes(20_000_000))
 
 CANCELLATIONS = 2_000
 LONGEST_RUN_S = 0.004
@@ -28,3 +38,56 @@ async def test_a_task_that_is_cancelled_during_a_command_ends(start_valkey: Star
         done, _ = await asyncio.wait([using], timeout=ENDS_WITHIN_S)
         assert done, "it went on"
     await view.close()
+
+
+GARBAGE = (b"", b"\xff\x00", b"-1", b"1e9", b"9" * 5_000, b"\x92\x01\xc4\x00", msgspec.msgpack.encode([1, BOMB]), b"{}")
+
+
+async def test_whatever_somebody_else_writes_under_our_keys_is_passed_over_and_written_anew(
+    start_valkey: StartValkey,
+) -> None:
+    """Kafka is read instead: no value stops a service at its start, or is taken for a checkpoint."""
+    settings = RedisSettings(url=start_valkey().url)
+    somebody = redis.Redis.from_url(settings.url)
+    checkpoints, history = CheckpointView(settings, "topic"), HistoryView(settings, "topic")
+    heads, state = history._heads_key, checkpoints._state_key
+    table = ("s", TableId(database="d", table="t"))
+
+    for value in GARBAGE:
+        for field in ("#next_offset", "s\0d\0t", "no field of ours", b"\xff"):
+            somebody.delete(heads)
+            somebody.hset(heads, mapping={"#next_offset": "0", field: value})
+            contents = await history.load()
+            assert contents is None or (field == "#next_offset" and contents.next_offset >= 0)
+        somebody.hset(history._versions_key(table), "1", value)
+        assert await history.versions(table, [1]) == {}
+        for key in ("#next_offsets", "s/0", "lease/s/0", "reset/s/0", "\0"):
+            somebody.delete(state)
+            somebody.hset(state, mapping={"#next_offsets": "{}", key: value})
+            found = await checkpoints.load()
+            assert found is None or all(decode(each.key, each.value) is not None for each in found.records)
+        somebody.hset(checkpoints._progress_key, "x", value)
+        assert await checkpoints.load_progress() == []
+    assert history.unavailable is None
+    assert checkpoints.unavailable is None
+
+    for key in (heads, state):
+        somebody.delete(key)
+        somebody.set(key, "a text, no hash")
+    assert await history.load() is None
+    assert await checkpoints.load() is None
+    for view in (history, checkpoints):
+        assert "nobody else writes" in (view.unavailable or "")
+        view._connection.note_back()
+        view._connection._away_until_s = 0.0
+    assert await history.replace(7, [], {})
+    assert await checkpoints.replace({0: 7}, [])
+    assert (await history.load() or fail()).next_offset == 7
+    assert (await checkpoints.load() or fail()).next_offsets == {0: 7}
+    await history.close()
+    await checkpoints.close()
+    somebody.close()
+
+
+def fail() -> NoReturn:
+    raise AssertionError("the view holds nothing")
