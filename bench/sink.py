@@ -306,7 +306,7 @@ def sink_job(folder: Path, bootstrap_servers: str, mode: SinkMode) -> ProcessSpe
     document = {"tenant": TENANT, "sources": [{"name": SOURCE}], "sink": {"mode": mode.value, "trigger_s": _TRIGGER_S}}
     (folder / "tenants" / f"{TENANT}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     settings = folder / "sink_job.yaml"
-    settings.write_text(yaml.safe_dump(_settings(folder, bootstrap_servers)), encoding="utf-8")
+    settings.write_text(yaml.safe_dump(job_settings(folder, bootstrap_servers)), encoding="utf-8")
     return ProcessSpec(
         name=f"sink_job-{mode.value}",
         command=(sys.executable, "-m", "spark.jobs.sink_job", "--settings", str(settings)),
@@ -348,7 +348,7 @@ def peer_job(folder: Path, bootstrap_servers: str) -> ProcessSpec:
     """The plain MERGE with its files in ``folder``, and the settings that ours has."""
     folder.mkdir(parents=True)
     cache = cache_dir()
-    ours = msgspec.convert(_settings(folder, bootstrap_servers), SinkJobSettings)
+    ours = msgspec.convert(job_settings(folder, bootstrap_servers), SinkJobSettings)
     session = ours.session
     settings = plain_merge.Settings(
         bootstrap_servers=bootstrap_servers,
@@ -411,7 +411,8 @@ def _measured(spec: ProcessSpec, folder: Path, last_commit: Callable[[], _Commit
     )
 
 
-def _settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
+def job_settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
+    """Of a job with its files in ``folder``."""
     catalog = {"kind": "sqlite", "file": str(folder / "catalog.db")}
     iceberg = {"warehouse_dir": str(folder / "warehouse"), "catalog": catalog}
     return {

@@ -822,7 +822,7 @@ SINK_PARKED_TABLES = _gauge(
 SINK_QUERY_FAILURES = _counter(
     Area.SINK,
     "headwater_sink_query_failures_total",
-    "Times a tenant's streaming query failed and was started again.",
+    "Times a tenant's query failed and was started again.",
     "Rising: the log line sink_query_failed has the reason; other tenants of the job go on.",
     ("tenant", "warehouse"),
 )
@@ -833,10 +833,28 @@ SINK_INTERVAL = _gauge(
     "At sink.trigger_max_s: batches are small, which makes small files cheap and rows late; lower it for fresher rows.",
     ("tenant", "warehouse"),
 )
+SINK_TURNS = _gauge(
+    Area.SINK,
+    "headwater_sink_most_batches",
+    "How many micro-batches the job runs at once, of all its tenants: bounded by cores and by the heap.",
+    "For reading beside headwater_sink_running_batches; a larger session.driver_memory or more cores raise it.",
+)
+SINK_TURNS_TAKEN = _gauge(
+    Area.SINK,
+    "headwater_sink_running_batches",
+    "Micro-batches of the job that run now.",
+    "All of headwater_sink_most_batches for minutes: the job is at its limit; see headwater_sink_waiting_tenants.",
+)
+SINK_TENANTS_WAITING = _gauge(
+    Area.SINK,
+    "headwater_sink_waiting_tenants",
+    "Tenants of the job that have something new and wait for their turn, or for their trigger.",
+    "Rising for minutes: too many tenants are packed into the job for its cores; give some of them another job.",
+)
 SINK_HALTED = _gauge(
     Area.SINK,
     "headwater_sink_halted",
-    "1 while a tenant's streaming query stands still and a human is needed, else 0.",
+    "1 while a tenant's query stands still and a human is needed, else 0.",
     "At 1: the log line sink_query_halted ends with the remedy; then restart the job.",
     ("tenant", "warehouse"),
 )

@@ -14,9 +14,14 @@ _BYTES_READER: Final = "org.apache.kafka.common.serialization.ByteArrayDeseriali
 
 def jvm_consumer(spark: SparkSession, kafka: KafkaSettings, options: Mapping[str, str]) -> Any:
     """A consumer that commits nothing; ``options`` come over those that the sink reads with. Close it."""
-    readers = {"key.deserializer": _BYTES_READER, "value.deserializer": _BYTES_READER, "enable.auto.commit": "false"}
-    given = properties(spark, {**consumer_options(kafka), **readers, **options})
+    given = consumer_properties(spark, kafka, options)
     return java_class(spark, "org.apache.kafka.clients.consumer.KafkaConsumer")(given)
+
+
+def consumer_properties(spark: SparkSession, kafka: KafkaSettings, options: Mapping[str, str]) -> Any:
+    """The options of such a consumer, as Java takes them."""
+    readers = {"key.deserializer": _BYTES_READER, "value.deserializer": _BYTES_READER, "enable.auto.commit": "false"}
+    return properties(spark, {**consumer_options(kafka), **readers, **options})
 
 
 def properties(spark: SparkSession, options: Mapping[str, str]) -> Any:

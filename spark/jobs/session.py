@@ -45,7 +45,6 @@ _ASKED_FOR_OFTEN: Final = (
 )
 """Classes that PySpark has the JVM look for with each column, each list of columns and each schema; those with short names in
 every jar."""
-_CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
 
@@ -85,10 +84,6 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         "spark.sql.codegen.cache.maxEntries": "300",
         "spark.sql.codegen.useIdInClassName": "false",
         "spark.sql.streaming.stopTimeout": "8s",
-        "spark.sql.streaming.metricsEnabled": "false",
-        # By default another way, on which Hadoop starts processes, as it does for files (``local_files``).
-        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-        "spark.sql.streaming.numRecentProgressUpdates": "5",
         # For its errors PySpark notes which line of Python made each column, and asks the JVM several times a column for it:
         # where tables are many and small, more than their rows cost. Ours are told by class and condition.
         "spark.python.sql.dataFrameDebugging.enabled": "false",

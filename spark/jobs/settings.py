@@ -151,7 +151,7 @@ class StateStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One job: a session, and a streaming query for each of its tenants."""
+    """One job: a session, and a query for each of its tenants."""
 
     tenants_dir: str
     """Folder of the tenants' documents, followed while the job runs."""

@@ -1,7 +1,8 @@
 """The sink job: tenants' topics into their warehouse tables. ``python -m spark.jobs.sink_job --settings FILE``.
 
-One Spark session serves one tenant or several packed; each has a streaming query of its own (``tenant_query``), whose
-micro-batches go through ``batch``. This module only wires: settings, session, the tenants' documents, SIGTERM.
+One Spark session serves one tenant or several packed; each has a query of its own (``tenant_query``), whose micro-batches run
+in turns that all share (``turns``) and go through ``batch``. This module only wires: settings, session, the tenants'
+documents, SIGTERM.
 
 Exit codes are those of every service: 0 stopped, 1 start again, 2 settings, 3 every tenant is halted, or another job has one.
 """
@@ -47,6 +48,7 @@ from spark.jobs.settings import SinkJobSettings
 from spark.jobs.state_store import StateStore
 from spark.jobs.tenant_query import TenantQuery
 from spark.jobs.told_waits import LASTING_S, ToldWaits
+from spark.jobs.turns import Turns
 from spark.sinks.port import KeepsFiles, Sink
 from spark.sinks.registry import open_sinks
 
@@ -142,6 +144,7 @@ class _Fleet:
         self._spark: SparkSession | None = None
         self._lock: object = None
         self._lineage = open_lineage(settings)
+        self._turns: Turns | None = None
         self._queries: dict[str, TenantQuery] = {}
         self._leaving: dict[str, TenantQuery] = {}
         """Of tenants whose document is away, until their last batch has ended."""
@@ -166,6 +169,7 @@ class _Fleet:
         if (kept_in := self._settings.state_store) is not None:
             self._kept = KeptStates(kept_in, Path(self._settings.state_dir), StateStore(kept_in))
             self._told_waits = ToldWaits(partial(tell_waits, self._spark, self._settings.kafka))
+        self._turns = Turns(self._spark, self._settings.kafka)
         self._moves = Moves(self._spark, self._settings, self._sinks, self._kept)
         if self._settings.session.has_executors:
             delete_left(self._spark)
@@ -203,6 +207,7 @@ class _Fleet:
                     behind=before,
                     kept=self._kept,
                     cpu=self._cpu,
+                    turns=self._turns,
                 )
         self._is_told = True
 
@@ -237,6 +242,8 @@ class _Fleet:
         try:
             if self._spark.sparkContext._jsc.sc().isStopped():
                 raise TransientError("the Spark session ended by itself; its log has the reason")
+            if self._turns is not None and self._turns.failure is not None:
+                raise TransientError("the job deals no turns any more; its log has the reason") from self._turns.failure
             self._cpu.tell_tasks()
             for query in self._queries.values():
                 query.supervise()
@@ -285,6 +292,8 @@ class _Fleet:
             return "the Spark session is starting"
         if not self._has_executors:
             return "no executor has come yet: `kubectl get pods -l headwater.dev/role=sink-executor` tells why"
+        if self._turns is not None and self._turns.does_not_answer:
+            return "Kafka does not say where topics end; the log line sink_kafka_silent has the reason"
         waiting = [name for name, query in self._queries.items() if not query.is_running]
         waiting += sorted(self._moves.waiting) if self._moves is not None else []
         waiting += sorted(set(self._kept.waiting) - set(waiting)) if self._kept is not None else []
@@ -293,6 +302,10 @@ class _Fleet:
     def close(self) -> None:
         """End the queries and the session; the JVM may be gone already."""
         try:
+            if self._turns is not None:
+                self._turns.close()
+            for query in self._queries.values():
+                query.interrupt()
             for query in self._queries.values():
                 query.stop()
             if self._moves is not None:

@@ -7,7 +7,6 @@ from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.query import StreamingQuery
 
 from libs.errors import HeadwaterError
 
@@ -30,12 +29,8 @@ def has_condition(error: BaseException, condition: str) -> bool:
     return any(name.split(".")[0] == condition for name in _conditions(error))
 
 
-def error_of(query: StreamingQuery) -> BaseException | None:
-    """What ended a query; None: nothing did. PySpark's own leaves out Java's error, and with it conditions and causes."""
-    error = query.exception()
-    if error is not None:
-        error._origin = query._jsq.exception().get()  # type: ignore[attr-defined]
-    return error
+class EventsLost(HeadwaterError):
+    """Kafka has no more what was to be read next. Its text: of which Kafka partitions."""
 
 
 def lost_partitions(error: BaseException | None) -> str | None:
@@ -43,6 +38,8 @@ def lost_partitions(error: BaseException | None) -> str | None:
 
     Spark's Kafka connector, "KAFKA_DATA_LOSS" and what it says beside it.
     """
+    if isinstance(error, EventsLost):
+        return str(error)
     for throwable in [] if error is None else _causes(error):
         if (_condition(throwable) or "").split(".")[0] == "KAFKA_DATA_LOSS":
             parameters = throwable.getMessageParameters()

@@ -1,12 +1,13 @@
-"""The streaming query of one tenant: started, watched, restarted with back-off, or halted for a human.
+"""The query of one tenant: its micro-batches. Started, watched, restarted with back-off, or halted for a human.
 
-``sink_job`` holds one for each tenant and calls ``supervise`` once a second. What fails here fails for this tenant only.
+``sink_job`` holds one for each tenant and calls ``supervise`` once a second; ``turns`` gives it the turns in which its batches
+run. What fails here fails for this tenant only.
 """
 
+import secrets
 import threading
 import time
-from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from libs.errors import Fenced, PipelineHalted, TransientError
 from libs.telemetry.metrics import (
@@ -29,9 +28,9 @@ from libs.telemetry.metrics import (
     SINK_QUERY_FAILURES,
     SINK_SERVED,
 )
-from libs.types.stream_offsets import load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import TenantSpec
 from libs.types.warehouse import SinkProgress
+from spark.java import activate
 from spark.jobs.batch import apply_batch
 from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.cpu_meter import CpuMeter
@@ -40,30 +39,29 @@ from spark.jobs.goes_on import made_again
 from spark.jobs.kept_states import KeptStates
 from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.newest_events import NewestEvents
-from spark.jobs.pace import batch_limit, first_pace, is_full_batch, next_pace
+from spark.jobs.pace import batch_limit, first_pace, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress, tell_faults
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
-from spark.jobs.spark_errors import described, error_of, lost_partitions
+from spark.jobs.spark_errors import described, lost_partitions
+from spark.jobs.stream_log import StreamLog
 from spark.jobs.table_batch import TenantSink
 from spark.jobs.table_failures import TableFailures
+from spark.jobs.tenant_stream import TenantStream
+from spark.jobs.topic_ends import Ends
 from spark.jobs.topic_ids import topic_ids
+from spark.jobs.turns import Turns
 from spark.jobs.wake import wake
 from spark.sinks.port import BatchIdentity, Sink
-from spark.transforms.read_topics import stream_of
 
-_START_TIMEOUT_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 # With pauses of 1, 2, 4, … 60 s, the same batch has failed for six minutes: Kafka or the warehouse would be back.
 _FAILURES_BEFORE_HALT: Final = 10
-# What StreamExecution takes for the end of a query that was stopped. It looks for these words in whatever Python raised by an
-# expression whose stack overflows over the text of a real interruption, whose own words these are.
-_AS_SPARK_INTERRUPTS: Final = (
-    "py4j.protocol.Py4JJavaError: An error occurred while calling it: java.lang.InterruptedException"
-)
+_STOP_POLL_S: Final = 0.05
+_STOP_TIMEOUT: Final = "spark.sql.streaming.stopTimeout"
 
 log = structlog.get_logger()
 
@@ -71,13 +69,28 @@ log = structlog.get_logger()
 class _Run:
     """One start of the query, up to its end."""
 
-    def __init__(self, context: TenantSink, lineage: TenantLineage | None, is_over: threading.Event) -> None:
-        """``is_over``: set when the query is stopped."""
+    def __init__(
+        self,
+        context: TenantSink,
+        stream: TenantStream,
+        turns: Turns,
+        lineage: TenantLineage | None,
+        is_over: threading.Event,
+        stop_timeout_s: float,
+    ) -> None:
+        """``is_over``: set when the query is stopped. ``stop_timeout_s``: how long ``stop`` waits for a batch to end."""
         self._is_over = is_over
+        self._stop_timeout_s = stop_timeout_s
         self._context = replace(context, is_stopping=is_over.is_set)
+        self._stream = stream
+        self._turns = turns
+        self._group = f"headwater-{secrets.token_hex(8)}"
+        """Of Spark's jobs, by which they are cancelled."""
         self.lineage = lineage
         self._pace = first_pace(context.settings)
-        self._query: Future[StreamingQuery] = Future()
+        self.due_at_s = 0.0
+        """When its next batch may begin."""
+        self.last_took_s = 0.0
         self.applied_batches = 0
         self.parked: frozenset[str] = frozenset()
         """Topics of tables that are parked now."""
@@ -87,7 +100,7 @@ class _Run:
         """Not before."""
         self.is_waking = False
         self.kept_behind = 0
-        """How many batches were applied, and noted by Spark, when the state was kept at rest last."""
+        """How many batches were applied, and noted, when the state was kept at rest last."""
         self.keep_at_s = 0.0
         """Not before."""
         self.is_keeping = False
@@ -95,45 +108,67 @@ class _Run:
         """When to look at the topics next."""
         self.is_looking = False
         self.is_applying = False
-        """A batch is at work; that may outlast the query's end, which Spark does not wait for."""
+        """A batch is at work; that may outlast the query's end."""
         self.failure: BaseException | None = None
-        """What our own code raised; Spark hands on only its text."""
+        """What ended it."""
 
     @property
-    def query(self) -> StreamingQuery:
-        """The query; its first batch may come before ``start`` has returned it."""
-        return self._query.result(_START_TIMEOUT_S)
+    def tenant(self) -> str:
+        return self._context.tenant.tenant
 
-    def started(self, query: StreamingQuery) -> None:
-        self._query.set_result(query)
+    @property
+    def trigger_s(self) -> float:
+        return self._context.settings.trigger_s
 
-    def apply(self, events: DataFrame, batch_id: int) -> None:
-        """What Spark calls for each micro-batch (foreachBatch). Of ``events`` only the session is taken: the batch is read by
-        what Spark has noted of its offsets (ADR 59)."""
-        structlog.contextvars.bind_contextvars(tenant=self._context.tenant.tenant)
-        started_s = time.monotonic()
+    @property
+    def looks_again(self) -> bool:
+        return self._stream.may_have_lost
+
+    @property
+    def query_id(self) -> str:
+        return self._stream.query_id
+
+    def has_new(self, ends: Ends) -> bool:
+        return not self._is_over.is_set() and self._stream.has_new(ends)
+
+    def run(self, spark: SparkSession, ends: Ends) -> bool:
+        """One batch, in a turn of the tenant's."""
         self.is_applying = True
         try:
-            with self._context.metered():
-                batch = BatchIdentity(self.query.id, batch_id)
-                rows = apply_batch(self._context, batch, events.sparkSession)
-        except BaseException as error:
             if self._is_over.is_set():
-                raise RuntimeError(_AS_SPARK_INTERRUPTS) from None
-            self.failure = error
-            raise
+                return False
+            with structlog.contextvars.bound_contextvars(tenant=self.tenant), self._context.metered():
+                self._run(spark, ends)
+        except BaseException as error:
+            if not self._is_over.is_set():
+                self.failure = error
+            return False
         finally:
             self.is_applying = False
+        return not self._is_over.is_set()
+
+    def _run(self, spark: SparkSession, ends: Ends) -> None:
+        started_s = time.monotonic()
+        activate(spark)
+        # Of this thread, and of those that go through the batch's tables.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.tenant)
+        spark.sparkContext.setJobGroup(self._group, f"a micro-batch of {self.tenant}")
+        batch_id = self._stream.next_batch(ends, self._turns.begins_of)
+        rows = apply_batch(self._context, BatchIdentity(self.query_id, batch_id), spark)
+        self._stream.done()
         self.note_parked()
         self.applied_batches += 1
-        took_s = time.monotonic() - started_s
+        ended_s = time.monotonic()
+        self.last_took_s = ended_s - started_s
         self._pace = next_pace(
-            self._context.settings, self._pace, rows=rows, took_s=took_s, is_full=self._is_full(batch_id)
+            self._context.settings, self._pace, rows=rows, took_s=self.last_took_s, is_full=self._stream.is_full
         )
-        SINK_INTERVAL.labels(self._context.tenant.tenant, self._context.settings.warehouse).set(self._pace.interval_s)
-        # Here and not in the loop: Spark takes the next events only when this returns. A batch that is cut off meanwhile comes
-        # again, and every table knows it.
-        self._is_over.wait(self._pace.pause_s)
+        self.due_at_s = max(started_s + self.trigger_s, ended_s + self._pace.pause_s)
+        SINK_INTERVAL.labels(self.tenant, self._context.settings.warehouse).set(self._pace.interval_s)
+
+    def join(self) -> None:
+        """Have turns from now on."""
+        self._turns.join(self)
 
     def note_parked(self) -> None:
         """Learn from the progress file which tables are, and tell the tenant's faults."""
@@ -143,25 +178,29 @@ class _Run:
 
     def is_idle(self) -> bool:
         """Whether no batch is at work, and none is due."""
-        status = self.query.status
-        return not status["isDataAvailable"] and not status["isTriggerActive"]
+        return self._turns.is_idle(self.tenant)
 
     @property
     def has_due_retries(self) -> bool:
         """Whether a parked table is to be tried again."""
         return self._context.retries.is_any_due(self.parked)
 
-    def _is_full(self, batch_id: int) -> bool:
-        of_batch = self._context.state_dir, self._context.tenant.tenant, batch_id
-        return is_full_batch(load_stream_offsets(*of_batch), load_earlier_offsets(*of_batch), self._context.batch_limit)
+    def interrupt(self) -> None:
+        """Begin no further batch, and cancel Spark's jobs of the one that runs."""
+        self._is_over.set()
+        self._turns.leave(self)
+        if self.is_applying:
+            with suppress(Py4JJavaError):
+                self._turns.cancel(self._group)
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be; see ``is_applying``."""
-        self._is_over.set()
-        try:
-            self.query.stop()
-        except Py4JJavaError as error:  # Spark waits for its thread so long; the other tenants need not
-            log.warning("sink_query_stops_slowly", reason=described(error))
+        self.interrupt()
+        deadline_s = time.monotonic() + self._stop_timeout_s
+        while self.is_applying and time.monotonic() < deadline_s:
+            time.sleep(_STOP_POLL_S)
+        if self.is_applying:  # the other tenants need not wait
+            log.warning("sink_query_stops_slowly", tenant=self.tenant)
 
 
 class TenantQuery:
@@ -178,9 +217,11 @@ class TenantQuery:
         behind: "TenantQuery | None" = None,
         kept: KeptStates | None = None,
         cpu: CpuMeter | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """``behind``: the tenant's query before this one, stopped; its last batch is waited for. ``kept``: has the tenant's
-        state, open; None: the job's folder alone has. ``cpu``: of the session; None: nobody asks what the tenant takes."""
+        state, open; None: the job's folder alone has. ``cpu``: of the session; None: nobody asks what the tenant takes.
+        ``turns``: those of the job, which it shares with others; None: it has turns of its own."""
         assert tenant.sink is not None
         self._kept = kept
         self._cpu = cpu
@@ -193,6 +234,8 @@ class TenantQuery:
         self._settings = settings
         self._sink = sink
         self._behind = behind
+        self._turns = turns
+        self._own_turns: Turns | None = None
         self._run: _Run | None = None
         self._stopped: _Run | None = None
         self._failures = 0
@@ -221,12 +264,12 @@ class TenantQuery:
             if time.monotonic() >= self._start_at_s:
                 try:
                     self._run = self._start()
-                except PySparkException as error:  # of this tenant only: its checkpoint, its options
+                except PipelineHalted as error:  # of this tenant only: its log of batches
                     self._note_failure(error)
             return
         if self._run.applied_batches:
             self._failures = 0
-        if self._run.query.isActive:
+        if self._run.failure is None:
             if self._run.is_idle():
                 SINK_LAG.labels(*self._labels).set(0)
                 self._wake(self._run)
@@ -235,10 +278,15 @@ class TenantQuery:
             return
         failed, self._run = self._run, None
         self._stopped = failed
-        error = failed.failure or error_of(failed.query)
+        error = failed.failure
         if failed.lineage is not None:
             failed.lineage.failed(described(error))
         self._note_failure(error)
+
+    def interrupt(self) -> None:
+        """Have ``stop`` wait for less: of several queries, each ends while the others do."""
+        if self._run is not None:
+            self._run.interrupt()
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be: a batch that is cut off comes again."""
@@ -247,6 +295,9 @@ class TenantQuery:
             self._stopped.stop()
             if self._stopped.lineage is not None:
                 self._stopped.lineage.stopped()
+        own, self._own_turns = self._own_turns, None
+        if own is not None:
+            own.close()
 
     @property
     def is_at_rest(self) -> bool:
@@ -297,27 +348,21 @@ class TenantQuery:
             metered=nullcontext if self._cpu is None else partial(self._cpu.driving, name),
             **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-        offsets = stream_of(
-            self._spark,
-            self._settings.kafka,
-            self.tenant,
-            max_offsets_per_trigger=limit,
-            fails_on_loss=fails_on_loss,
-        )
-        run = _Run(context, lineage, is_over)
+        stream = TenantStream(StreamLog(state_dir, name), self.tenant, limit=limit, fails_on_loss=fails_on_loss)
+        run = _Run(context, stream, self._shared_turns(), lineage, is_over, _stop_timeout_s(self._spark))
         run.note_parked()
         if lineage is not None:  # before the first batch tells of itself
             lineage.started()
-        run.started(
-            offsets.writeStream.queryName(name)
-            .option("checkpointLocation", str(state_dir / "checkpoints" / name))
-            .trigger(processingTime=f"{round(self._sink_settings.trigger_s * 1000)} milliseconds")
-            .foreachBatch(run.apply)
-            .start()
-        )
-        log.info("sink_query_started", tenant=name, query_id=run.query.id, mode=self._sink_settings.mode.value)
+        run.join()
+        log.info("sink_query_started", tenant=name, query_id=run.query_id, mode=self._sink_settings.mode.value)
         return run
+
+    def _shared_turns(self) -> Turns:
+        if self._turns is not None:
+            return self._turns
+        if self._own_turns is None:
+            self._own_turns = Turns(self._spark, self._settings.kafka, at_once=1)
+        return self._own_turns
 
     def _wake(self, run: _Run) -> None:
         """Once, until the batch has come. Beside the job's loop: while Kafka is away it would stand for every such tenant."""
@@ -426,3 +471,8 @@ class TenantQuery:
             progress = msgspec.structs.replace(progress, halted_because=because)
             store_progress(state_dir, progress)
         tell_faults(progress)
+
+
+def _stop_timeout_s(spark: SparkSession) -> float:
+    """Spark's own setting for how long the stop of a query waits, in seconds."""
+    return float(spark.conf.get(_STOP_TIMEOUT, "8s").removesuffix("s"))

@@ -15,8 +15,9 @@ from spark.jobs.spark_errors import described
 from spark.transforms.read_topics import client_options
 
 _SOURCE: Final = Path(__file__).with_name("TopicIds.java")
-# The client lives as long as the session. By those it would ask for the cluster, or call one that is away, every second or two.
-_OPTIONS: Final = {"metadata.max.age.ms": "300000", "reconnect.backoff.max.ms": "5000"}
+LASTING_OPTIONS: Final = {"metadata.max.age.ms": "300000", "reconnect.backoff.max.ms": "5000"}
+"""Of a client that lives as long as the session. By the usual ones it would ask for the cluster, or call one that is away,
+every second or two."""
 
 
 def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Collection[str]) -> dict[str, str]:
@@ -27,7 +28,7 @@ def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Collection[str]
     """
     if not topics:
         return {}
-    options = properties(spark, {**client_options(kafka), **_OPTIONS})
+    options = properties(spark, {**client_options(kafka), **LASTING_OPTIONS})
     try:
         told = compiled_object(spark, _SOURCE).tell(options, java_array(spark, "String", sorted(topics)))
     except Py4JJavaError as error:

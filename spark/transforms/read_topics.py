@@ -39,31 +39,6 @@ def topic_pattern(tenant: TenantSpec) -> str:
     return rf"^(?:{rows}|{requests})$"
 
 
-def stream_of(
-    spark: SparkSession,
-    kafka: KafkaSettings,
-    tenant: TenantSpec,
-    *,
-    max_offsets_per_trigger: int,
-    fails_on_loss: bool = True,
-) -> DataFrame:
-    """The stream of the tenant's row topics, tables that do not exist yet included: each trigger lists the topics. It deals out
-    which offsets a batch has; ``read_ranges`` reads them.
-
-    A topic that was purged or deleted before it was read fails the stream; without ``fails_on_loss`` it goes on with what Kafka
-    has.
-    """
-    return (
-        spark.readStream.format("kafka")
-        .options(**kafka_options(kafka))
-        .option("subscribePattern", topic_pattern(tenant))
-        .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", str(fails_on_loss).lower())
-        .option("maxOffsetsPerTrigger", max_offsets_per_trigger)
-        .load()
-    )
-
-
 def parts_of_batch(spark: SparkSession) -> int:
     """Into how many parts a micro-batch is put at most, so many tasks a table has."""
     return _PARTS_PER_CORE * spark.sparkContext.defaultParallelism

@@ -42,16 +42,6 @@ def test_hadoops_own_files_start_one_each(shared: SharedSpark, tmp_path: Path) -
     assert command.startswith("chmod")
 
 
-def test_a_checkpoint_starts_no_process(shared: SharedSpark, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "file").write_text("row\n", encoding="utf-8")
-    lines = shared.session.readStream.text(str(tmp_path / "in")).writeStream.format("noop")
-    query = lines.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-
-    assert _commands(shared, tmp_path, lambda: query.start().awaitTermination()) == []
-    assert (tmp_path / "checkpoint" / "commits" / "0").is_file()
-
-
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o751, 0o1777, 0o000])
 def test_a_file_has_the_mode_that_is_asked_for(
     shared: SharedSpark, local_files: Any, tmp_path: Path, mode: int

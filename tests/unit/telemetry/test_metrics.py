@@ -25,6 +25,7 @@ UNITS = (
     "_per_second",
 )
 COUNTS = {
+    "headwater_sink_waiting_tenants",
     "headwater_tenants",
     "headwater_router_tenant_weight",
     "headwater_operator_refused_namespaces",

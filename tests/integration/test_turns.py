@@ -1,0 +1,201 @@
+"""Tenants of one job share a few turns: on a real Kafka, into Iceberg."""
+
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from libs.config.connections import KafkaSettings
+from libs.events.names import row_topic
+from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
+from spark.jobs import tenant_query
+from spark.jobs.batch import apply_batch
+from spark.jobs.progress import load_progress
+from spark.jobs.settings import SinkJobSettings
+from spark.jobs.table_batch import TenantSink
+from spark.jobs.tenant_query import TenantQuery
+from spark.jobs.topic_ends import TopicEnds
+from spark.jobs.turns import Turns
+from spark.transforms.read_topics import kafka_options, topic_pattern
+from tests.integration.sink_tenant import orders, row
+from tests.sink_query import TIMEOUT_S
+from tests.sink_topics import SOURCE, TenantTopics
+from tests.spark_session import SharedSpark, session_settings, shared_spark
+from tests.waiting import wait_until
+
+
+@pytest.fixture(name="shared", scope="module")
+def _shared() -> SharedSpark:
+    return shared_spark()
+
+
+class Packed:
+    """Tenants of one job, each with a table, in two turns."""
+
+    def __init__(self, shared: SharedSpark, bootstrap_servers: str, folder: Path, tenants: int) -> None:
+        self.settings = SinkJobSettings(
+            tenants_dir="unused",
+            kafka=KafkaSettings(bootstrap_servers=bootstrap_servers),
+            warehouses={},
+            state_dir=str(folder / "state"),
+            session=session_settings(folder),
+        )
+        self.turns = Turns(shared.session, self.settings.kafka, at_once=2)
+        prefix = secrets.token_hex(3)
+        self.names = [f"t{prefix}{number}" for number in range(tenants)]
+        self.topics = {name: TenantTopics(bootstrap_servers, name) for name in self.names}
+        self.schema = orders()
+        self.queries: list[TenantQuery] = []
+        for name, topics in self.topics.items():
+            topics.create_table(self.schema)
+            with topics.transaction() as first:
+                first.schema(self.schema)
+            sink = SinkSettings(trigger_s=0.2)
+            spec = TenantSpec(tenant=name, sources=(SourceSelection(name=SOURCE),), sink=sink)
+            self.queries.append(TenantQuery(shared.session, self.settings, spec, shared.sink, turns=self.turns))
+
+    def write(self, names: Sequence[str], key: int) -> None:
+        for name in names:
+            with self.topics[name].transaction() as transaction:
+                transaction.change(self.schema, op="c", before=None, after=row(key, "note", key))
+
+    def rows(self, name: str) -> int:
+        return load_progress(Path(self.settings.state_dir), name).rows
+
+    def wait_for(self, names: Sequence[str], rows: int) -> None:
+        def have() -> bool:
+            for query in self.queries:
+                query.supervise()
+            return all(self.rows(name) >= rows for name in names)
+
+        wait_until(have, because=f"the tables have {rows} rows each", seen=lambda: [self.rows(name) for name in names])
+
+    def close(self) -> None:
+        for query in self.queries:
+            query.stop()
+        self.turns.close()
+
+
+@pytest.fixture(name="packed")
+def _packed(shared: SharedSpark, bootstrap_servers: str, tmp_path: Path) -> Iterator[Packed]:
+    packed = Packed(shared, bootstrap_servers, tmp_path, tenants=4)
+    yield packed
+    packed.close()
+
+
+def test_a_tenant_that_hangs_or_fails_holds_one_turn_at_most(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two turns one hangs, and one tenant's batches fail: the other tenants' rows come through the turn that is left."""
+    hanging, failing, *others = packed.names
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def apply(context: TenantSink, *batch: Any) -> int:
+        if context.tenant.tenant == hanging:
+            has_begun.set()
+            assert may_end.wait(TIMEOUT_S)
+        if context.tenant.tenant == failing:
+            raise RuntimeError("poison")
+        return apply_batch(context, *batch)
+
+    monkeypatch.setattr(tenant_query, "apply_batch", apply)
+    try:
+        packed.write([hanging], 1)
+        packed.wait_for([], 0)
+        assert has_begun.wait(TIMEOUT_S)
+        packed.write([failing, *others], 1)
+        packed.wait_for(others, 1)
+        packed.write(others, 2)
+        packed.wait_for(others, 2)
+        assert (packed.rows(hanging), packed.rows(failing)) == (0, 0)
+    finally:
+        may_end.set()
+    packed.wait_for([hanging], 1)
+
+
+def test_tenants_without_anything_new_run_no_batch(packed: Packed, shared: SharedSpark) -> None:
+    """Not one job of Spark's, while another tenant's rows are written."""
+    busy, *idle = packed.names
+    packed.write(packed.names, 1)
+    packed.wait_for(packed.names, 1)
+    before = {name: load_progress(Path(packed.settings.state_dir), name).batch_id for name in idle}
+
+    for key in range(2, 5):
+        packed.write([busy], key)
+        packed.wait_for([busy], key)
+
+    assert {name: load_progress(Path(packed.settings.state_dir), name).batch_id for name in idle} == before
+    assert all(query.is_running for query in packed.queries)
+
+
+def test_spark_itself_goes_on_from_our_log_and_we_from_sparks(packed: Packed, shared: SharedSpark) -> None:
+    """So earlier releases do, in which Spark dealt the batches: a batch that one has noted as done the other does not have."""
+    name, state_dir = packed.names[0], Path(packed.settings.state_dir)
+    packed.write([name], 1)
+    packed.wait_for([name], 1)
+    query = packed.queries[0]
+    wait_until(lambda: packed.turns.is_idle(name), because="nothing more is new")
+    query.stop()
+    ours = load_progress(state_dir, name).batch_id
+    packed.write([name], 2)
+
+    read: list[tuple[int, int]] = []
+    spark_query = (
+        shared.session.readStream.format("kafka")
+        .options(**kafka_options(packed.settings.kafka))
+        .option("subscribePattern", topic_pattern(query.tenant))
+        .option("startingOffsets", "earliest")
+        .load()
+        .writeStream.option("checkpointLocation", str(state_dir / "checkpoints" / name))
+        .trigger(availableNow=True)
+        .foreachBatch(lambda batch, number: read.append((number, batch.count())))
+        .start()
+    )
+    spark_query.awaitTermination(TIMEOUT_S)
+
+    assert read == [(ours + 1, 1)]
+    assert str(spark_query.id) in load_progress(state_dir, name).query_id
+    spec = query.tenant
+    packed.queries[0] = TenantQuery(shared.session, packed.settings, spec, shared.sink, turns=packed.turns)
+    packed.write([name], 3)
+    packed.wait_for([name], 2)  # the second was Spark's
+    assert load_progress(state_dir, name).batch_id == ours + 2
+
+
+def test_a_look_tells_what_has_changed(shared: SharedSpark, bootstrap_servers: str) -> None:
+    """New topics and Kafka partitions, ends of committed transactions alone, and topics that are gone; of no other tenant."""
+    mine, other = (TenantTopics(bootstrap_servers, f"l{secrets.token_hex(3)}") for _ in range(2))
+    schema = orders()
+    for topics in (mine, other):
+        topics.create_table(schema)
+    topic = row_topic(mine.tenant, SOURCE, schema.table_id)
+    ends = TopicEnds(shared.session, KafkaSettings(bootstrap_servers=bootstrap_servers))
+    try:
+        wait_until(lambda: mine.tenant in ends.look([mine.tenant]), because="a look tells it")
+        assert ends.of(mine.tenant)[topic] == {0: 0}
+        assert ends.of(other.tenant) == {}
+        assert ends.look([mine.tenant]) == set()
+
+        with mine.transaction() as transaction:
+            transaction.change(schema, op="c", before=None, after=row(1, "one", 1))
+        wait_until(lambda: mine.tenant in ends.look([mine.tenant]), because="a look tells it")
+        assert ends.of(mine.tenant)[topic] == {0: 2}  # and its mark
+        assert ends.begins([(topic, 0)]) == {(topic, 0): 0}
+
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(TIMEOUT_S)
+        wait_until(lambda: bool(ends.look([mine.tenant])), because="a look tells it")
+        assert ends.of(mine.tenant)[topic] == {0: 2, 1: 0}
+        place = TopicPartition(topic, 0, 1)
+        admin.delete_records([place])[place].result(TIMEOUT_S)
+        assert ends.begins([(topic, 1), (topic, 0)]) == {(topic, 1): 0, (topic, 0): 1}
+
+        mine.delete(topic)
+        wait_until(
+            lambda: bool(ends.look([mine.tenant])) and topic not in ends.of(mine.tenant), because="a look tells it"
+        )
+    finally:
+        ends.close()
