@@ -127,6 +127,7 @@ class Publisher:
         self._changes_partition = changes_partition
         self._dead_letter_topic = source_dead_letter_topic(partition.source)
         self._rows_published = 0
+        self._transaction_began_s: float | None = None
         self._delivery_error: KafkaError | None = None
         self._queue: queue.Queue[ReadBatch | None] = queue.Queue(_QUEUED_BATCHES)
         labels = (partition.source, partition.name)
@@ -177,6 +178,8 @@ class Publisher:
         self._rows_published = rows_published
         loop = asyncio.get_running_loop()
         self._loop, self._failure = loop, loop.create_future()
+        age = metrics.PUBLISH_TRANSACTION_AGE.labels(self._partition.source, self._partition.name)
+        age.set_function(self._transaction_age_s)
         self._thread = threading.Thread(target=self._work, args=(loop,), name="publisher", daemon=True)
         self._thread.start()
 
@@ -260,6 +263,12 @@ class Publisher:
             # Left open it would hold back everybody's checkpoints behind it, and this source's changes, for minutes.
             with suppress(KafkaException):  # none is open, or Kafka is away or has fenced this producer
                 self._producer.abort_transaction(_ABORT_TIMEOUT_S)
+            self._transaction_began_s = None
+
+    def _transaction_age_s(self) -> float:
+        """Of the one that is open, for whoever scrapes meanwhile; 0: none is."""
+        began_s = self._transaction_began_s
+        return 0.0 if began_s is None else time.monotonic() - began_s
 
     def _next(self) -> ReadBatch | None:
         left, self._left = self._left, None
@@ -277,6 +286,7 @@ class Publisher:
         if gathered is None:
             return False
         _call(self._producer.begin_transaction)
+        self._transaction_began_s = time.monotonic()
         rows = batches = 0
         must_stop = False
         while True:
@@ -301,6 +311,7 @@ class Publisher:
             gathered = _Gathered((batch.payload,), batch.dead_letters, batch.rows, batch.resume)
         self._produce_joined()
         self._commit(gathered.resume, rows)
+        self._transaction_began_s = None
         metrics.PUBLISH_TRANSACTION_SECONDS.labels(self._partition.source, self._partition.name).observe(
             time.monotonic() - began_s
         )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from prometheus_client import REGISTRY
 
 from libs.config.connections import KafkaSettings
 from libs.errors import DiskFull, TransientError
@@ -182,9 +183,16 @@ async def test_a_full_disk_is_named_and_nothing_is_published(rig: Rig) -> None:
 
 
 async def test_a_transaction_that_fails_is_ended_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Left to its time-out, it would hide the changes and everybody's checkpoints behind it for five minutes."""
+    """Left to its time-out, it would hide the changes and everybody's checkpoints behind it for five minutes. The metric has
+    its age while it is open."""
+    ages_s: list[float | None] = []
+
+    def age_s() -> float | None:
+        labels = {"source": rig.source, "source_partition": "0"}
+        return REGISTRY.get_sample_value("headwater_publish_transaction_age_seconds", labels)
 
     def fail(name: str) -> None:
+        ages_s.append(age_s())
         raise TransientError(f"{name} reached")
 
     monkeypatch.setattr("libs.source.publisher.failpoint", fail)
@@ -195,6 +203,8 @@ async def test_a_transaction_that_fails_is_ended_at_once(rig: Rig, monkeypatch: 
 
     await rig.has_no_open_transaction()
     assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
+    assert ages_s[0]
+    assert age_s() == 0.0
 
 
 async def test_a_reader_that_has_no_time_to_finish_ends_its_transaction(
