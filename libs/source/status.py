@@ -66,6 +66,7 @@ class ReaderStatus:
         self._snapshot_pace = _Pace()
         self._incremental_pace = _Pace()
         metrics.HALTED.labels(partition.source).set(0)
+        metrics.READER_CONNECTED.labels(partition.source, partition.name).set(0)
         self.warning: str | None = None
         """What an operator should see to before it stops the reader; ``/readyz`` says it."""
         self.shards: Callable[[], Sequence[ShardProgress]] = _no_shards
