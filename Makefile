@@ -52,17 +52,17 @@ RUN_TESTS = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reo
 test-fast: setup-python ## run the tests that start no server and no JVM (3 min)
 	@$(RUN_TESTS) -m fast $(PYTEST_OPTIONS)
 
-# Spark's classes and the Kubernetes control plane, where they are not there yet, are made beside the tests; what needs the control
-# plane waits for it.
-BESIDE = { $(SETUP) spark; $(PYTHON) -m tests.cluster.programs $(1); } > /dev/null 2>&1 & beside=$$!; \
+# Spark's classes, and for all tests the Kubernetes control plane, are made beside the tests where they are not there yet.
+# A test that needs the control plane waits for it.
+BESIDE = { $(1); } > /dev/null 2>&1 & beside=$$!; \
 	$(RUN_TESTS) $(2) $(PYTEST_OPTIONS); status=$$?; \
 	wait $$beside; exit $$status
 
 test: setup ## run the gate: every promise once, on real servers (25 min; docs/testing.md)
-	@$(call BESIDE,control-plane,-m gate)
+	@$(call BESIDE,$(SETUP) spark,-m gate)
 
 test-all: setup ## run every test there is: further warehouses, points of a kill, stacks, clusters, and Debezium's connectors (3 h)
-	@$(call BESIDE,,)
+	@$(call BESIDE,$(SETUP) spark; $(PYTHON) -m tests.cluster.programs,)
 
 test-costs: ## what each test of the last run cost: CPU seconds of all that it started, and JVMs, by tier, file and test
 	@$(PYTHON) -m tests.costs

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.helm import RunsHelm
 
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "headwater"
 RELEASE: Final = "headwater"
@@ -187,16 +187,16 @@ VALUES: Final = {
 }
 
 
-def write_values(cluster: ControlPlane, values: Mapping[str, Any], name: str) -> Path:
+def write_values(helm: RunsHelm, values: Mapping[str, Any], name: str) -> Path:
     """A values file."""
-    path = cluster.folder / f"{name}.values.yaml"
+    path = helm.folder / f"{name}.values.yaml"
     path.write_text(yaml.safe_dump(dict(values)))
     return path
 
 
-def render(cluster: ControlPlane, values: Mapping[str, Any], namespace: str, *show_only: str) -> list[dict[str, Any]]:
+def render(helm: RunsHelm, values: Mapping[str, Any], namespace: str, *show_only: str) -> list[dict[str, Any]]:
     """The objects of the chart, of some templates only where they are named."""
-    file = write_values(cluster, values, namespace)
+    file = write_values(helm, values, namespace)
     only = [option for template in show_only for option in ("--show-only", f"templates/{template}.yaml")]
-    rendered = cluster.helm("template", RELEASE, str(CHART), "-n", namespace, "-f", str(file), *only)
+    rendered = helm.helm("template", RELEASE, str(CHART), "-n", namespace, "-f", str(file), *only)
     return [found for found in yaml.safe_load_all(rendered) if found]

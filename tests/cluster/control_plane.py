@@ -29,12 +29,11 @@ from cryptography.x509.oid import NameOID
 
 from libs.servers.ports import LOOPBACK, free_ports
 from libs.servers.process import ProcessSpec, kill, start, stop, wait_ready
+from tests.cluster import helm
 from tests.cluster.programs import Programs, programs
 
 READY_TIMEOUT_S: Final = 120.0
 COMMAND_TIMEOUT_S: Final = 180.0
-HELM_TIMEOUT_S: Final = 1_200.0
-"""With ``--wait`` it waits for pods."""
 SERVICE_RANGE: Final = "10.96.0.0/16"
 ADMIN: Final = "admin"
 CONTROLLERS: Final = "system:kube-controller-manager"
@@ -106,14 +105,14 @@ class ControlPlane:
         environ = {
             **os.environ,
             "KUBECONFIG": str(self.kubeconfig(self.admin_token, name="admin")),
-            **{f"HELM_{kind}_HOME": str(self.folder / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
+            **helm.helm_homes(self.folder),
         }
         return subprocess.run(
             [program, *arguments],
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=HELM_TIMEOUT_S if program == self.programs.helm else COMMAND_TIMEOUT_S,
+            timeout=helm.TIMEOUT_S if program == self.programs.helm else COMMAND_TIMEOUT_S,
             env=environ,
             check=False,
         )

@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.chart import CHART, FULL, LEAST, RELEASE, TRIAL
-from tests.cluster.programs import build_kube_score, programs
+from tests.cluster.programs import build_kube_score, helm_program
 
 KUBERNETES: Final = "v1.34"
 
@@ -49,7 +49,7 @@ def judge(kube_score: Path, kind: Kind) -> Judgement:
     with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
         file = Path(folder) / "values.yaml"
         file.write_text(yaml.safe_dump(dict(kind.values)))
-        helm = (programs().helm, "template", RELEASE, CHART, "-n", "mesh", "-f", file)
+        helm = (helm_program(), "template", RELEASE, CHART, "-n", "mesh", "-f", file)
         rendered = subprocess.run(helm, check=True, capture_output=True).stdout
     strictly = ("--exit-one-on-warning",) if kind.is_strict else ()
     options = ("--ignore-container-cpu-limit", "--kubernetes-version", KUBERNETES, *strictly)

@@ -1,11 +1,10 @@
 """A control plane's programs, an object store and kube-score, into the cache by ``python -m tests.cluster.programs``.
 
-``make cluster-programs`` runs it. The gate needs the control plane alone (``control-plane``).
-kube-apiserver and kube-controller-manager are one binary, built of the Go modules that
-``go/control_plane`` pins by hash; etcd is another, and versitygw, which serves a folder as S3. kubectl and helm come out of a
-Python package (requirements/kubectl.txt), built by its makers. Each lies in a folder of its own in the cache, named after what
-it is made of, whole or absent. From an empty cache the build takes some six minutes of two cores, beside the tests, of which
-those that need a program wait for it.
+``make cluster-programs`` runs it. The gate needs Helm alone; ``make test-all`` builds the control plane beside its tests.
+kube-apiserver and kube-controller-manager are one binary, built of the Go modules that ``go/control_plane`` pins by hash.
+etcd is another, and versitygw, which serves a folder as S3. kubectl and helm come out of a Python package
+(requirements/kubectl.txt), built by its makers. Each lies in a folder of its own in the cache, named after what it is made of,
+whole or absent. From an empty cache the build takes some six minutes of two cores.
 """
 
 import hashlib
@@ -145,6 +144,12 @@ def build_node() -> int:
     return _fill_missing((*_folders(), *_node_folders()))
 
 
+def helm_program() -> Path | None:
+    """Helm in the cache; None: it could not be fetched, and stderr says why."""
+    *_, clients = _folders()
+    return None if _fill_missing((clients,)) else clients.path / "helm"
+
+
 def build_kube_score() -> Path | None:
     """kube-score in the cache; None: it could not be built, and stderr says why. A minute at first."""
     folder = _kube_score_folder()
@@ -171,10 +176,14 @@ def spark_operator_chart() -> Path | None:
     return None if _fill_missing((folder,)) else folder.path / "chart"
 
 
-def main(*, only_control_plane: bool = False) -> int:
+def build_control_plane() -> bool:
+    """Build what is missing of the control plane; False: it could not be built, and stderr says why."""
+    return _fill_missing(_folders()) == 0
+
+
+def main() -> int:
     """Build what is missing; the exit code."""
-    further = () if only_control_plane else (_object_store_folder(), _kube_score_folder())
-    return _fill_missing((*_folders(), *further))
+    return _fill_missing((*_folders(), _object_store_folder(), _kube_score_folder()))
 
 
 def _fill_missing(folders: Sequence[_Folder]) -> int:
@@ -373,4 +382,4 @@ def _unpack_clients(staging: Path, progress: Progress) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(only_control_plane="control-plane" in sys.argv[1:]))
+    sys.exit(main())

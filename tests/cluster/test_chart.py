@@ -48,10 +48,14 @@ from tests.cluster.chart import (
     write_values,
 )
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.helm import HelmClient
 from tests.cluster.programs import build_kube_score
 from tests.integration.service_process import eventually
 
 KUBERNETES = "1.34"
+ON_AN_API_SERVER = pytest.mark.rest(
+    because="a control plane is built for it; the gate renders the chart and holds each object to Kubernetes' schemas"
+)
 SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
     "schema-history": SchemaHistorySettings,
     "checkpoint-committer": CheckpointCommitterSettings,
@@ -110,9 +114,9 @@ def environment(spec: Object) -> dict[str, str]:
 
 
 @pytest.mark.promise("chart")
-def test_the_chart_is_clean_to_helm(cluster: ControlPlane) -> None:
+def test_the_chart_is_clean_to_helm(helm: HelmClient) -> None:
     for name, values in VALUES.items():
-        cluster.helm("lint", "--strict", str(CHART), "-f", str(write_values(cluster, values, name)))
+        helm.helm("lint", "--strict", str(CHART), "-f", str(write_values(helm, values, name)))
 
 
 @pytest.mark.rest(because="kube-score is built for it; the gate holds every object to Kubernetes' schemas")
@@ -129,14 +133,15 @@ def test_the_chart_is_clean_to_kube_score(kind: kube_score.Kind) -> None:
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_every_object_is_as_kubernetes_schemas_say(cluster: ControlPlane, values: Mapping[str, Any]) -> None:
-    objects = render(cluster, values, "any")
+def test_every_object_is_as_kubernetes_schemas_say(helm: HelmClient, values: Mapping[str, Any]) -> None:
+    objects = render(helm, values, "any")
 
     for each in [*objects, *sink_jobs(objects)]:
         if each["kind"] not in CUSTOM_KINDS:
             kubernetes_validate.validate(each, KUBERNETES, strict=True)
 
 
+@ON_AN_API_SERVER
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_the_api_server_takes_everything_without_a_warning(
     cluster: ControlPlane, namespace: str, values: Mapping[str, Any]
@@ -157,10 +162,8 @@ def test_the_api_server_takes_everything_without_a_warning(
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_each_service_takes_the_settings_that_the_chart_gives_it(
-    cluster: ControlPlane, values: Mapping[str, Any]
-) -> None:
-    objects = render(cluster, values, "any")
+def test_each_service_takes_the_settings_that_the_chart_gives_it(helm: HelmClient, values: Mapping[str, Any]) -> None:
+    objects = render(helm, values, "any")
     specs = pod_specs(objects)
     given = {
         each["metadata"]["name"].removeprefix("headwater-"): each["data"]["settings.yaml"]
@@ -169,21 +172,21 @@ def test_each_service_takes_the_settings_that_the_chart_gives_it(
     }
 
     for component, text in given.items():
-        file = cluster.folder / f"{component}.settings.yaml"
+        file = helm.folder / f"{component}.settings.yaml"
         file.write_text(text)
         pod = specs["headwater-sink-packed-0" if component == "sink" else f"headwater-{component}"]
         load_settings(SETTINGS_OF[component], path=file, environ=environment(pod), subject=component)
     assert set(given) >= {"schema-history", "checkpoint-committer", "tenant-operator"}
 
 
-def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(cluster: ControlPlane) -> None:
+def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(helm: HelmClient) -> None:
     """A source is read where the values say, else where its reader reads it, with the password that goes with that."""
-    objects = render(cluster, FULL, "any", "check")
+    objects = render(helm, FULL, "any", "check")
     [told] = [each["data"]["settings.yaml"] for each in objects if each["kind"] == "ConfigMap"]
     [deployment] = [each for each in objects if each["kind"] == "Deployment"]
     spec = deployment["spec"]["template"]["spec"]
     [container] = spec["containers"]
-    file = cluster.folder / "mesh.yaml"
+    file = helm.folder / "mesh.yaml"
     file.write_text(told)
 
     settings = load_settings(MeshSettings, path=file, environ=environment(spec), subject="check")
@@ -223,11 +226,11 @@ def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(cluster: C
     assert [each["name"] for each in container["volumeMounts"]] == [
         *("settings", "tmp", "state", "tls", "kafka-ca", "keys-acme"),
     ]
-    assert render(cluster, {**FULL, "check": {}}, "any", "checkpoint-committer")
-    assert "headwater-check" not in pod_specs(render(cluster, SMALL, "any"))
+    assert render(helm, {**FULL, "check": {}}, "any", "checkpoint-committer")
+    assert "headwater-check" not in pod_specs(render(helm, SMALL, "any"))
 
 
-def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(cluster: ControlPlane) -> None:
+def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(helm: HelmClient) -> None:
     values = {
         "sources": {"shop": SHOP, "ledger": {"kind": "dts"}},
         "check": {
@@ -243,7 +246,7 @@ def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(c
         },
     }
 
-    objects = render(cluster, values, "any", "check")
+    objects = render(helm, values, "any", "check")
 
     [told] = [yaml.safe_load(each["data"]["settings.yaml"]) for each in objects if each["kind"] == "ConfigMap"]
     assert list(told["sources"]) == ["shop"]
@@ -252,17 +255,17 @@ def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(c
     spec = deployment["spec"]["template"]["spec"]
     given = {"HEADWATER_SOURCES__SHOP__DATABASE__PASSWORD", "HEADWATER_WAREHOUSES__CLICKHOUSE__PASSWORD"}
     assert set(environment(spec)) == {*given, "HEADWATER_TERMINATION_LOG"}
-    file = cluster.folder / "mesh.yaml"
+    file = helm.folder / "mesh.yaml"
     file.write_text(yaml.safe_dump(told))
     read = load_settings(MeshSettings, path=file, environ=environment(spec), subject="check")
     assert read.warehouses.clickhouse is not None
     assert read.warehouses.clickhouse.password.reveal()
 
 
-def test_every_kind_of_source_has_its_reader_in_the_chart(cluster: ControlPlane) -> None:
+def test_every_kind_of_source_has_its_reader_in_the_chart(helm: HelmClient) -> None:
     values = {"sources": {kind: {"kind": kind} for kind in READER_OF_KIND}}
 
-    specs = pod_specs(render(cluster, values, "any", "readers"))
+    specs = pod_specs(render(helm, values, "any", "readers"))
 
     images = {name.removeprefix("headwater-reader-"): spec["containers"][0]["name"] for name, spec in specs.items()}
     assert images == {
@@ -273,7 +276,7 @@ def test_every_kind_of_source_has_its_reader_in_the_chart(cluster: ControlPlane)
 KEYSPACE: Object = {"kind": "vitess", "settings": {"vtgate": {"host": "vtgate"}, "keyspace": "commerce"}}
 
 
-def test_a_keyspaces_tasks_have_a_reader_each(cluster: ControlPlane) -> None:
+def test_a_keyspaces_tasks_have_a_reader_each(helm: HelmClient) -> None:
     """Each is told its number, and the service takes it; one reader that comes after several has the name of a single one."""
     values = {
         "sources": {
@@ -284,10 +287,10 @@ def test_a_keyspaces_tasks_have_a_reader_each(cluster: ControlPlane) -> None:
         }
     }
     told = {}
-    for each in render(cluster, values, "any", "readers"):
+    for each in render(helm, values, "any", "readers"):
         if each["kind"] == "ConfigMap":
             name = each["metadata"]["name"].removeprefix("headwater-reader-")
-            file = cluster.folder / f"{name}.tasks.yaml"
+            file = helm.folder / f"{name}.tasks.yaml"
             file.write_text(each["data"]["settings.yaml"])
             settings = load_settings(VstreamReaderSettings, path=file, environ={}, subject=name)
             assert not mistakes_in(settings)
@@ -313,14 +316,14 @@ def test_a_keyspaces_tasks_have_a_reader_each(cluster: ControlPlane) -> None:
     ],
     ids=["of MySQL", "none", "one name for two"],
 )
-def test_tasks_that_cannot_be_are_refused(cluster: ControlPlane, sources: Mapping[str, Any], told: str) -> None:
+def test_tasks_that_cannot_be_are_refused(helm: HelmClient, sources: Mapping[str, Any], told: str) -> None:
     with pytest.raises(AssertionError, match=told):
-        render(cluster, {"sources": sources}, "any")
+        render(helm, {"sources": sources}, "any")
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_every_pod_is_confined(cluster: ControlPlane, values: Mapping[str, Any]) -> None:
-    for name, spec in pod_specs(render(cluster, values, "any")).items():
+def test_every_pod_is_confined(helm: HelmClient, values: Mapping[str, Any]) -> None:
+    for name, spec in pod_specs(render(helm, values, "any")).items():
         [container] = spec["containers"]
         assert spec["securityContext"]["runAsNonRoot"], name
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
@@ -337,6 +340,7 @@ def test_every_pod_is_confined(cluster: ControlPlane, values: Mapping[str, Any])
         assert spec["automountServiceAccountToken"] == (spec["serviceAccountName"] in asks_kubernetes), name
 
 
+@ON_AN_API_SERVER
 def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPlane, namespace: str) -> None:
     """Code is in a volume, a copy of the image's, and what runs is what the image would run; the root stays read-only."""
     values = {"development": True, **{part: FULL[part] for part in ("sources", "check")}}
@@ -380,8 +384,8 @@ def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPla
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_probes_ask_what_a_supervisor_is_to_know(cluster: ControlPlane, values: Mapping[str, Any]) -> None:
-    for name, spec in pod_specs(render(cluster, values, "any")).items():
+def test_probes_ask_what_a_supervisor_is_to_know(helm: HelmClient, values: Mapping[str, Any]) -> None:
+    for name, spec in pod_specs(render(helm, values, "any")).items():
         # An executor's driver watches it; a trial's servers are others' programs.
         if name in ("headwater-test-ready", "headwater-sink-executor", "headwater-kafka", "headwater-redis"):
             continue
@@ -392,10 +396,10 @@ def test_probes_ask_what_a_supervisor_is_to_know(cluster: ControlPlane, values: 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_what_runs_more_than_once_is_evicted_one_after_another_and_what_runs_once_has_no_budget(
-    cluster: ControlPlane, values: Mapping[str, Any]
+    helm: HelmClient, values: Mapping[str, Any]
 ) -> None:
     """A budget of a single pod says nothing, or keeps a node from ever being drained."""
-    objects = render(cluster, values, "any")
+    objects = render(helm, values, "any")
     budgets = [each for each in objects if each["kind"] == "PodDisruptionBudget"]
     deployments = [each for each in objects if each["kind"] == "Deployment"]
     scaled = {each["metadata"]["name"] for each in objects if each["kind"] == "HorizontalPodAutoscaler"}
@@ -408,19 +412,19 @@ def test_what_runs_more_than_once_is_evicted_one_after_another_and_what_runs_onc
         assert selected["metadata"]["name"] == budget["metadata"]["name"]
 
 
-def test_budgets_are_as_the_values_say(cluster: ControlPlane) -> None:
+def test_budgets_are_as_the_values_say(helm: HelmClient) -> None:
     values = {
         "sources": {"shop": SHOP},
         "router": {"disruptionBudget": {"maxUnavailable": "25%"}},
         "tenantOperator": {"disruptionBudget": {"maxUnavailable": None}},
     }
 
-    (budget,) = (each for each in render(cluster, values, "any") if each["kind"] == "PodDisruptionBudget")
+    (budget,) = (each for each in render(helm, values, "any") if each["kind"] == "PodDisruptionBudget")
 
     assert (budget["metadata"]["name"], budget["spec"]["maxUnavailable"]) == ("headwater-router", "25%")
 
 
-def test_the_autoscaler_is_as_the_values_say(cluster: ControlPlane) -> None:
+def test_the_autoscaler_is_as_the_values_say(helm: HelmClient) -> None:
     values = {
         "sources": {"shop": SHOP},
         "router": {
@@ -433,7 +437,7 @@ def test_the_autoscaler_is_as_the_values_say(cluster: ControlPlane) -> None:
         },
     }
 
-    objects = render(cluster, values, "any")
+    objects = render(helm, values, "any")
 
     (scaler,) = (each["spec"] for each in objects if each["kind"] == "HorizontalPodAutoscaler")
     (router,) = (
@@ -449,6 +453,7 @@ def test_the_autoscaler_is_as_the_values_say(cluster: ControlPlane) -> None:
     assert "replicas" not in router["spec"]  # an upgrade would set back what it found
 
 
+@ON_AN_API_SERVER
 @pytest.mark.parametrize("is_server_side", [True, False], ids=["server-side", "client-side"])
 def test_routers_stay_when_the_autoscaler_is_switched_on_and_at_each_upgrade_behind_that(
     cluster: ControlPlane, namespace: str, *, is_server_side: bool
@@ -480,6 +485,7 @@ def test_routers_stay_when_the_autoscaler_is_switched_on_and_at_each_upgrade_beh
     assert routers() == 2
 
 
+@ON_AN_API_SERVER
 def test_who_begins_with_the_autoscaler_is_given_no_number_by_helm(cluster: ControlPlane, namespace: str) -> None:
     file = write_values(cluster, {**SMALL, "router": {}}, namespace)
     for command in ("install", "upgrade"):
@@ -494,6 +500,7 @@ def test_who_begins_with_the_autoscaler_is_given_no_number_by_helm(cluster: Cont
         assert "headwater.dev/gives-replicas" not in router["metadata"]["annotations"]
 
 
+@ON_AN_API_SERVER
 async def test_a_second_router_stays_while_one_is_evicted_and_one_that_is_not_ready_keeps_no_node(
     cluster: ControlPlane, namespace: str
 ) -> None:
@@ -532,10 +539,10 @@ async def test_a_second_router_stays_while_one_is_evicted_and_one_that_is_not_re
     assert "Success" in evict(broken[0])
 
 
-def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(cluster: ControlPlane) -> None:
+def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(helm: HelmClient) -> None:
     """Each tenant's Secret in a folder of its own, where the router looks for it; a check has those that it is given, and no
     other pod has any."""
-    objects = render(cluster, FULL, "any")
+    objects = render(helm, FULL, "any")
     specs = pod_specs(objects)
     router, check = specs.pop("headwater-router"), specs.pop("headwater-check")
     (text,) = (
@@ -557,9 +564,9 @@ def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(cluster: C
 
 
 def test_the_operator_is_told_of_the_keys_that_routers_have_and_may_look_at_no_other_secret(
-    cluster: ControlPlane,
+    helm: HelmClient,
 ) -> None:
-    objects = render(cluster, FULL, "any", "tenant-operator", "tenant-operator-rbac")
+    objects = render(helm, FULL, "any", "tenant-operator", "tenant-operator-rbac")
     (text,) = (each["data"]["settings.yaml"] for each in objects if each["kind"] == "ConfigMap")
     (own,) = (each for each in objects if each["kind"] == "Role")
 
@@ -577,7 +584,7 @@ def test_the_operator_is_told_of_the_keys_that_routers_have_and_may_look_at_no_o
     ]
 
 
-def test_the_operator_is_told_which_tables_each_reader_reads(cluster: ControlPlane) -> None:
+def test_the_operator_is_told_which_tables_each_reader_reads(helm: HelmClient) -> None:
     patterns = {"include_tables": [r"shop\..*"], "exclude_tables": [r"shop\.audit"]}
     values = {
         "reader": {"settings": {"exclude_tables": [r".*\.tmp"]}},
@@ -589,7 +596,7 @@ def test_the_operator_is_told_which_tables_each_reader_reads(cluster: ControlPla
 
     (text,) = (
         each["data"]["settings.yaml"]
-        for each in render(cluster, values, "any", "tenant-operator")
+        for each in render(helm, values, "any", "tenant-operator")
         if each["kind"] == "ConfigMap"
     )
 
@@ -599,7 +606,7 @@ def test_the_operator_is_told_which_tables_each_reader_reads(cluster: ControlPla
     ]
 
 
-def test_the_operator_is_told_which_sources_and_warehouses_there_are(cluster: ControlPlane) -> None:
+def test_the_operator_is_told_which_sources_and_warehouses_there_are(helm: HelmClient) -> None:
     """By which it refuses documents that name others; a warehouse may stand in the environment alone."""
     values = {
         "sources": {"shop": {"kind": "mysql"}, "ledger": {"kind": "dts"}},
@@ -608,7 +615,7 @@ def test_the_operator_is_told_which_sources_and_warehouses_there_are(cluster: Co
 
     (text,) = (
         each["data"]["settings.yaml"]
-        for each in render(cluster, values, "any", "tenant-operator")
+        for each in render(helm, values, "any", "tenant-operator")
         if each["kind"] == "ConfigMap"
     )
 
@@ -620,9 +627,9 @@ def test_the_operator_is_told_which_sources_and_warehouses_there_are(cluster: Co
 MESH_ISSUER = CERT_MANAGER["tls"]["certManager"]
 
 
-def test_tenants_of_the_values_are_as_teams_write_them(cluster: ControlPlane) -> None:
+def test_tenants_of_the_values_are_as_teams_write_them(helm: HelmClient) -> None:
     """A ConfigMap each, which the operator takes; Helm deletes none, since data may go with it."""
-    found = {each["metadata"]["name"]: each for each in render(cluster, WITH_TENANTS, "mesh", "tenants")}
+    found = {each["metadata"]["name"]: each for each in render(helm, WITH_TENANTS, "mesh", "tenants")}
 
     assert found.keys() == {"acme", "globex"}
     for name, each in found.items():
@@ -643,9 +650,9 @@ def test_tenants_of_the_values_are_as_teams_write_them(cluster: ControlPlane) ->
     assert (annotations["headwater.dev/on-delete"], annotations["headwater.dev/plan"]) == ("keep", "true")
 
 
-def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(cluster: ControlPlane) -> None:
+def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(helm: HelmClient) -> None:
     """Whatever address callers have of it: that in their settings, and the longer forms of the Service's name."""
-    objects = render(cluster, CERT_MANAGER, "any")
+    objects = render(helm, CERT_MANAGER, "any")
     certificates = {each["spec"]["secretName"]: each["spec"] for each in objects if each["kind"] == "Certificate"}
     services = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
     names_of_callee, files, called = {}, {}, set()
@@ -673,9 +680,9 @@ def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(c
     assert called == names_of_callee.keys() - {"headwater-check"}
 
 
-def test_those_who_call_are_let_in_by_a_name_of_their_certificate(cluster: ControlPlane) -> None:
+def test_those_who_call_are_let_in_by_a_name_of_their_certificate(helm: HelmClient) -> None:
     """And nobody else whom the same issuer has given a certificate; with Secrets of one's own, those whom the values name."""
-    objects = render(cluster, CERT_MANAGER, "any")
+    objects = render(helm, CERT_MANAGER, "any")
     settings = {each["metadata"]["name"]: each["data"]["settings.yaml"] for each in _settings_maps(objects)}
     names = {each["metadata"]["name"]: each["spec"]["dnsNames"] for each in objects if each["kind"] == "Certificate"}
     servers = {name: told["grpc"] for name, text in settings.items() if "grpc" in (told := yaml.safe_load(text))}
@@ -686,7 +693,7 @@ def test_those_who_call_are_let_in_by_a_name_of_their_certificate(cluster: Contr
     for server in servers.values():
         assert {name for name in names if set(names[name]) & set(server["client_names"])} == callers
     own = {**CERT_MANAGER, "tls": {"enabled": True, "secret": "mesh", "clientNames": ["mesh.example.org"]}}
-    for each in _settings_maps(render(cluster, own, "any", "schema-history")):
+    for each in _settings_maps(render(helm, own, "any", "schema-history")):
         assert yaml.safe_load(each["data"]["settings.yaml"])["grpc"]["client_names"] == ["mesh.example.org"]
 
 
@@ -694,9 +701,9 @@ def _settings_maps(objects: list[Any]) -> list[Any]:
     return [each for each in objects if each["kind"] == "ConfigMap" and "settings.yaml" in each["data"]]
 
 
-def test_a_certificate_is_for_servers_and_clients(cluster: ControlPlane) -> None:
+def test_a_certificate_is_for_servers_and_clients(helm: HelmClient) -> None:
     """A component calls and is called; its key is another with each certificate."""
-    made = [each for each in render(cluster, CERT_MANAGER, "any") if each["kind"] == "Certificate"]
+    made = [each for each in render(helm, CERT_MANAGER, "any") if each["kind"] == "Certificate"]
 
     assert len(made) == 10
     for each in (each["spec"] for each in made):
@@ -705,8 +712,8 @@ def test_a_certificate_is_for_servers_and_clients(cluster: ControlPlane) -> None
         assert each["issuerRef"] == {"name": "mesh", "kind": "Issuer", "group": "cert-manager.io"}
 
 
-def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
-    rendered = yaml.safe_dump_all(render(cluster, FULL, "any"))
+def test_no_password_stands_in_what_is_rendered(helm: HelmClient) -> None:
+    rendered = yaml.safe_dump_all(render(helm, FULL, "any"))
 
     assert not re.search(r"^\s*\w*(password|credential)\w*: \S", rendered, re.MULTILINE | re.IGNORECASE)
 
@@ -765,12 +772,12 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ),
     ],
 )
-def test_wrong_values_are_refused_by_name(cluster: ControlPlane, values: Mapping[str, Any], place: str) -> None:
+def test_wrong_values_are_refused_by_name(helm: HelmClient, values: Mapping[str, Any], place: str) -> None:
     with pytest.raises(AssertionError, match=place):
-        render(cluster, values, "any")
+        render(helm, values, "any")
 
 
-def test_alerts_and_the_dashboard_ask_for_metrics_that_there_are(cluster: ControlPlane) -> None:
+def test_alerts_and_the_dashboard_ask_for_metrics_that_there_are(helm: HelmClient) -> None:
     known = {doc.name for doc in CATALOGUE}
     known |= {
         f"{doc.name}{suffix}"
@@ -779,7 +786,7 @@ def test_alerts_and_the_dashboard_ask_for_metrics_that_there_are(cluster: Contro
         for suffix in ("_bucket", "_count", "_sum")
     }
     labels = {label for doc in CATALOGUE for label in doc.labels} | {"le"}
-    [rule] = [each for each in render(cluster, FULL, "any") if each["kind"] == "PrometheusRule"]
+    [rule] = [each for each in render(helm, FULL, "any") if each["kind"] == "PrometheusRule"]
     dashboard = json.loads((CHART / "dashboards" / "headwater.json").read_text())
     asked = [each["expr"] for group in rule["spec"]["groups"] for each in group["rules"]]
     asked += [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
@@ -793,9 +800,9 @@ def test_alerts_and_the_dashboard_ask_for_metrics_that_there_are(cluster: Contro
                 assert label in each["expr"], each["alert"]
 
 
-def test_who_is_asked_what_is_wrong_is_found_when_it_is_not_ready(cluster: ControlPlane) -> None:
+def test_who_is_asked_what_is_wrong_is_found_when_it_is_not_ready(helm: HelmClient) -> None:
     """A halted reader is not ready, and its Service would name nobody; of routers each is asked."""
-    objects = render(cluster, FULL, "any")
+    objects = render(helm, FULL, "any")
     services = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
     told = {each["metadata"]["name"]: yaml.safe_load(each["data"]["settings.yaml"]) for each in _settings_maps(objects)}
     watched = {each["name"]: each for each in told["headwater-tenant-operator"]["services"]}
@@ -814,9 +821,9 @@ def test_who_is_asked_what_is_wrong_is_found_when_it_is_not_ready(cluster: Contr
         assert (service.get("clusterIP") == "None") == each.get("has_several", False) == (name == "router"), name
 
 
-def test_only_those_who_call_may_connect(cluster: ControlPlane) -> None:
+def test_only_those_who_call_may_connect(helm: HelmClient) -> None:
     """Every address in a service's settings is one that the network policies let it reach; and they let no other."""
-    objects = render(cluster, FULL, "any")
+    objects = render(helm, FULL, "any")
     allowed = {
         (role, policy["spec"]["podSelector"]["matchLabels"]["headwater.dev/role"])
         for policy in objects
@@ -851,9 +858,9 @@ def policies_of(pod: Object, objects: list[Object]) -> list[Object]:
 DNS = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
 
 
-def test_spark_jobs_reach_kafka_dns_and_the_warehouse_alone_and_give_metrics_alone(cluster: ControlPlane) -> None:
+def test_spark_jobs_reach_kafka_dns_and_the_warehouse_alone_and_give_metrics_alone(helm: HelmClient) -> None:
     """The pods as tenant_operator makes them; other pods of the mesh stay as they are."""
-    objects = render(cluster, FULL, "any")
+    objects = render(helm, FULL, "any")
     [job] = sink_jobs(objects)
 
     [policy] = policies_of(job["spec"]["template"], objects)
@@ -880,9 +887,9 @@ def test_spark_jobs_reach_kafka_dns_and_the_warehouse_alone_and_give_metrics_alo
     ids=["nothing-said", "as-all-others"],
 )
 def test_spark_jobs_without_rules_of_their_own_are_held_to_those_of_all(
-    cluster: ControlPlane, given: Object, egress: list[Object] | None
+    helm: HelmClient, given: Object, egress: list[Object] | None
 ) -> None:
-    objects = render(cluster, {"networkPolicy": given}, "any", "network-policies", "sink")
+    objects = render(helm, {"networkPolicy": given}, "any", "network-policies", "sink")
     [job] = sink_jobs(objects)
 
     [policy] = policies_of(job["spec"]["template"], objects)
@@ -891,11 +898,11 @@ def test_spark_jobs_without_rules_of_their_own_are_held_to_those_of_all(
     assert policy.get("egress") == (None if egress is None else [DNS, *egress])
 
 
-def test_executors_and_their_drivers_reach_one_another_and_nobody_else_does(cluster: ControlPlane) -> None:
+def test_executors_and_their_drivers_reach_one_another_and_nobody_else_does(helm: HelmClient) -> None:
     limits = {name: FULL["networkPolicy"][name] for name in ("egress", "sinkEgress", "metricsFrom")}
     api = {"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443}]}
     policy = {**limits, "kubernetesApi": [api]}
-    objects = render(cluster, {"sink": {"executors": {"instances": 2}}, "networkPolicy": policy}, "any")
+    objects = render(helm, {"sink": {"executors": {"instances": 2}}, "networkPolicy": policy}, "any")
     [job], [executor] = sink_jobs(objects), executor_pods(objects)
     [of_driver] = policies_of(job["spec"]["template"], objects)
     [of_executor] = policies_of(executor, objects)
@@ -917,7 +924,7 @@ def test_executors_and_their_drivers_reach_one_another_and_nobody_else_does(clus
             assert name in ("headwater-tenant-operator", "headwater-sink-packed-0")
 
 
-def test_a_team_s_pods_are_isolated_where_that_is_asked_for(cluster: ControlPlane) -> None:
+def test_a_team_s_pods_are_isolated_where_that_is_asked_for(helm: HelmClient) -> None:
     ingress_controller = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
     teams = ["team-acme", "team-globex"]
     values = {
@@ -929,7 +936,7 @@ def test_a_team_s_pods_are_isolated_where_that_is_asked_for(cluster: ControlPlan
         """By namespace. The mesh's own is none of them, where it would add to what others allow."""
         return {
             each["metadata"]["namespace"]: each["spec"]
-            for each in render(cluster, values, "any", "network-policies")
+            for each in render(helm, values, "any", "network-policies")
             if each["metadata"]["name"] == "headwater-tenant"
         }
 
@@ -957,14 +964,14 @@ def ports(rule: Object) -> set[int]:
     return {port["port"] for port in rule["ports"]}
 
 
-def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settings(cluster: ControlPlane) -> None:
+def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settings(helm: HelmClient) -> None:
     settings = copy.deepcopy(EXECUTORS["sink"]["settings"])
     settings.setdefault("session", {})["more_jars_dir"] = "/opt/headwater/more-jars"
     values = {**EXECUTORS, "sink": {**EXECUTORS["sink"], "kind": "SparkApplication", "settings": settings}}
-    objects = {(each["kind"], each["metadata"]["name"]): each for each in render(cluster, values, "any", "sink")}
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in render(helm, values, "any", "sink")}
     made = yaml.safe_load(objects["ConfigMap", "headwater-sink-template"]["data"]["sparkapplication.yaml"])
     text = objects["ConfigMap", "headwater-sink"]["data"]["settings.yaml"]
-    file = cluster.folder / "submitted.settings.yaml"
+    file = helm.folder / "submitted.settings.yaml"
     file.write_text(text)
 
     driver, executor = made["spec"]["driver"], made["spec"]["executor"]
@@ -982,7 +989,7 @@ def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settin
     roles = [each["template"]["metadata"]["labels"]["headwater.dev/role"] for each in (driver, executor)]
     assert roles == ["sink", "sink-executor"]
     assert "headwater.dev/role" not in made["metadata"]["labels"]
-    policies = {each["metadata"]["name"]: each["spec"] for each in render(cluster, values, "any", "network-policies")}
+    policies = {each["metadata"]["name"]: each["spec"] for each in render(helm, values, "any", "network-policies")}
     assert ports(policies["headwater-sink-executor"]["ingress"][0]) == {
         int(made["spec"]["sparkConf"]["spark.blockManager.port"])
     }
@@ -996,13 +1003,13 @@ def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settin
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "SparkApplication"])
-def test_jobs_whose_state_is_in_an_object_store_have_no_volume(cluster: ControlPlane, kind: str) -> None:
+def test_jobs_whose_state_is_in_an_object_store_have_no_volume(helm: HelmClient, kind: str) -> None:
     """A folder that goes with the pod; the job's name tells its objects from other jobs'. With a stateSize there is a volume
     too, so that what is on it gets into the store."""
     of_all, executors = (KEPT, {}) if kind == "StatefulSet" else (EXECUTORS, EXECUTORS["sink"]["executors"])
     for size in (None, "2Gi"):
         sink = {**KEPT["sink"], "kind": kind, "executors": executors, "stateSize": size}
-        objects = render(cluster, {**of_all, "sink": sink}, "any", "sink")
+        objects = render(helm, {**of_all, "sink": sink}, "any", "sink")
         [template] = [each for each in objects if each["metadata"]["name"] == "headwater-sink-template"]
         made = manifests(
             SinkJob("own-acme", {"acme": "tenant: acme\n"}),
@@ -1021,6 +1028,7 @@ def test_jobs_whose_state_is_in_an_object_store_have_no_volume(cluster: ControlP
             assert len(made) == 2
 
 
+@ON_AN_API_SERVER
 def test_a_driver_may_see_to_pods_and_nothing_else(cluster: ControlPlane, namespace: str) -> None:
     cluster.apply(*render(cluster, {"sink": {"executors": {"instances": 1}}}, namespace, "sink"))
     account = f"system:serviceaccount:{namespace}:headwater-sink"
@@ -1041,6 +1049,7 @@ def test_a_driver_may_see_to_pods_and_nothing_else(cluster: ControlPlane, namesp
     assert not any(may("get", kind) for kind in ("configmaps", "services", "persistentvolumeclaims"))
 
 
+@ON_AN_API_SERVER
 def test_the_operator_may_do_what_it_must_and_no_more(cluster: ControlPlane, namespace: str) -> None:
     values = {"tenantOperator": {"tenantNamespaces": [namespace]}}
     cluster.apply(*render(cluster, values, namespace, "tenant-operator-rbac"))
@@ -1061,6 +1070,7 @@ def test_the_operator_may_do_what_it_must_and_no_more(cluster: ControlPlane, nam
     assert not may("escalate", "roles.rbac.authorization.k8s.io")
 
 
+@ON_AN_API_SERVER
 def test_an_uninstalled_release_leaves_nothing(cluster: ControlPlane, namespace: str) -> None:
     cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     file = write_values(cluster, {**SMALL, "sink": {"enabled": True}}, namespace)

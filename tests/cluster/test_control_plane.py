@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.control_plane import ControlPlane
 
-pytestmark = pytest.mark.rest(because="the gate shows the cluster path by the chart and the operator")
+pytestmark = pytest.mark.rest(because="a control plane is built for it; the gate renders the chart")
 
 
 def test_the_cluster_is_the_kubernetes_that_is_pinned(cluster: ControlPlane) -> None:

@@ -31,7 +31,7 @@ from tests.sink_job import LIFE_TIMEOUT_S, REPOSITORY, STOP_TIMEOUT_S, SinkJob, 
 from tests.sink_topics import without_own_columns
 from tests.spark_session import Row
 
-pytestmark = pytest.mark.rest(because="the gate shows the cluster path by the chart and the operator")
+pytestmark = pytest.mark.rest(because="a control plane is built for it; the gate renders the chart")
 
 DRIVER = "headwater-sink-packed-0-0"
 EXECUTORS = 2

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster import namespaces
 
-pytestmark = pytest.mark.rest(because="the gate shows the cluster path by the chart and the operator")
+pytestmark = pytest.mark.rest(because="a control plane is built for it; the gate renders the chart")
 
 INSIDE = """
 import subprocess, sys, time

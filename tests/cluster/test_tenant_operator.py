@@ -76,7 +76,7 @@ from tests.integration.service_process import ServiceProcess, Services, eventual
 from tests.integration.test_router_avro import creates as whole_creates
 from tests.sink_job import LIFE_TIMEOUT_S, write_tenant
 
-pytestmark = pytest.mark.rest(because="the gate has ten of these; tests/unit/tenant_operator has every decision")
+pytestmark = pytest.mark.rest(because="a control plane is built for it; tests/unit/tenant_operator has every decision")
 
 OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
 ROUTER, ROUTER_PASSWORD = "router", "r0uter"
@@ -400,7 +400,6 @@ def tenant(unique_name: Callable[[str], str]) -> str:
     return unique_name("t").replace("_", "-")
 
 
-@pytest.mark.gate
 async def test_a_config_map_gives_a_team_its_topics_user_rights_and_quotas(mesh: Mesh, tenant: str) -> None:
     mesh.start_operator(
         quotas={"consumer_bytes_per_s": 1_000_000},
@@ -429,7 +428,6 @@ async def test_a_config_map_gives_a_team_its_topics_user_rights_and_quotas(mesh:
     assert event["involvedObject"]["name"] == tenant
 
 
-@pytest.mark.gate
 async def test_a_tenant_reads_its_own_topics_and_nobody_elses(mesh: Mesh, tenant: str) -> None:
     other = f"{tenant}x"  # the one's name begins the other's
     mesh.start_operator()
@@ -463,7 +461,6 @@ async def test_a_new_password_is_taken_over(mesh: Mesh, tenant: str) -> None:
     assert mesh.kafka.reads(tenant, "old", f"{tenant}.shop") == KafkaError._AUTHENTICATION
 
 
-@pytest.mark.gate
 async def test_an_edit_is_in_force_and_a_bad_one_is_not(mesh: Mesh, tenant: str) -> None:
     good = f"tenant: {tenant}\nsources: [{{name: shop}}, {{name: crm}}]\ntopics: {{transactions: true}}\n"
     mesh.start_operator()
@@ -557,7 +554,6 @@ async def test_a_document_whose_key_is_missing_is_refused_until_its_secret_is_th
         assert mesh.cluster.kubectl_answers("auth", "can-i", "watch", what, "-n", mesh.own, account) == answer, what
 
 
-@pytest.mark.gate
 async def test_nobody_claims_another_tenants_prefix(mesh: Mesh, tenant: str) -> None:
     mesh.start_operator()
     mesh.tenant(tenant)
@@ -590,7 +586,6 @@ async def test_a_namespace_claims_only_names_that_the_chart_gives_it(mesh: Mesh,
     assert not mesh.kafka.topics(f"{tenant}-us")
 
 
-@pytest.mark.gate
 async def test_drift_is_put_right(mesh: Mesh, tenant: str) -> None:
     mesh.start_operator(quotas={"producer_bytes_per_s": 1_000})
     mesh.tenant(tenant)
@@ -726,7 +721,6 @@ async def test_a_config_map_that_loses_its_label_is_let_go_with_its_topics_kept(
     assert "finalizers" not in found["metadata"]
 
 
-@pytest.mark.gate
 async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh, tenant: str) -> None:
     """In a namespace that enforces `restricted`: the controller manager could make the jobs' pods."""
     mesh.cluster.kubectl("label", "namespace", mesh.own, "pod-security.kubernetes.io/enforce=restricted")
@@ -1429,7 +1423,6 @@ async def test_records_that_kafka_does_not_take_hold_back_their_tenant_alone_and
     assert read_topic(broker, f"{tenant}.dead-letter") == []
 
 
-@pytest.mark.gate
 async def test_a_tenant_has_as_many_topics_as_the_mesh_grants_it(
     mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
 ) -> None:
@@ -1540,7 +1533,6 @@ async def test_a_schema_that_the_registry_takes_at_last_ends_the_refusal_without
     assert len(read_topic(broker, f"{tenant}.dead-letter")) == 1
 
 
-@pytest.mark.gate
 async def test_a_plan_tells_what_would_change_and_changes_nothing(
     mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
 ) -> None:
@@ -1677,7 +1669,6 @@ async def test_rows_that_nobody_can_be_asked_for_are_refused_by_name(mesh: Mesh,
     assert "source 'ledger' is a DTS subscription" in message
 
 
-@pytest.mark.gate
 async def test_another_operator_takes_over_from_one_that_is_killed(mesh: Mesh, tenant: str) -> None:
     first = mesh.start_operator()
     mesh.tenant(tenant)
@@ -1766,7 +1757,6 @@ async def test_kafka_away_is_told_and_made_up_for(mesh: Mesh, tenant: str) -> No
     await eventually(lambda: f"{tenant}-2.shop" in mesh.kafka.topics(f"{tenant}-2"))
 
 
-@pytest.mark.gate
 async def test_routers_are_told_of_tenants_as_they_come_change_and_go(mesh: Mesh, tenant: str) -> None:
     operator = mesh.start_operator()
     mesh.tenant(tenant)

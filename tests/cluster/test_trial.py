@@ -31,7 +31,7 @@ from libs.setup.java import find_java
 from tests.cluster.chart import TRIAL, render
 from tests.cluster.control_plane import ControlPlane
 
-pytestmark = pytest.mark.rest(because="the gate shows the cluster path by the chart and the operator")
+pytestmark = pytest.mark.rest(because="a control plane is built for it; the gate renders the chart")
 
 NAMESPACE = "trial"
 PROPERTIES = "/etc/headwater/server.properties"
