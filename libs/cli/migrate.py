@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from libs.cli.given_file import given_text
 from libs.cli.home import home_option
 from libs.config.plain_text import one_line
 from libs.errors import InvalidSettings
@@ -47,8 +48,8 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
       curl -s localhost:8083/connectors/shop | headwater migrate debezium - --name shop
       headwater migrate debezium connector.json --stdout
     """
-    text = click.get_text_stream("stdin").read() if str(config) == "-" else config.read_text(encoding="utf-8")
-    offsets = offsets_file.read_text(encoding="utf-8") if offsets_file is not None else None
+    text = given_text(config, str(config))
+    offsets = given_text(offsets_file, str(offsets_file)) if offsets_file is not None else None
     found = migrate(text, subject=str(config), name=name, offsets=offsets)
     if is_printed:
         click.echo(found.text(), nl=False)

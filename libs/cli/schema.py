@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from libs.cli.given_file import given_text
 from libs.cli.home import home_option
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
@@ -53,7 +54,7 @@ def plan_command(source: str, ddl: str | None, file: Path | None, database: str,
         raise click.UsageError("give either the DDL itself or --file")
     subject = "the statement" if file is None else str(file)
     if file is not None:
-        ddl = click.get_text_stream("stdin").read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        ddl = given_text(file, subject)
     try:
         statements = split_statements(ddl or "")
     except UnreadableSql as error:

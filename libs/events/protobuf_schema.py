@@ -307,6 +307,13 @@ def read_protobuf_schema(text: str) -> ProtobufSchema:
         ValueError: it is not Protobuf's language, or has no message.
     """
     tokens = [found[1] for found in _TOKEN.finditer(text) if found[1]][::-1]
+    try:
+        return _read_schema(tokens)
+    except (IndexError, RecursionError) as error:
+        raise ValueError(f"it is not Protobuf's language, or nested without end ({type(error).__name__})") from error
+
+
+def _read_schema(tokens: _Tokens) -> ProtobufSchema:
     package, messages = "", []
     while tokens:
         words, opens = _statement(tokens)

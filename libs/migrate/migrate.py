@@ -87,7 +87,7 @@ def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | 
 def _config_of(text: str, subject: str) -> dict[str, str]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidSettings(subject, [f"is no JSON ({error})"]) from error
     config = document.get("config", document) if isinstance(document, dict) else None
     if not isinstance(config, dict) or not config:

@@ -50,6 +50,9 @@ def parse_offsets(text: str, mistakes: list[str]) -> Offsets | None:
         document = json.loads(text)
     except ValueError:
         return _of_records(text, mistakes)
+    except RecursionError:
+        mistakes.append(f"{_PLACE}: is nested without end")
+        return None
     match document:
         case {"offsets": [*entries]}:
             return [
@@ -77,7 +80,7 @@ def _of_records(text: str, mistakes: list[str]) -> Offsets | None:
             value = line.strip()[end:].strip(" \t|,:")
             offset = json.loads(value) if value and value != "null" else None
             _, partition = key
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             mistakes.append(
                 f"{_PLACE}: line {number} is no record of Connect's offsets topic: "
                 '["<connector>",{"server":…}], a tab, {"vgtid":…} (kafka-console-consumer with print.key=true)'

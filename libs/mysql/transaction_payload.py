@@ -22,6 +22,8 @@ _END_OF_FIELDS, _PAYLOAD_SIZE, _COMPRESSION, _SIZE_BEFORE = range(4)
 _ZSTD, _NONE = 0, 255
 _PART_BYTES: Final = 1 << 18
 _MAX_HEADER_BYTES: Final = 64  # four fields of at most 1 + 9 + 9 bytes, and room
+_MOST_EVENT_BYTES: Final = (1 << 30) + (1 << 20)
+"""``max_allowed_packet`` is 1 GB at most, and an event is a row more than it."""
 _POSITION = struct.Struct("<I")
 
 
@@ -91,7 +93,7 @@ def _whole_events(data: bytearray, name: str, at: int | None) -> tuple[list[tupl
     place = 0
     while len(data) - place >= HEADER_BYTES:
         size = read_header(data, place)[3]
-        if size < HEADER_BYTES:
+        if not HEADER_BYTES <= size <= _MOST_EVENT_BYTES:
             raise _damaged(name, f"it holds an event of {size} bytes")
         if place + size > len(data):
             break

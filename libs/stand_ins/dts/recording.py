@@ -26,6 +26,10 @@ from protos.dts import subscription_pb2 as pb
 FORMAT: Final = "headwater-dts-recording"
 FORMAT_VERSION: Final = 1
 _ANSWER_TIMEOUT_S: Final = 15.0
+_MOST_FILE_BYTES: Final = 1 << 30
+"""Of which ``Slice.max_bytes`` fills an eighth."""
+_LARGEST_PARTITION: Final = 10_000
+"""``replay`` makes a topic with so many."""
 
 
 class RecordedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,15 +124,26 @@ def write_recording(path: Path, heading: Heading, messages: Iterable[RecordedMes
 
 def read_recording(path: Path) -> tuple[Heading, list[RecordedMessage]]:
     """What ``write_recording`` wrote. Raises InvalidSettings: the file is no recording."""
+    if path.stat().st_size > _MOST_FILE_BYTES:
+        raise InvalidSettings(str(path), [f"is larger than {_MOST_FILE_BYTES >> 20} MiB; record fewer messages"])
     lines = path.read_bytes().splitlines()
     try:
         heading = msgspec.json.decode(lines[0] if lines else b"", type=Heading)
-        messages = [msgspec.json.decode(line, type=RecordedMessage) for line in lines[1:]]
-    except msgspec.DecodeError as error:
+        messages = [_message_of(line) for line in lines[1:]]
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidSettings(str(path), [f"is no recording of a subscription ({error})"]) from error
     if (heading.format, heading.version) != (FORMAT, FORMAT_VERSION):
         raise InvalidSettings(str(path), [f"is {heading.format} {heading.version}; {FORMAT} {FORMAT_VERSION} is known"])
     return heading, messages
+
+
+def _message_of(line: bytes) -> RecordedMessage:
+    """Raises msgspec.DecodeError and ValueError."""
+    message = msgspec.json.decode(line, type=RecordedMessage)
+    if not 0 <= message.partition <= _LARGEST_PARTITION or not 0 <= message.offset < 2**63:
+        raise ValueError(f"partition {message.partition}, offset {message.offset}: no place in a topic")
+    bytes.fromhex(message.value_hex or "")
+    return message
 
 
 def replay(settings: KafkaSettings, topic: str, messages: Iterable[RecordedMessage]) -> int:
