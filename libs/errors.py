@@ -15,6 +15,7 @@
     │  ├─ SchemaContradiction
     │  ├─ SourceMisconfigured
     │  ├─ AccessDenied
+    │  ├─ DefinitionTooLarge
     │  └─ DiskFull
     ├─ InvalidSettings    refuse to start; every mistake is listed
     └─ Fenced             stop now: another owner holds it
@@ -84,6 +85,10 @@ class SourceMisconfigured(PipelineHalted):
 
 class AccessDenied(PipelineHalted):
     """Credentials or grants do not suffice."""
+
+
+class DefinitionTooLarge(PipelineHalted):
+    """A table's definition does not fit into the schema history; a source that can pass the table over goes on."""
 
 
 class DiskFull(PipelineHalted):

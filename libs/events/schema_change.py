@@ -1,10 +1,12 @@
 """SchemaChange: one DDL statement's effect on one table, as schema_history keeps and answers it."""
 
 import enum
+import hashlib
 from typing import Final
 
 import msgspec
 
+from libs.errors import DefinitionTooLarge
 from libs.events.checkpoint_codec import order_from_proto, order_to_proto, position_from_proto, position_to_proto
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
@@ -14,6 +16,7 @@ from protos.headwater.schema_history.v1 import schema_history_pb2
 # Kafka refuses records above message.max.bytes (1 MB by default); what the record adds to the change is far below
 # the difference.
 LARGEST_CHANGE_BYTES: Final = 900_000
+_SHORTENED_CHARACTERS: Final = 1_000
 
 
 class SchemaChangeKind(enum.Enum):
@@ -72,6 +75,26 @@ def schema_change_to_proto(change: SchemaChange) -> schema_history_pb2.SchemaCha
         ddl=change.ddl,
         table_schema=_schema_encoder.encode(schema) if schema is not None else b"",
         renamed_from=str(change.renamed_from) if change.renamed_from is not None else "",
+    )
+
+
+def fitted_to_record(change: SchemaChange) -> schema_history_pb2.SchemaChange:
+    """The wire form of ``change``, small enough for a record of Kafka: a statement that makes it too large is cut off, with a
+    digest behind, so that a repeat has the same text.
+
+    Raises:
+        DefinitionTooLarge: it is too large without the statement as well; the message names table and remedy.
+    """
+    message = schema_change_to_proto(change)
+    if message.ByteSize() <= LARGEST_CHANGE_BYTES:
+        return message
+    digest = hashlib.sha256(change.ddl.encode()).hexdigest()
+    message.ddl = f"{change.ddl[:_SHORTENED_CHARACTERS]} … /* cut off by Headwater; SHA-256 {digest} */"
+    if (size := message.ByteSize()) <= LARGEST_CHANGE_BYTES:
+        return message
+    raise DefinitionTooLarge(
+        f"{change.table_id}: its definition takes {size} bytes in the schema history, more than {LARGEST_CHANGE_BYTES}: name "
+        "the table in the source's exclude_tables, or shorten the comments of its columns"
     )
 
 

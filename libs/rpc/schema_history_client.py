@@ -6,15 +6,9 @@ import grpc
 import msgspec
 
 from libs.config.connections import GrpcClientSettings
-from libs.errors import PipelineHalted, SchemaUnknown
+from libs.errors import SchemaUnknown
 from libs.events.checkpoint_codec import order_to_proto
-from libs.events.schema_change import (
-    LARGEST_CHANGE_BYTES,
-    SchemaChange,
-    SchemaChangeKind,
-    schema_change_from_proto,
-    schema_change_to_proto,
-)
+from libs.events.schema_change import SchemaChange, SchemaChangeKind, fitted_to_record, schema_change_from_proto
 from libs.rpc.client import OwnsChannel, answer_of, error_of, open_channel
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
@@ -56,7 +50,7 @@ class SchemaHistoryClient(OwnsChannel):
         an ALTER of the new one with ``renamed_from``. ``table_schema`` is None with DROP only.
 
         Raises:
-            PipelineHalted: the definition is too large for a record of Kafka; the message names the table and the remedy.
+            DefinitionTooLarge: for a record of Kafka; the message names the table and the remedy.
         """
         change = SchemaChange(
             source=source,
@@ -69,12 +63,7 @@ class SchemaHistoryClient(OwnsChannel):
             table_schema=table_schema,
             renamed_from=renamed_from,
         )
-        request = pb.RecordSchemaChangeRequest(change=schema_change_to_proto(change))
-        if (size := request.change.ByteSize()) > LARGEST_CHANGE_BYTES:
-            raise PipelineHalted(
-                f"{table_id}: its definition takes {size} bytes in the schema history, more than {LARGEST_CHANGE_BYTES}: name "
-                "the table in the source's exclude_tables, or shorten the comments of its columns"
-            )
+        request = pb.RecordSchemaChangeRequest(change=fitted_to_record(change))
         call = self._stub.RecordSchemaChange(request, timeout=self._timeout_s, wait_for_ready=True)
         answer: pb.RecordSchemaChangeResponse = await answer_of(call, service=_SERVICE)
         return answer.version

@@ -83,7 +83,7 @@ class LogicalKind(enum.Enum):
     """numbers, each the shortest that is the stored float [array, io.debezium.data.FloatVector]"""
 
 
-class LogicalType(msgspec.Struct, frozen=True, kw_only=True):
+class LogicalType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A logical type with its parameters."""
 
     kind: LogicalKind

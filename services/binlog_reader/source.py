@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from libs.errors import (
+    DefinitionTooLarge,
     HeadwaterError,
     PositionPurged,
     SourceMisconfigured,
@@ -353,9 +354,9 @@ class BinlogChangeLog:
                 position = await asyncio.to_thread(oldest_position, self._settings.database, epoch=epoch)
             else:
                 readers = await self._open_readers(epoch=epoch, is_position=True)
-                position = readers.view.position
                 async for batch in self._learn_schemas(readers.view, readers.view):
                     yield batch
+                position = msgspec.structs.replace(readers.view.position, quarantined=self._reported)
         else:
             position = decode_position(checkpoint.position)
             self._progress = checkpoint.snapshot
@@ -369,6 +370,7 @@ class BinlogChangeLog:
                 at = CopiedAt(position, checkpoint.order, checkpoint.committed_at_us)
                 async for batch in self._learn_schemas(readers.view, at):
                     yield batch
+                position = msgspec.structs.replace(position, quarantined=self._reported)
                 yield self._take(self._resume_point(position, checkpoint.order, checkpoint.committed_at_us))
                 await self._close_readers()
                 readers = None
@@ -483,10 +485,17 @@ class BinlogChangeLog:
             position=encode_position(at.position),
             taken_at_us=at.taken_at_us,
             source_block=partial(self._source_block, at.position, time_us=at.taken_at_us, is_snapshot=True),
+            refuse=self._refuse_definition,
         )
         async for _ in learned:
             if self._batch.is_full:
                 yield self._take(None)
+
+    def _refuse_definition(self, table_id: TableId, error: DefinitionTooLarge) -> None:
+        """Of a table that the reader learns before it follows the log: its rows are passed over from there on."""
+        log.warning("definition_refused", table=str(table_id), reason=str(error))
+        if self._is_captured(table_id):
+            self._report_quarantined({**self._reported, str(table_id): _remedied(error)})
 
     async def _follow_settings(self, checkpoint: Checkpoint, position: BinlogPosition) -> None:
         """Where ``values`` or ``key_columns`` were changed since the schemas were recorded: a new version of each table that it
@@ -564,19 +573,23 @@ class BinlogChangeLog:
         for record in _records_of(changes, self._tables.schemas):
             if not self._is_followed(record.table_id):
                 continue
-            await self._tables.record(
-                record.table_id,
-                record.kind,
-                record.schema,
-                order=ddl.order,
-                position=encode_position(ddl.position),
-                committed_at_us=ddl.committed_at_us,
-                ddl=ddl.statement,
-                source_block=block_of(record.table_id.database, record.table_id.table),
-                renamed_from=record.renamed_from,
-                is_told=database is None
-                and not (record.renamed_to is not None and self._is_captured(record.renamed_to)),
-            )
+            try:
+                await self._tables.record(
+                    record.table_id,
+                    record.kind,
+                    record.schema,
+                    order=ddl.order,
+                    position=encode_position(ddl.position),
+                    committed_at_us=ddl.committed_at_us,
+                    ddl=ddl.statement,
+                    source_block=block_of(record.table_id.database, record.table_id.table),
+                    renamed_from=record.renamed_from,
+                    is_told=database is None
+                    and not (record.renamed_to is not None and self._is_captured(record.renamed_to)),
+                )
+            except DefinitionTooLarge as error:
+                self._pass_over(decoder, record.table_id, error)
+                continue
             made = applied[record.table_id] = self._tables.schemas.get(record.table_id)
             if made is not None and self._is_captured(record.table_id) and is_made_again(record.kind, made):
                 self._append_truncate(ddl, made)
@@ -587,6 +600,12 @@ class BinlogChangeLog:
         self._resync_unseen(decoder, ddl)
         for table_id in filter(self._is_captured, applied):
             await self._learn_database(decoder, table_id.database)
+
+    def _pass_over(self, decoder: LogDecoder, table_id: TableId, error: DefinitionTooLarge) -> None:
+        """A table whose definition the history cannot hold, from here on; all others go on. What was known of it stays."""
+        log.warning("definition_refused", table=str(table_id), reason=str(error))
+        if self._is_captured(table_id):
+            decoder.quarantine(table_id, _remedied(error))
 
     async def _learn_database(self, decoder: LogDecoder, database: str) -> None:
         """Take up the tables of a database of which none was captured when the reader began: its settings were changed since.
@@ -600,6 +619,11 @@ class BinlogChangeLog:
         self._followed_databases.add(database)
         tables = await asyncio.to_thread(source_tables, self._settings.database)
         new = [table_id for table_id in tables if table_id.database == database and table_id not in decoder.schemas]
+        await self._learn_tables(decoder, new)
+        log.info("database_learned", database=database, tables=len(new))
+
+    async def _learn_tables(self, decoder: LogDecoder, new: Sequence[TableId]) -> None:
+        """Record tables that are unknown as the source has them now."""
         definitions = await asyncio.to_thread(table_definitions, self._settings.database, new)
         for table_id, (statement, charset) in definitions.items():
             try:
@@ -607,20 +631,23 @@ class BinlogChangeLog:
             except DdlNotUnderstood as error:
                 log.warning("table_not_learned", table=str(table_id), reason=str(error))
                 continue
-            await self._tables.record(
-                table_id,
-                SchemaChangeKind.CREATE,
-                schema,
-                order=decoder.last_order,
-                position=encode_position(decoder.position),
-                committed_at_us=decoder.committed_at_us,
-                ddl=statement,
-                source_block=self._source_block(
-                    decoder.position, database, table_id.table, time_us=decoder.committed_at_us
-                ),
-            )
+            try:
+                await self._tables.record(
+                    table_id,
+                    SchemaChangeKind.CREATE,
+                    schema,
+                    order=decoder.last_order,
+                    position=encode_position(decoder.position),
+                    committed_at_us=decoder.committed_at_us,
+                    ddl=statement,
+                    source_block=self._source_block(
+                        decoder.position, table_id.database, table_id.table, time_us=decoder.committed_at_us
+                    ),
+                )
+            except DefinitionTooLarge as error:
+                self._pass_over(decoder, table_id, error)
+                continue
             decoder.learn(self._tables.schemas[table_id])
-        log.info("database_learned", database=database, tables=len(definitions))
 
     async def _changes_of(self, decoder: LogDecoder, ddl: DdlStatement) -> tuple[Sequence[TableChange], str | None]:
         """What the statement does, and the database that it is about, if it is about one; where its text is not understood,
@@ -1115,7 +1142,12 @@ class BinlogChangeLog:
         metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "taken").inc()
 
     async def _learn_asked_for(self, decoder: LogDecoder, signal: ExecuteSnapshot) -> None:
-        """A database that is captured only now, and of which the log has shown nothing yet."""
+        """A database that is captured only now, and of which the log has shown nothing yet; and tables that the history could
+        not hold."""
+        refused = {table for table in decoder.quarantined if any(matches(pattern, table) for pattern in signal.tables)}
+        if refused := refused - {str(schema.table_id) for schema in self._tables.captured}:
+            tables = await asyncio.to_thread(source_tables, self._settings.database)
+            await self._learn_tables(decoder, [table_id for table_id in tables if str(table_id) in refused])
         known = [str(schema.table_id) for schema in self._tables.captured]
         unknown = [pattern for pattern in signal.tables if not any(matches(pattern, name) for name in known)]
         if not unknown:
@@ -1232,16 +1264,20 @@ class BinlogChangeLog:
             raise TableRefused(f"{table_id} cannot be read: {error}") from error
         known = self._tables.schemas[table_id]
         if msgspec.structs.replace(schema, version=known.version) != known:
-            await self._tables.record(
-                table_id,
-                SchemaChangeKind.ALTER,
-                schema,
-                order=order,
-                position=encode_position(position),
-                committed_at_us=committed_at_us,
-                ddl=statement,
-                source_block=self._source_block(position, table_id.database, table_id.table, time_us=committed_at_us),
-            )
+            block = self._source_block(position, table_id.database, table_id.table, time_us=committed_at_us)
+            try:
+                await self._tables.record(
+                    table_id,
+                    SchemaChangeKind.ALTER,
+                    schema,
+                    order=order,
+                    position=encode_position(position),
+                    committed_at_us=committed_at_us,
+                    ddl=statement,
+                    source_block=block,
+                )
+            except DefinitionTooLarge as error:
+                raise TableRefused(str(error)) from error
         return statement
 
     async def _due_chunk(self, decoder: LogDecoder) -> AsyncIterator[ReadBatch]:
@@ -1354,3 +1390,7 @@ _HISTORY_KIND: Final = {
     TableChangeKind.CREATE: SchemaChangeKind.CREATE,
     TableChangeKind.DROP: SchemaChangeKind.DROP,
 }
+
+
+def _remedied(error: DefinitionTooLarge) -> str:
+    return f"{error}; then re-snapshot the table"

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from libs.config.connections import GrpcClientSettings
 from libs.events.batch import BatchIdentity
-from libs.events.schema_change import SchemaChangeKind
+from libs.events.schema_change import SchemaChange, SchemaChangeKind, fitted_to_record
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.port import ReadBatch
@@ -53,6 +53,7 @@ class MemoryHistory:
 
     async def record_schema_change(self, *, table_id: TableId, order: EventOrder, **change: Any) -> int:
         schema: TableSchema | None = change["table_schema"]
+        fitted_to_record(SchemaChange(table_id=table_id, order=order, **change))
         own = [known_order for known_order, known_id, _ in self.changes if known_id == table_id]
         if order in own and change["kind"] is not SchemaChangeKind.SNAPSHOT:
             return own.index(order) + 1

@@ -449,6 +449,52 @@ async def test_a_quarantined_table_is_followed_again_once_a_signal_has_it_read_a
     assert "table_readmitted" in capfd.readouterr().out
 
 
+async def test_a_definition_that_the_history_cannot_hold_stops_its_table_alone(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """Whether the table was there before or grows so; the reason has the remedy and outlasts a restart. With shorter comments
+    and a signal the table is followed."""
+    wide = ", ".join(f"c{nth} TINYINT COMMENT '{'x' * 1_000}'" for nth in range(900))
+    less = ", ".join(f"MODIFY c{nth} TINYINT" for nth in range(900))
+    more = ", ".join(f"ADD c{nth} TINYINT COMMENT '{'x' * 1_000}'" for nth in range(900))
+    mysql_server.execute(
+        f"CREATE TABLE {database}.signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        f"CREATE TABLE {database}.wide (id INT PRIMARY KEY, {wide})",
+        f"CREATE TABLE {database}.grows (id INT PRIMARY KEY)",
+        f"INSERT INTO {database}.wide (id) VALUES (1)",
+    )
+    reading.settings["signal_table"] = f"{database}.signals"
+    await reading.begin()
+    mysql_server.execute(
+        f"INSERT INTO {database}.wide (id) VALUES (2)",
+        f"ALTER TABLE {database}.grows {more}",
+        f"INSERT INTO {database}.grows (id) VALUES (3)",
+        f"INSERT INTO {database}.t VALUES (4, 'x')",
+    )
+    first = await reading.read(lambda events: any(event.table == f"{database}.t" for event in events))
+    mysql_server.execute(f"INSERT INTO {database}.grows (id) VALUES (5)", f"INSERT INTO {database}.t VALUES (6, 'x')")
+    second = await reading.read(lambda events: any(event.table == f"{database}.t" for event in events))
+    assert reading.checkpoint is not None
+    quarantined = decode_position(reading.checkpoint.position).quarantined
+    faults = {fault.scope.table: fault.happened for fault in lasting_faults() if fault.id == "table_quarantined"}
+    wanted = f'{{"data-collections": ["{database}.wide", "{database}.grows"]}}'
+    mysql_server.execute(
+        f"ALTER TABLE {database}.wide {less}",
+        f"ALTER TABLE {database}.grows {less}",
+        f"INSERT INTO {database}.signals VALUES ('2', 'execute-snapshot', '{wanted}')",
+    )
+    copied = await reading.read(lambda events: sum(event.op == "r" for event in events) >= 4)
+    mysql_server.execute(f"INSERT INTO {database}.wide (id) VALUES (7)")
+    changed = await reading.read(lambda events: len(events) >= 1)
+
+    assert ids([event for event in first + second if event.table != f"{database}.signals"]) == [4, 6]
+    assert set(quarantined) == set(faults) == {f"{database}.wide", f"{database}.grows"}
+    assert all("shorten the comments of its columns; then re-snapshot the table" in each for each in faults.values())
+    assert sorted(ids([event for event in copied if event.op == "r"])) == [1, 2, 3, 5]
+    assert ids(changed) == [7]
+    assert not decode_position(reading.checkpoint.position).quarantined
+
+
 async def test_a_renamed_column_that_was_not_seen_is_found_by_the_log_itself(
     reading: LogReading, mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from libs.errors import DefinitionTooLarge
 from libs.events.batch import OP_TRUNCATE, BatchBuilder, RowRun
 from libs.events.envelope import event_tail
 from libs.events.schema_change import SchemaChangeKind
@@ -92,12 +93,14 @@ class TableSchemas:
         position: SourcePosition,
         taken_at_us: int,
         source_block: Callable[[str, str | None], bytes],
+        refuse: Callable[[TableId, DefinitionTooLarge], None] | None = None,
     ) -> AsyncIterator[None]:
         """Record ``tables`` as the server shows them now, and tell of them at the front of the snapshot as Debezium does: the
         server's charset, what may have been there goes, then each database and its captured tables come.
 
         Yields wherever the batch may be taken: of tens of thousands of tables it would grow beyond all bounds.
-        ``source_block`` is given a database and a table, or none.
+        ``source_block`` is given a database and a table, or none. ``refuse`` is given a table whose definition the history
+        cannot hold, and the others go on; without it that halts.
 
         A table that changes between the view and this is found out when its rows are read: MySQL refuses the view then.
         """
@@ -133,16 +136,21 @@ class TableSchemas:
                 tell(TableId(database=name, table=""), ddl, told)
             for table_id in group:
                 statement, charset = await asyncio.to_thread(create_statement, connection, table_id)
-                await self.record(
-                    table_id,
-                    SchemaChangeKind.SNAPSHOT,
-                    show_create_to_schema(table_id, statement, charset),
-                    order=order,
-                    position=position,
-                    committed_at_us=taken_at_us,
-                    ddl=statement,
-                    source_block=source_block(name, table_id.table),
-                )
+                try:
+                    await self.record(
+                        table_id,
+                        SchemaChangeKind.SNAPSHOT,
+                        show_create_to_schema(table_id, statement, charset),
+                        order=order,
+                        position=position,
+                        committed_at_us=taken_at_us,
+                        ddl=statement,
+                        source_block=source_block(name, table_id.table),
+                    )
+                except DefinitionTooLarge as error:
+                    if refuse is None:
+                        raise
+                    refuse(table_id, error)
                 yield
 
     def tell(
@@ -212,6 +220,9 @@ class TableSchemas:
         """Make a change durable in the history, put it into force, and into the batch where the table is captured.
 
         ``is_told``: with an event of its own in the schema-change topic.
+
+        Raises:
+            DefinitionTooLarge: for the history; nothing was recorded.
         """
         if schema is not None:
             schema = self.as_set(schema)

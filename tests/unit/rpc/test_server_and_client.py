@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings
 from libs.errors import (
     AccessDenied,
+    DefinitionTooLarge,
     Fenced,
     HeadwaterError,
     InvalidSettings,
@@ -257,11 +258,11 @@ async def test_every_wrong_tls_setting_is_named(tmp_path: Path) -> None:
 async def test_a_definition_that_is_too_large_is_refused_by_name() -> None:
     """Before it is sent: the service would have answered that the two sides are of different releases."""
     table_id = TableId(database="shop", table="orders")
-    columns = ", ".join(f"c{nth} INT COMMENT '{'x' * 1_000}'" for nth in range(500))
+    columns = ", ".join(f"c{nth} INT COMMENT '{'x' * 1_000}'" for nth in range(1_000))
     statement = f"CREATE TABLE orders ({columns})"
     client = SchemaHistoryClient(GrpcClientSettings(address="127.0.0.1:1", timeout_s=0.1))
     try:
-        with pytest.raises(PipelineHalted, match=r"^shop\.orders: its definition takes .* exclude_tables"):
+        with pytest.raises(DefinitionTooLarge, match=r"^shop\.orders: its definition takes .* exclude_tables"):
             await client.record_schema_change(
                 source="shop",
                 table_id=table_id,
