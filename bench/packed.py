@@ -39,7 +39,8 @@ from libs.servers.ports import LOOPBACK, free_ports
 from libs.servers.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop
 from libs.stack.supervisor import answers_ok
 from libs.types.order import EventOrder
-from libs.types.warehouse import CATALOG, LatencyHistogram, warehouse_table
+from libs.types.warehouse import CATALOG, warehouse_table
+from libs.sink_state.progress import LatencyHistogram
 from spark.jobs.progress import load_progress
 
 ROWS_PER_S_OF_EACH: Final = 2.0

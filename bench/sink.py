@@ -35,10 +35,11 @@ from libs.setup.cache import cache_dir
 from libs.setup.jars import jars_dir
 from libs.setup.java import find_java
 from libs.setup.spark_toolchain import find_toolchain
+from libs.sink_state.progress import SinkProgress
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import CATALOG, SinkProgress, warehouse_table
+from libs.types.warehouse import CATALOG, warehouse_table
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
 

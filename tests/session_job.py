@@ -22,8 +22,9 @@ from libs import failpoints
 from libs.config.load import load_settings
 from libs.config.tenants import TenantFolder
 from libs.servers.ports import LOOPBACK
+from libs.sink_state.progress import SinkProgress
 from libs.types.tenant import TenantSpec
-from libs.types.warehouse import SinkProgress, WarehouseTable, warehouse_table
+from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.jobs.kept_states import KeptStates
 from spark.jobs.moves import Moves
 from spark.jobs.progress import load_progress

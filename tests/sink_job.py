@@ -22,9 +22,10 @@ from libs.mysql.logical import column
 from libs.servers.ports import LOOPBACK
 from libs.servers.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop
 from libs.setup.spark_toolchain import find_toolchain
+from libs.sink_state.progress import SinkProgress
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import SinkProgress, WarehouseTable, warehouse_table
+from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.jobs.progress import load_progress
 from tests.sink_topics import SOURCE, Model, TenantTopics, table_id
 from tests.spark_session import Row

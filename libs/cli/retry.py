@@ -10,7 +10,7 @@ from libs.mesh.mesh import Mesh, require_tenant
 from libs.mesh.sink_state import sink_progress
 from libs.mesh.tenant_topics import delivered_topics
 from libs.operations.retry import ask_for_retry, choose_parked
-from libs.types.warehouse import TableProgress
+from libs.sink_state.progress import TableProgress
 
 
 @click.command()

@@ -28,8 +28,8 @@ from libs.operations.status import (
     gather_mesh_status,
     gather_status,
 )
+from libs.sink_state.progress import TableTimings, table_phases
 from libs.types.fault import Fault, Severity
-from libs.types.warehouse import TableTimings, table_phases
 
 PLAIN_WIDTH = 200
 SHOWN_SHARDS = 10

@@ -14,13 +14,14 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from libs.config import secret_sources
-from libs.config.mask_keys import KEY_VARIABLE_PREFIX
 from libs.config.yaml_text import YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
 
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 ENVIRONMENT_PREFIX = "HEADWATER_"
+KEY_VARIABLE_PREFIX = "HEADWATER_KEY__"
+"""Of the variables that hold masks' keys (``mask_keys``); none of them is a setting."""
 _WORDS_OF_YAML = {True: ("on", "yes", "true"), False: ("off", "no", "false")}
 """YAML 1.1 reads these words as booleans, also where a setting's choices are called so."""
 _NO_TEXT = re.compile(r"Expected `str`, got `(int|float|bool)`")

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from libs.config.load import KEY_VARIABLE_PREFIX
 from libs.errors import HeadwaterError
 from libs.types.tenant import KeyFrom
 
-KEY_VARIABLE_PREFIX: Final = "HEADWATER_KEY__"
 _LEAST_BYTES: Final = 16
 _MOST_BYTES: Final = 4096
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

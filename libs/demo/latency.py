@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import orjson
 from confluent_kafka import Message
 
-from libs.types.warehouse import LatencyHistogram
+from libs.sink_state.progress import LatencyHistogram
 
 
 @dataclass(frozen=True, slots=True)

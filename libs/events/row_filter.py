@@ -13,32 +13,12 @@ code points and case, as the collation ``utf8mb4_bin`` does: a tenant's boundary
 What compiles (``row_condition``) is imported with the first filter: it brings a SQL parser of 29 MB.
 """
 
-import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from decimal import Context, Decimal
-from typing import Any, Final
 
 from libs.errors import HeadwaterError
+from libs.events.filter_values import FilterKey, WireRow
 from libs.types.table import TableSchema
-
-WireRow = Mapping[str, Any]
-"""Column values in their JSON form (``libs.types.value``), parsed; at least those that the filter names."""
-Evaluate = Callable[[WireRow], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FilterKey:
-    """A conjunct ``column = literal`` or ``column IN (literals)`` of a condition: no row of another value can meet it."""
-
-    column: str
-    evaluate: Evaluate
-    """The column's value in a row, as ``values`` are; the same function of all conditions over a table version's column.
-
-    Raises:
-        InvalidEvent: as ``CompiledFilter.matches``.
-    """
-    values: frozenset[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +69,3 @@ def compile_filter(where: str, table: TableSchema) -> CompiledFilter:
     if mistakes:
         raise InvalidCondition(mistakes)
     return CompiledFilter(tuple(sorted(used)), lambda row: holds(row) is True, next(iter(keys), None))
-
-
-EXACT: Final = Context(prec=200)
-"""MySQL's decimals have up to 65 digits; the default context would round them to 28."""
-
-
-def decimal_of_wire(text: str, scale: int) -> Decimal:
-    """A DECIMAL's JSON form as the number it stands for, all digits kept."""
-    unscaled = int.from_bytes(base64.b64decode(text), "big", signed=True)
-    return EXACT.scaleb(Decimal(unscaled), -scale)

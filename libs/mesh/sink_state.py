@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from libs.mesh.home import Home
+from libs.sink_state.progress import SinkProgress, TableProgress, decode_sink_progress
 from libs.types.stream_offsets import StreamOffsets, load_stream_offsets
-from libs.types.warehouse import SinkProgress, TableProgress, decode_sink_progress
 
 
 def sink_progress(home: Home, tenant: str) -> SinkProgress | None:

@@ -26,10 +26,10 @@ from libs.mysql.gtid import GtidSet
 from libs.operations.dead_letters import parked_keys
 from libs.servers.process import last_lines
 from libs.setup.spark_toolchain import find_toolchain
+from libs.sink_state.progress import TableProgress
 from libs.types.order import EventOrder
 from libs.types.rebuild import Moment, RebuildSettings, Rebuilt
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import TableProgress
 
 _ORDER: Final = re.compile(r"\d+\.\d+\.\d+")
 _GTID: Final = re.compile(r"\s*[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")

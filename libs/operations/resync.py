@@ -38,6 +38,7 @@ from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.sink_state import sink_progress
 from libs.mesh.tenant_topics import end_offsets, open_consumer
 from libs.operations.dead_letters import parked_keys
+from libs.sink_state.progress import SinkProgress, TableProgress
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE
 from libs.types.resync import (
@@ -48,7 +49,6 @@ from libs.types.resync import (
     resyncs_path,
 )
 from libs.types.tenant import Operation, SinkMode, TenantSpec
-from libs.types.warehouse import SinkProgress, TableProgress
 
 _ID_PREFIX: Final = "resync-"
 OnProgress = Callable[[str], None]

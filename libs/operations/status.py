@@ -43,6 +43,7 @@ from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.client import open_channel
 from libs.rpc.faults_client import gather_faults
 from libs.servers.ports import LOOPBACK
+from libs.sink_state.progress import TableFiles, TableProgress, TableTimings
 from libs.telemetry.faults import (
     PROCESS_DOWN,
     SERVICE_DEGRADED,
@@ -57,7 +58,6 @@ from libs.telemetry.faults import (
 from libs.telemetry.sink_faults import sink_faults
 from libs.types.fault import Fault, FaultScope, worst_first
 from libs.types.progress import Progress
-from libs.types.warehouse import TableFiles, TableProgress, TableTimings
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from libs.sink_state.progress import SinkProgress, TableProgress
 from libs.telemetry.faults import KEYS_PARKED, SINK_HALTED, TABLE_PARKED, FaultKind
 from libs.types.fault import FaultScope
-from libs.types.warehouse import SinkProgress, TableProgress
 
 
 def sink_faults(progress: SinkProgress) -> Mapping[FaultKind, Mapping[FaultScope, str]]:

@@ -8,13 +8,13 @@ import msgspec
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from libs.sink_state.progress import decode_positions
 from libs.types.warehouse import (
     BATCH_PROPERTY,
     REACHED_AT_PROPERTY,
     REACHED_OFFSETS_PROPERTY,
     REACHED_ORDER_PROPERTY,
     REACHED_POSITIONS_PROPERTY,
-    decode_positions,
 )
 
 PROGRESS_SCHEMA: Final = pa.schema(

@@ -22,8 +22,9 @@ from libs.events.batch import (
     OP_TRUNCATE,
     OP_UPDATE,
 )
+from libs.events.filter_values import decimal_of_wire
 from libs.events.masks import encryption, format_preserving, hmac_hex
-from libs.events.row_filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
+from libs.events.row_filter import CompiledFilter, InvalidCondition, compile_filter
 from libs.events.tenant_view import filters_of, tenant_view
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import ColumnMask, KeyFrom, NameAdjustment, Operation, SourceSelection

@@ -29,17 +29,7 @@ from libs.events.dead_letter import ReplayRequest, decode_replay_request
 from libs.events.delivered_schema import DeliveredSchema
 from libs.events.names import replays_topic, resyncs_topic, sink_request_topics, wakes_topic
 from libs.failpoints import failpoint
-from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
-from libs.types.patterns import matches_table
-from libs.types.resync import ResyncRequest, decode_resync_request
-from libs.types.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
-from libs.types.table import Column
-from libs.types.table_layout import parse_ordered_term, parse_term
-from libs.types.tenant import Deletes, Images, SinkMode
-from libs.types.wake import decode_wake
-from libs.types.warehouse import (
-    IS_CURRENT_COLUMN,
-    OP_COLUMN,
+from libs.sink_state.progress import (
     BatchTimings,
     ParkedTable,
     ReachedPosition,
@@ -48,10 +38,17 @@ from libs.types.warehouse import (
     TableProgress,
     TableTimings,
     Try,
-    WarehouseTable,
     newest_positions,
-    warehouse_table,
 )
+from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
+from libs.types.patterns import matches_table
+from libs.types.resync import ResyncRequest, decode_resync_request
+from libs.types.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
+from libs.types.table import Column
+from libs.types.table_layout import parse_ordered_term, parse_term
+from libs.types.tenant import Deletes, Images, SinkMode
+from libs.types.wake import decode_wake
+from libs.types.warehouse import IS_CURRENT_COLUMN, OP_COLUMN, WarehouseTable, warehouse_table
 from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type

@@ -8,8 +8,8 @@ events over, or have them twice.
 
 from collections.abc import Collection, Mapping
 
+from libs.sink_state.progress import ParkedTable, SinkProgress, Standing, TableProgress
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import ParkedTable, SinkProgress, Standing, TableProgress
 from spark.sinks.port import BatchIdentity
 
 

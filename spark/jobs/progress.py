@@ -7,6 +7,19 @@ from pathlib import Path
 import msgspec
 
 from libs.durable_file import replace_durably
+from libs.sink_state.progress import (
+    BatchTimings,
+    ParkedTable,
+    ReachedPosition,
+    SinkProgress,
+    Standing,
+    TableProgress,
+    TableTimings,
+    Try,
+    decode_sink_progress,
+    encode_sink_progress,
+    table_phases,
+)
 from libs.telemetry.faults import keep_faults
 from libs.telemetry.metrics import (
     SINK_BATCHES,
@@ -21,21 +34,7 @@ from libs.telemetry.metrics import (
 )
 from libs.telemetry.sink_faults import sink_faults
 from libs.types.deleted_range import DeletedRange, remembered
-from libs.types.warehouse import (
-    BatchTimings,
-    ParkedTable,
-    ReachedPosition,
-    SinkProgress,
-    Standing,
-    TableProgress,
-    TableTimings,
-    Try,
-    WarehouseTable,
-    decode_sink_progress,
-    encode_sink_progress,
-    table_named,
-    table_phases,
-)
+from libs.types.warehouse import WarehouseTable, table_named
 from spark.sinks.port import BatchIdentity, Maintained, TableColumn
 
 

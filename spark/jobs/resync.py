@@ -23,10 +23,10 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from libs.sink_state.progress import TableProgress
 from libs.types.resync import ResyncAnswer, ResyncRequest
 from libs.types.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import Images, SinkMode
-from libs.types.warehouse import TableProgress
 from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.port import BatchIdentity, ReplacesEntries, ReplacesRows, ReplacesVersions, TableRefused
 from spark.transforms.cut_envelope import SNAPSHOT

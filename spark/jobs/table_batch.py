@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 from libs.config.connections import KafkaSettings
 from libs.events.dead_letter import ReplayRequest
 from libs.events.delivered_schema import DeliveredSchema
+from libs.sink_state.progress import ParkedTable, ReachedPosition, Standing
 from libs.types.consistency import Cut
 from libs.types.deleted_range import DeletedRange
 from libs.types.parked_keys import ParkedKey
@@ -22,7 +23,7 @@ from libs.types.read_ahead import ReadAhead
 from libs.types.stream_offsets import joined_offsets
 from libs.types.table import TableSchema
 from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
-from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition, Standing
+from libs.types.warehouse import ORDER_COLUMN
 from libs.warehouse.spark_types import UNSIGNED_BIGINT
 from spark.jobs.batch_files import BatchFile
 from spark.jobs.delivered_schemas import DeliveredSchemas

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from libs.errors import Fenced, PipelineHalted, TransientError
+from libs.sink_state.progress import SinkProgress
 from libs.telemetry.metrics import (
     SINK_HALTED,
     SINK_INTERVAL,
@@ -29,7 +30,6 @@ from libs.telemetry.metrics import (
     SINK_SERVED,
 )
 from libs.types.tenant import TenantSpec
-from libs.types.warehouse import SinkProgress
 from spark.java import activate
 from spark.jobs.batch import apply_batch
 from spark.jobs.batch_files import cut_file, read_ahead_file

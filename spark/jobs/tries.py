@@ -19,8 +19,9 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from libs.sink_state.progress import SinkProgress, TableProgress, Try
 from libs.types.stream_offsets import joined_offsets
-from libs.types.warehouse import SinkProgress, TableProgress, Try, WarehouseTable, table_named
+from libs.types.warehouse import WarehouseTable, table_named
 from spark.jobs.progress import store_progress
 from spark.jobs.retries import left_behind
 from spark.jobs.spark_errors import described

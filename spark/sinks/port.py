@@ -13,11 +13,12 @@ from typing import Any, Final, Protocol, runtime_checkable
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.errors import HeadwaterError
+from libs.sink_state.progress import ReachedPosition, Standing, TableFiles
 from libs.types.table import TableSchema
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import LogicalType
-from libs.types.warehouse import OWN_COLUMN_PREFIX, ReachedPosition, Standing, TableFiles, WarehouseTable
+from libs.types.warehouse import OWN_COLUMN_PREFIX, WarehouseTable
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn
 from spark.transforms.sql_text import quoted

@@ -3,13 +3,13 @@ gets with it. ``libs.warehouse_readers.table_progress`` reads it."""
 
 import json
 
+from libs.sink_state.progress import encode_positions
 from libs.types.warehouse import (
     BATCH_PROPERTY,
     REACHED_AT_PROPERTY,
     REACHED_OFFSETS_PROPERTY,
     REACHED_ORDER_PROPERTY,
     REACHED_POSITIONS_PROPERTY,
-    encode_positions,
 )
 from spark.sinks.port import Reached
 

@@ -8,12 +8,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
+from libs.sink_state.progress import ReachedPosition
 from libs.testing.sink_contract import LENIENT, Row, RowChange
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
-from libs.types.warehouse import ReachedPosition, WarehouseTable, warehouse_table
+from libs.types.warehouse import WarehouseTable, warehouse_table
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.events_at_hand import Decoders, EventsAtHand

@@ -26,7 +26,8 @@ from libs.check.compared import stack_compared
 from libs.check.run import CheckReport, check
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home, home_at
-from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, WarehouseTable, encode_sink_progress
+from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
+from libs.types.warehouse import WarehouseTable
 from libs.warehouse_readers import warehouse
 from libs.warehouse_readers.iceberg_variants import VariantsUnreadable
 from tests.conftest import MysqlServer

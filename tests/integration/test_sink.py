@@ -17,6 +17,7 @@ from prometheus_client import REGISTRY
 from libs.config.connections import KafkaSettings
 from libs.mysql.logical import column
 from libs.operations.dead_letters import chosen_keys, replay_requests, send_requests
+from libs.sink_state.progress import SinkProgress, decode_positions
 from libs.types.order import EventOrder
 from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
 from libs.types.stream_offsets import load_stream_offsets
@@ -31,7 +32,7 @@ from libs.types.tenant import (
     SourceSelection,
     TenantSpec,
 )
-from libs.types.warehouse import SinkProgress, decode_positions, warehouse_table
+from libs.types.warehouse import warehouse_table
 from spark.java import java_class
 from spark.jobs import tenant_query
 from spark.jobs.batch import apply_batch

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import spark.jobs.progress
 import spark.jobs.tries
-from libs.types.warehouse import BatchTimings, ParkedTable, TableProgress, TableTimings, Try
+from libs.sink_state.progress import BatchTimings, ParkedTable, TableProgress, TableTimings, Try
 from spark.jobs import retries
 from spark.jobs.progress import (
     TableCommit,

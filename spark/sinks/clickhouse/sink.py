@@ -48,6 +48,7 @@ from libs.clickhouse.names import (
 from libs.clickhouse.tables import Noted, decoded, drop_tables, encoded, stored_table
 from libs.errors import PipelineHalted
 from libs.failpoints import failpoint
+from libs.sink_state.progress import Standing, TableFiles
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
     COMMITTED_AT_COLUMN,
@@ -61,8 +62,6 @@ from libs.types.warehouse import (
     TABLE_PROPERTY,
     UNAVAILABLE_COLUMN,
     VALID_FROM_COLUMN,
-    Standing,
-    TableFiles,
     WarehouseTable,
     own_columns,
 )

@@ -21,6 +21,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.errors import TransientError
+from libs.sink_state.progress import Standing, TableFiles
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     BATCH_PROPERTY,
@@ -28,8 +29,6 @@ from libs.types.warehouse import (
     OWN_SQL_TYPES,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
-    Standing,
-    TableFiles,
     WarehouseTable,
     own_columns,
 )

@@ -24,6 +24,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import VariantType
 
 from libs.failpoints import failpoint
+from libs.sink_state.progress import Standing, TableFiles
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     CATALOG,
@@ -32,8 +33,6 @@ from libs.types.warehouse import (
     OWN_SQL_TYPES,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
-    Standing,
-    TableFiles,
     WarehouseTable,
     own_columns,
 )

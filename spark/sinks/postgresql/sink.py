@@ -37,6 +37,7 @@ from libs.postgresql.names import (
     stage_prefix,
 )
 from libs.postgresql.tenant_tables import drop_tables, query_ids, stages_with
+from libs.sink_state.progress import Standing, TableFiles
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
@@ -56,8 +57,6 @@ from libs.types.warehouse import (
     UNAVAILABLE_COLUMN,
     VALID_FROM_COLUMN,
     VALID_TO_COLUMN,
-    Standing,
-    TableFiles,
     WarehouseTable,
     own_columns,
 )

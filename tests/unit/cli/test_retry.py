@@ -11,7 +11,7 @@ from libs.config.connections import KafkaSettings
 from libs.durable_file import replace_durably
 from libs.mesh import mesh
 from libs.mesh.home import home_at, write_examples
-from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
+from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
 
 WAITS = ParkedTable(because="no key; add one", from_offsets={0: 1}, to_offsets={0: 5})
 CATCHES_UP = ParkedTable(because="", from_offsets={0: 1}, to_offsets={0: 5}, is_catching_up=True)

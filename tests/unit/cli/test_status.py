@@ -13,7 +13,7 @@ from libs.operations.status import (
     TableStatus,
     routed_tenants,
 )
-from libs.types.warehouse import TableFiles, TableTimings
+from libs.sink_state.progress import TableFiles, TableTimings
 
 
 def shard(name: str, *, behind: int | None, lag_s: float = 0.5, **rest: bool) -> ShardStatus:

@@ -9,8 +9,8 @@ from libs.errors import ServiceUnavailable
 from libs.mesh import catch_up
 from libs.mesh.catch_up import StackHops
 from libs.mesh.home import Home, home_at
+from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
-from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
 
 SPEC = TenantSpec(tenant="acme", sources=(SourceSelection(name="shop"),), sink=SinkSettings())
 NO_CONSUMER: Any = None

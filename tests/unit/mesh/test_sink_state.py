@@ -4,7 +4,7 @@ from pathlib import Path
 
 from libs.mesh.home import home_at
 from libs.mesh.sink_state import committed_offsets, parked_tables, sink_progress
-from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
+from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
 
 
 def checkpoint(root: Path, batches: dict[int, str], commits: list[int]) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from libs.errors import InvalidSettings
 from libs.operations.rebuild import parse_moment
+from libs.sink_state.progress import ReachedPosition, TableProgress
 from libs.types.order import EventOrder
-from libs.types.warehouse import ReachedPosition, TableProgress
 
 HOST, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563"
 

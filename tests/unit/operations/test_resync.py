@@ -11,11 +11,11 @@ from libs.mesh.catch_up import Behind, CopyLost, copy_behind
 from libs.mesh.documents import Documents, read_documents
 from libs.mesh.home import Home, home_at
 from libs.operations.resync import Resync, _store, choose_table, forget, mistakes_of, running_resyncs
+from libs.sink_state.progress import SinkProgress, TableProgress
 from libs.types.checkpoint import Checkpoint, FencingToken, FinishedCopy, IncrementalSnapshot, TableCopy
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from libs.types.tenant import Operation, SinkMode, SinkSettings, SourceSelection, TenantSpec
-from libs.types.warehouse import SinkProgress, TableProgress
 
 ID = "resync-1"
 SIGNAL_OFFSET = 7

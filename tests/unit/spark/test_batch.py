@@ -8,11 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
+from libs.sink_state.progress import Standing
 from libs.types.consistency import Cut
 from libs.types.stream_offsets import offsets_path
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, SourceSelection
-from libs.types.warehouse import Standing, WarehouseTable
+from libs.types.warehouse import WarehouseTable
 from libs.warehouse.dialect import DIALECTS
 from services.router.project import compile_projection, project_row
 from spark.jobs.batch import _commit, _maintain, _parked, sink_table

@@ -2,8 +2,8 @@
 
 import pytest
 
+from libs.sink_state.progress import ParkedTable, SinkProgress, Standing, TableProgress
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import ParkedTable, SinkProgress, Standing, TableProgress
 from spark.jobs.goes_on import broken_off, made_again, unaccounted, whole_topic
 from spark.sinks.port import BatchIdentity
 

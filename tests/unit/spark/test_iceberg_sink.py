@@ -14,11 +14,12 @@ from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.config.load import convert_document
 from libs.errors import InvalidSettings
 from libs.mysql.logical import column
+from libs.sink_state.progress import encode_positions
 from libs.testing.sink_contract import ID, NOTE, RowChange, put, source_rows, table
 from libs.types.table import FormerName, TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
-from libs.types.warehouse import CATALOG, WarehouseTable, encode_positions
+from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.commits import commit
 from spark.sinks.iceberg.settings import Settings

@@ -17,8 +17,9 @@ from prometheus_client import REGISTRY
 from libs.config.connections import KafkaSettings, LineageSettings
 from libs.config.load import Secret
 from libs.errors import InvalidSettings
+from libs.sink_state.progress import TableTimings
 from libs.types.tenant import ColumnMask, ColumnRename, SinkSettings, SourceSelection, TenantSpec
-from libs.types.warehouse import TableTimings, WarehouseTable
+from libs.types.warehouse import WarehouseTable
 from libs.warehouse.schema_changes import StoredColumn
 from spark.jobs.lineage import Lineage, TenantLineage, dataset_of
 from spark.jobs.progress import TableCommit, TableOutcome

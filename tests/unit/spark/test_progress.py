@@ -7,9 +7,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import REGISTRY
 
-from libs.types.deleted_range import DeletedRange
-from libs.types.table import TableId
-from libs.types.warehouse import (
+from libs.sink_state.progress import (
     BatchTimings,
     LatencyHistogram,
     ParkedTable,
@@ -18,8 +16,10 @@ from libs.types.warehouse import (
     TableFiles,
     TableTimings,
     newest_positions,
-    warehouse_table,
 )
+from libs.types.deleted_range import DeletedRange
+from libs.types.table import TableId
+from libs.types.warehouse import warehouse_table
 from spark.jobs.progress import (
     TableCommit,
     TableOutcome,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from libs.types.warehouse import ParkedTable
+from libs.sink_state.progress import ParkedTable
 from spark.jobs.retries import FIRST_WAIT_S, LONGEST_WAIT_S, Retries, first_piece, left_behind, with_joined
 
 

@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
+from libs.sink_state.progress import ParkedTable
 from libs.types.deleted_range import DeletedRange
 from libs.types.tenant import Consistency, Deletes, SinkMode, SinkSettings, TenantSpec
-from libs.types.warehouse import ParkedTable, warehouse_table
+from libs.types.warehouse import warehouse_table
 from spark.jobs import small_tables
 from spark.jobs.batch import sink_table, write_batch
 from spark.jobs.events_at_hand import EventsAtHand, _grouped

@@ -8,20 +8,20 @@ import msgspec
 import pytest
 
 from libs.events.dead_letter import ReplayRequest
-from libs.types.consistency import Cut
-from libs.types.deleted_range import DeletedRange
-from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
-from libs.types.resync import ResyncRequest
-from libs.types.warehouse import (
+from libs.sink_state.progress import (
     BatchTimings,
     ParkedTable,
     SinkProgress,
     TableProgress,
     Try,
-    WarehouseTable,
     decode_sink_progress,
     encode_sink_progress,
 )
+from libs.types.consistency import Cut
+from libs.types.deleted_range import DeletedRange
+from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
+from libs.types.resync import ResyncRequest
+from libs.types.warehouse import WarehouseTable
 from spark.jobs.batch import _Anew, _apply_anew, _Asked, _settled_tries, _table_batch
 from spark.jobs.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch
 from spark.jobs.table_batch import TenantSink

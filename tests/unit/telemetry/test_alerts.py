@@ -21,7 +21,7 @@ from libs.telemetry.sink_faults import sink_faults
 from libs.types.fault import FaultScope
 from libs.types.position import SourcePartition
 from libs.types.table import TableId
-from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress
+from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
 from spark.jobs.progress import observe_batch, tell_faults
 from tests.promql import Prometheus
 from tests.unit.check.test_rounds import checked

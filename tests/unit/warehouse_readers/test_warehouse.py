@@ -8,7 +8,7 @@ import pytest
 
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home, home_at
-from libs.types.warehouse import ReachedPosition, encode_positions
+from libs.sink_state.progress import ReachedPosition, encode_positions
 from libs.warehouse_readers.warehouse import (
     IcebergWarehouse,
     QueryFailed,
