@@ -118,8 +118,8 @@ docs-faults: setup-python ## write docs/faults.md from the catalogue of faults
 docs-types: setup-python ## write docs/types.md from the functions that map types
 	@$(PYTHON) -m libs.warehouse.types_page > docs/types.md
 
-tenant-schema: setup-python ## write libs/config/tenant.schema.json, and its part of the chart's values.schema.json, from the records of libs/types/tenant.py
-	@$(PYTHON) -m libs.config.tenant_schema
+tenant-schema: setup-python ## write libs/tenants/tenant.schema.json, and its part of the chart's values.schema.json, from the records of libs/types/tenant.py
+	@$(PYTHON) -m libs.tenants.schema
 
 locks: ## resolve the dependency groups of pyproject.toml into requirements/*.txt (needs uv; UPGRADE=--upgrade for newer versions)
 	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt

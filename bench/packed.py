@@ -37,10 +37,10 @@ from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic, ta
 from libs.mesh.processes import SINK_JAVA_OPTIONS
 from libs.servers.ports import LOOPBACK, free_ports
 from libs.servers.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop
+from libs.sink_state.progress import LatencyHistogram
 from libs.stack.supervisor import answers_ok
 from libs.types.order import EventOrder
 from libs.types.warehouse import CATALOG, warehouse_table
-from libs.sink_state.progress import LatencyHistogram
 from spark.jobs.progress import load_progress
 
 ROWS_PER_S_OF_EACH: Final = 2.0

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.stack import Service, Usage, beginning, start_service_in
-from libs.config.tenant_config_map import READY, STATE_ANNOTATION, TENANT_LABEL
 from libs.servers import kafka_broker
 from libs.servers.ports import free_ports
 from libs.servers.process import ProcessSpec, Running, kill
+from libs.tenants.config_map import READY, STATE_ANNOTATION, TENANT_LABEL
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
 from services.tenant_operator.settings import KubernetesSettings
 from tests.certificates import write_certificates

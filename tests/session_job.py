@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 
 from libs import failpoints
 from libs.config.load import load_settings
-from libs.config.tenants import TenantFolder
 from libs.servers.ports import LOOPBACK
 from libs.sink_state.progress import SinkProgress
+from libs.tenants.document import TenantFolder
 from libs.types.tenant import TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.jobs.kept_states import KeptStates

@@ -12,17 +12,17 @@ from typing import Final
 from libs.check.compared import ComparedMesh
 from libs.check.hops_elsewhere import HopsElsewhere
 from libs.config.connections import GrpcClientSettings
-from libs.config.mask_keys import MaskKeys
-from libs.config.tenant_config_map import DEGRADED, READY
-from libs.config.tenant_place import nearest
-from libs.config.tenants import TenantFolder, read_tenant
 from libs.errors import InvalidSettings, ServiceUnavailable
-from libs.events.row_filter import condition_mistakes
 from libs.mesh.mesh import KubectlSettings, MeshSettings, mesh_sources
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.mesh.tenant_objects import objects_in_cluster
 from libs.mesh.warehouses_elsewhere import CatalogTables, table_store
 from libs.rpc.tenants_client import TenantsClient
+from libs.tenants.config_map import DEGRADED, READY
+from libs.tenants.document import TenantFolder, read_tenant
+from libs.tenants.mask_keys import MaskKeys
+from libs.tenants.place import nearest
+from libs.tenants.row_filter import condition_mistakes
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 from libs.warehouse_readers.warehouse import TableStore

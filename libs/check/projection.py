@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Final
 
 from libs.check.values import SHORT_FLOAT, from_mysql_text, microseconds_of_time
-from libs.config.mask_keys import KeyUnusable
 from libs.events.avro_names import adjust_field_name
-from libs.events.masks import NotDecryptable, decryption, format_restoring, is_of_format
+from libs.tenants.mask_keys import KeyUnusable
+from libs.tenants.masks import NotDecryptable, decryption, format_restoring, is_of_format
 from libs.types.patterns import any_column, any_table, matches_column, matches_table
 from libs.types.table import TableId
 from libs.types.tenant import ColumnMask, KeyFrom, NameAdjustment, SourceSelection

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from libs.cli.check import print_report
-from libs.config.tenant_place import nearest
 from libs.demo.latency import Latency
 from libs.demo.run import DemoReport, DemoSettings, Show, run_demo
 from libs.demo.sources import DEMO_SOURCES
 from libs.mesh.home import DEFAULT_HOME, Home, home_at
 from libs.mesh.processes import IMPORT_ROOT
+from libs.tenants.place import nearest
 
 PLAIN_LINE_S = 5.0
 """Off a terminal, a phase says so often where it stands."""

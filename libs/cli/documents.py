@@ -3,13 +3,13 @@
 import click
 
 from libs.cli.home import home_option
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.mesh.documents import Documents, read_documents
 from libs.mesh.home import Home, is_initialised, write_examples
 from libs.operations.preflight import preflight, reader_has_begun, resume_position, where
 from libs.operations.tenant_explain import known_tables, lines_in_home
 from libs.operations.tenant_plan import idle_mistakes
+from libs.tenants.place import nearest
 
 
 @click.command()

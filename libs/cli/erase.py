@@ -7,11 +7,11 @@ import msgspec
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
-from libs.config.tenant_place import nearest
 from libs.mesh.home import Home
 from libs.operations.erase.carry_out import Erasure, ErasureReport, carry_out, look, unfinished, what_stays
 from libs.operations.erase.held import Held
 from libs.stack.lifecycle import load_documents
+from libs.tenants.place import nearest
 
 _DEFAULT_TIMEOUT_S = 300.0
 

@@ -9,9 +9,9 @@ from typing import Final
 import click
 
 from libs.cli.home import home_option
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
+from libs.tenants.place import nearest
 
 _FOLLOW_PAUSE_S: Final = 0.3
 _FACTS_LAST: Final = ("exception",)

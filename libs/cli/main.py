@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import click
 
 from libs.cli.version import project_version
-from libs.config.tenant_place import nearest
 from libs.errors import HeadwaterError, InvalidSettings
+from libs.tenants.place import nearest
 
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2

@@ -11,8 +11,8 @@ from libs.mesh.sink_state import sink_progress
 from libs.operations.rebuild import parse_moment
 from libs.operations.rebuild import rebuild as rebuild_table
 from libs.operations.resync import choose_table
+from libs.sink_state.rebuild import Moment
 from libs.stack.lifecycle import load_documents
-from libs.types.rebuild import Moment
 
 
 @click.command()

@@ -10,7 +10,6 @@ from confluent_kafka import Message
 
 from libs.cli.home import home_option
 from libs.config.plain_text import printable
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.names import row_topic_template
 from libs.mesh.documents import read_documents
@@ -19,6 +18,7 @@ from libs.mesh.mesh import stack_kafka
 from libs.mesh.readable import ReadableEvent, read_event, shorten
 from libs.mesh.state import running_state
 from libs.mesh.tenant_topics import DeliveredSchemas, RowTopic, follow_topic, open_consumer, row_topics
+from libs.tenants.place import nearest
 from libs.types.tenant import EventFormat, TenantSpec, TopicLayout
 
 _COLOURS = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red", "READ": "blue", "TRUNCATE": "magenta"}

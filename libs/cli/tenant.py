@@ -15,12 +15,9 @@ from rich.table import Table
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
 from libs.cli.terminal import PlainConsole, echo
-from libs.config.mask_keys import KeyUnusable
 from libs.config.plain_text import printable
-from libs.config.tenant_config_map import TenantObject
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
-from libs.events.masks import NotDecryptable, decryption
 from libs.mesh.documents import mask_keys, read_documents
 from libs.mesh.home import Home, is_initialised
 from libs.mesh.mesh import MeshSettings, mesh_settings
@@ -42,6 +39,9 @@ from libs.operations.tenant_versions import (
     versions,
 )
 from libs.stack.lifecycle import load_documents
+from libs.tenants.config_map import TenantObject
+from libs.tenants.mask_keys import KeyUnusable
+from libs.tenants.masks import NotDecryptable, decryption
 from libs.types.tenant import KeyFrom
 
 _FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)

@@ -75,7 +75,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     """The table's."""
     keys: tuple[str, ...] = ()
-    """As ``libs.types.parked_keys`` has them; empty: all of the table."""
+    """As ``libs.sink_state.parked_keys`` has them; empty: all of the table."""
     leave_out_refused: bool = False
     """Give up the events that are refused again; those that wait behind them are written."""
 

@@ -112,12 +112,12 @@ def replays_topic(tenant: str) -> str:
 
 
 def resyncs_topic(tenant: str) -> str:
-    """Topic of the requests to a tenant's sink to build tables anew (see libs.types.resync.ResyncRequest)."""
+    """Topic of the requests to a tenant's sink to build tables anew (see libs.sink_state.resync.ResyncRequest)."""
     return f"{tenant}.headwater.resyncs"
 
 
 def wakes_topic(tenant: str) -> str:
-    """Topic of records that have a tenant's sink begin a batch, though nothing is new (see libs.types.wake.Wake)."""
+    """Topic of records that have a tenant's sink begin a batch, though nothing is new (see libs.sink_state.wake.Wake)."""
     return f"{tenant}.headwater.wakes"
 
 

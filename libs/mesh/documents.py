@@ -19,14 +19,9 @@ import msgspec
 from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistrySettings, TelemetrySettings
 from libs.config.load import convert_document
-from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import count_mistakes, pattern_mistakes
-from libs.config.tenant_place import nearest, source_mistakes, warehouse_mistakes
-from libs.config.tenants import TenantFolder, TenantSet
-from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
-from libs.events.row_filter import condition_mistakes
 from libs.mesh.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
@@ -34,6 +29,11 @@ from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
 from libs.source.unseen_rows import UnseenPolicy
 from libs.source.vitess.settings import KeyspaceSettings, VtgateSettings, keyspace_mistakes
+from libs.tenants.document import TenantFolder, TenantSet
+from libs.tenants.mask_keys import MaskKeys
+from libs.tenants.place import nearest, source_mistakes, warehouse_mistakes
+from libs.tenants.row_filter import condition_mistakes
+from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.types.tenant import Consistency, EventFormat, TenantSpec
 from libs.types.value_modes import ValueModes
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from libs.config.tenant_schema import SCHEMA_FILE
+from libs.tenants.schema import SCHEMA_FILE
 
 DEFAULT_HOME: Final = ".headwater"
 HOME_VARIABLE: Final = "HEADWATER_HOME"

@@ -11,7 +11,6 @@ from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.config.connections import GrpcClientSettings, KafkaSettings, WatchedService
 from libs.config.iceberg_catalog import CatalogSettings
 from libs.config.load import load_settings
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.names import SCHEMA_HISTORY_TOPIC, changes_topic, dead_letter_topic
 from libs.mesh.documents import SourceDocument, convert_source, read_documents
@@ -20,6 +19,7 @@ from libs.mesh.processes import kafka_address
 from libs.mesh.state import read_ports, running_state
 from libs.mesh.tenant_topics import topic_names
 from libs.postgresql.settings import PostgresqlWarehouse
+from libs.tenants.place import nearest
 
 
 class KubectlSettings(msgspec.Struct, frozen=True, kw_only=True):

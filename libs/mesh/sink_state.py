@@ -11,7 +11,7 @@ import msgspec
 
 from libs.mesh.home import Home
 from libs.sink_state.progress import SinkProgress, TableProgress, decode_sink_progress
-from libs.types.stream_offsets import StreamOffsets, load_stream_offsets
+from libs.sink_state.stream_offsets import StreamOffsets, load_stream_offsets
 
 
 def sink_progress(home: Home, tenant: str) -> SinkProgress | None:

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.config.tenant_config_map import REFUSED, TENANT_LABEL, TenantObject, tenant_object
-from libs.config.tenant_place import nearest
-from libs.config.tenants import read_tenant
 from libs.config.yaml_text import parse_yaml
 from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
 from libs.mesh.mesh import KubectlSettings
 from libs.setup.step import telling_line
+from libs.tenants.config_map import REFUSED, TENANT_LABEL, TenantObject, tenant_object
+from libs.tenants.document import read_tenant
+from libs.tenants.place import nearest
 
 _TIMEOUT_S: Final = 60.0
 _UNREACHED: Final = re.compile(

@@ -13,11 +13,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
-from libs.config.tenant_place import nearest
 from libs.errors import AccessDenied, HeadwaterError, InvalidSettings, ServiceUnavailable
 from libs.mesh.documents import CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL
 from libs.mesh.mesh import IcebergPlace, WarehousePlaces
 from libs.postgresql.connection import is_missing_table, is_refusal
+from libs.tenants.place import nearest
 from libs.types.warehouse import CATALOG, WarehouseTable
 from libs.warehouse_readers.clickhouse import ClickhouseTables
 from libs.warehouse_readers.delta import DeltaTables

@@ -24,7 +24,7 @@ from libs.mesh.home import Home
 from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.sink_state import sink_progress
 from libs.mesh.tenant_topics import open_consumer, partitions_of, read_to_end
-from libs.types.parked_keys import (
+from libs.sink_state.parked_keys import (
     ParkedKey,
     ReplayAnswer,
     TenantParkedKeys,

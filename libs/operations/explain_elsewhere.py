@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from libs.config.tenant_config_map import DEGRADED, DOCUMENT_KEY, READY, TenantObject, record_name, refused_table_name
-from libs.config.tenant_place import nearest
-from libs.config.tenants import ParsedTenant, read_tenant
 from libs.errors import AccessDenied, InvalidSettings
-from libs.events.row_filter import condition_mistakes
 from libs.mesh.mesh import MeshSettings
 from libs.mesh.recorded_tables import RecordedTables, recorded_tables
 from libs.operations.tenant_explain import Explanation, SeenSource, explain_table
+from libs.tenants.config_map import DEGRADED, DOCUMENT_KEY, READY, TenantObject, record_name, refused_table_name
+from libs.tenants.document import ParsedTenant, read_tenant
+from libs.tenants.place import nearest
+from libs.tenants.row_filter import condition_mistakes
 from libs.types.tenant import TenantSpec
 
 

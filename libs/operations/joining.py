@@ -17,16 +17,16 @@ from typing import Final
 
 import msgspec
 
-from libs.config.tenants import TenantFolder
 from libs.durable_file import replace_durably
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.events.row_filter import condition_mistakes
 from libs.failpoints import failpoint
 from libs.mesh.documents import Documents, DtsDocument, mask_keys
 from libs.mesh.home import Home
 from libs.operations.tenant_snapshot import captured_tables, send_for_tenant
 from libs.operations.tenant_versions import documents_of
 from libs.source.joining import NOBODY, DueCopy, NoticedTenant, begins_with, changed_sources, notice, sent
+from libs.tenants.document import TenantFolder
+from libs.tenants.row_filter import condition_mistakes
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from libs.config.tenant_place import nearest
 from libs.errors import AccessDenied, HeadwaterError, SourceUnavailable
 from libs.mesh.documents import DatabaseDocument, DtsDocument, MysqlDocument
 from libs.mesh.source_tables import is_captured
@@ -20,6 +19,7 @@ from libs.source.mysql.client import Connection, connect, mysql_error_code, quer
 from libs.source.mysql.replica_lag import replica_lag_s
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode
 from libs.source.mysql.snapshot import captured_tables
+from libs.tenants.place import nearest
 from libs.types.table import TableId
 
 _SIGNAL_COLUMNS: Final = 3

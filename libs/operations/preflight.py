@@ -2,7 +2,6 @@
 
 import re
 
-from libs.config.tenant_place import nearest
 from libs.events.position_codec import PositionCodec
 from libs.mesh.catch_up import checkpoints
 from libs.mesh.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
@@ -12,6 +11,7 @@ from libs.mesh.vtgate import Vtgate
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.preflight import Fault, PreflightReport
 from libs.operations.mysql_preflight import check_document
+from libs.tenants.place import nearest
 from libs.types.position import SourcePosition
 
 _MYSQL_POSITIONS = PositionCodec("mysql", BinlogPosition)

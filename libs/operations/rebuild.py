@@ -27,8 +27,8 @@ from libs.operations.dead_letters import parked_keys
 from libs.servers.process import last_lines
 from libs.setup.spark_toolchain import find_toolchain
 from libs.sink_state.progress import TableProgress
+from libs.sink_state.rebuild import Moment, RebuildSettings, Rebuilt
 from libs.types.order import EventOrder
-from libs.types.rebuild import Moment, RebuildSettings, Rebuilt
 from libs.types.tenant import SinkMode
 
 _ORDER: Final = re.compile(r"\d+\.\d+\.\d+")

@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 
 from libs.config.connections import KafkaSettings
-from libs.config.tenant_place import nearest
 from libs.durable_file import replace_durably
 from libs.errors import InvalidSettings
 from libs.events.names import resyncs_topic
@@ -39,15 +38,16 @@ from libs.mesh.sink_state import sink_progress
 from libs.mesh.tenant_topics import end_offsets, open_consumer
 from libs.operations.dead_letters import parked_keys
 from libs.sink_state.progress import SinkProgress, TableProgress
-from libs.source.signal_topic import send_signal
-from libs.source.signals import EXECUTE
-from libs.types.resync import (
+from libs.sink_state.resync import (
     ResyncAnswer,
     ResyncRequest,
     decode_resyncs,
     encode_resync_request,
     resyncs_path,
 )
+from libs.source.signal_topic import send_signal
+from libs.source.signals import EXECUTE
+from libs.tenants.place import nearest
 from libs.types.tenant import Operation, SinkMode, TenantSpec
 
 _ID_PREFIX: Final = "resync-"

@@ -9,7 +9,7 @@ from libs.events.names import wakes_topic
 from libs.mesh.sink_requests import send_to_sink
 from libs.operations.resync import choose_table
 from libs.sink_state.progress import SinkProgress, TableProgress
-from libs.types.wake import Wake, encode_wake
+from libs.sink_state.wake import Wake, encode_wake
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
-from libs.events.tenant_view import TenantView, is_selected, tenant_view
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
 from libs.mesh.source_tables import SourceTables, as_read, is_captured, source_tables
@@ -27,6 +25,8 @@ from libs.mysql.ddl import (
     unseen_rows,
 )
 from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
+from libs.tenants.place import nearest
+from libs.tenants.view import TenantView, is_selected, tenant_view
 from libs.types.patterns import matches_table
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelection, TenantSpec

@@ -27,7 +27,6 @@ from confluent_kafka import Consumer
 from prometheus_client.parser import text_string_to_metric_families
 
 from libs.config.connections import GrpcClientSettings, WatchedService
-from libs.config.tenant_config_map import REFUSED, WAITING, TenantObject
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.mesh.documents import Documents, SourceDocument
 from libs.mesh.executed import executed_in, executed_now, missing_transactions
@@ -56,6 +55,7 @@ from libs.telemetry.faults import (
     fault_of,
 )
 from libs.telemetry.sink_faults import sink_faults
+from libs.tenants.config_map import REFUSED, WAITING, TenantObject
 from libs.types.fault import Fault, FaultScope, worst_first
 from libs.types.progress import Progress
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb

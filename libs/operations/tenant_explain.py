@@ -10,17 +10,17 @@ from typing import Final
 
 import msgspec
 
-from libs.config.tenant_config_map import refused_table_name
-from libs.config.tenant_place import nearest
-from libs.config.tenant_words import mask_text
 from libs.config.yaml_text import DocumentLines
 from libs.errors import AccessDenied, InvalidSettings, TransientError
 from libs.events.names import tenant_row_topic
-from libs.events.tenant_fit import misfits
-from libs.events.tenant_view import column_withheld_by, is_selected, tenant_view
 from libs.mesh.documents import Documents, SourceDocument
 from libs.mesh.home import Home
 from libs.mesh.source_tables import is_captured, source_tables
+from libs.tenants.config_map import refused_table_name
+from libs.tenants.fit import misfits
+from libs.tenants.place import nearest
+from libs.tenants.view import column_withheld_by, is_selected, tenant_view
+from libs.tenants.words import mask_text
 from libs.types.patterns import any_table, matches_column, matches_table
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from libs.config.tenants import document_files
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
 from libs.operations.tenant_versions import version_text, versions
+from libs.tenants.document import document_files
 
 
 class ListedTenant(msgspec.Struct, frozen=True, kw_only=True):

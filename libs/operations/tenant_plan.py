@@ -8,18 +8,18 @@ from typing import Final
 
 import msgspec
 
-from libs.config.tenant_words import setting_changes
-from libs.config.tenants import ParsedTenant, read_tenant
 from libs.config.yaml_text import DocumentLines
-from libs.events.idle_patterns import idle_pattern_mistake, idle_patterns
 from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
-from libs.events.tenant_view import beside_hidden, is_plain, is_selected, tenant_view
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
 from libs.mesh.source_tables import is_captured
 from libs.operations.tenant_explain import DELIVERED, ColumnFate, TableFate, known_tables, lines_in_home, table_fate
 from libs.operations.tenant_versions import version_text, versions
 from libs.operations.topic_quotas import quota_note
+from libs.tenants.document import ParsedTenant, read_tenant
+from libs.tenants.idle_patterns import idle_pattern_mistake, idle_patterns
+from libs.tenants.view import beside_hidden, is_plain, is_selected, tenant_view
+from libs.tenants.words import setting_changes
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
 

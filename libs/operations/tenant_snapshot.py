@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
-from libs.events.tenant_view import is_selected
 from libs.mesh.documents import Documents, DtsDocument, SourceDocument
 from libs.mesh.home import Home
 from libs.mesh.mesh import stack_kafka
 from libs.mesh.source_tables import is_captured, source_tables
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
+from libs.tenants.place import nearest
+from libs.tenants.view import is_selected
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 

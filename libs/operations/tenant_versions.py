@@ -19,15 +19,15 @@ from typing import Final
 
 import msgspec
 
-from libs.config.tenant_place import nearest
-from libs.config.tenants import ParsedTenant, document_files, no_keys_checked, read_tenant
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
-from libs.events.row_filter import condition_mistakes
 from libs.mesh.documents import mask_keys, tenant_home_mistakes
 from libs.mesh.home import Home
 from libs.mesh.state import replace_file
 from libs.operations.topic_quotas import too_many_topics
+from libs.tenants.document import ParsedTenant, document_files, no_keys_checked, read_tenant
+from libs.tenants.place import nearest
+from libs.tenants.row_filter import condition_mistakes
 
 VERSIONS_FOLDER: Final = ".versions"
 _VERSION_FILE: Final = re.compile(r"(\d{4,})-(\d{8}T\d{6}Z)\.yaml")

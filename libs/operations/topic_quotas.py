@@ -7,11 +7,11 @@ force. One that is in force is not judged again.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from libs.events.topic_need import quota_mistakes, topic_count
 from libs.mesh.documents import Documents, read_documents
 from libs.mesh.home import Home
 from libs.mesh.source_tables import is_captured
 from libs.operations.tenant_explain import known_tables
+from libs.tenants.topic_need import quota_mistakes, topic_count
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from libs.types.deleted_range import DeletedRange
+from libs.sink_state.deleted_range import DeletedRange
 
 # Buckets grow by 5%: a quantile read from them is at most that far off.
 _FIRST_BUCKET_S: Final = 0.001
@@ -164,7 +164,7 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     """What of the source's changes is not delivered, by the tenant's policies."""
     parked_keys: int = 0
-    """Keys whose events are set aside, since the warehouse refused one (``libs.types.parked_keys``)."""
+    """Keys whose events are set aside, since the warehouse refused one (``libs.sink_state.parked_keys``)."""
     dead_letters: int = 0
     """Events of those keys that are set aside."""
     parked: ParkedTable | None = None

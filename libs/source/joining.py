@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from libs.events.tenant_view import is_selected
+from libs.tenants.view import is_selected
 from libs.types.table import TableId
 from libs.types.tenant import SourceSelection, TenantSpec
 

@@ -28,8 +28,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import ALWAYS_TRUE, Table
 from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
 
-from libs.config.tenant_place import nearest
 from libs.errors import HeadwaterError, InvalidSettings
+from libs.tenants.place import nearest
 from libs.types.table import TableId
 from libs.types.warehouse import (
     CATALOG,

@@ -42,7 +42,7 @@ from libs.events.names import (
     ORDER_HEADER,
     SCHEMA_VERSION_HEADER,
 )
-from libs.events.tenant_view import hidden_by_former_name
+from libs.tenants.view import hidden_by_former_name
 from libs.types.order import EventOrder, sort_key_prefix
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, TableChange, TransactionBoundary

@@ -13,7 +13,7 @@ import msgspec
 
 from libs.errors import InvalidEvent
 from libs.events.batch import OP_DELETE, OP_KEY_CHANGE_DELETE, OP_TRUNCATE, OP_UPDATE
-from libs.events.filter_values import FilterKey
+from libs.tenants.filter_values import FilterKey
 from services.router.project import Projection
 
 _LEAST_GROUPS: Final = 4

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import is_of_all, refusal_of
 from libs.events.connect_schema import (
     MYSQL_FORM,
@@ -37,8 +36,9 @@ from libs.events.names import (
     transactions_topic,
 )
 from libs.events.source_types import source_type, source_type_parameters
-from libs.events.tenant_view import is_selected
 from libs.kafka.clients import TopicSpec
+from libs.tenants.mask_keys import NO_KEYS, MaskKeys
+from libs.tenants.view import is_selected
 from libs.types.patterns import any_column
 from libs.types.refusal import RefusedKind
 from libs.types.table import TableId, TableSchema

@@ -12,11 +12,11 @@ from typing import Any, Final
 from aiokafka import TopicPartition
 
 from libs.config.connections import KafkaSettings
-from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted
 from libs.kafka.clients import TopicSpec, create_topics
 from libs.telemetry import metrics
 from libs.telemetry.faults import EVENTS_SET_ASIDE, lift_fault, raise_fault
+from libs.tenants.mask_keys import NO_KEYS, MaskKeys
 from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from libs.config.mask_keys import KeyUnusable
 from libs.errors import InvalidEvent
 from libs.events.batch import (
     OP_CREATE,
@@ -22,10 +21,11 @@ from libs.events.batch import (
     OP_TRUNCATE,
     OP_UPDATE,
 )
-from libs.events.filter_values import decimal_of_wire
-from libs.events.masks import encryption, format_preserving, hmac_hex
-from libs.events.row_filter import CompiledFilter, InvalidCondition, compile_filter
-from libs.events.tenant_view import filters_of, tenant_view
+from libs.tenants.filter_values import decimal_of_wire
+from libs.tenants.mask_keys import KeyUnusable
+from libs.tenants.masks import encryption, format_preserving, hmac_hex
+from libs.tenants.row_filter import CompiledFilter, InvalidCondition, compile_filter
+from libs.tenants.view import filters_of, tenant_view
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import ColumnMask, KeyFrom, NameAdjustment, Operation, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType

@@ -28,7 +28,6 @@ import structlog
 from msgspec.structs import replace
 
 from libs.config.connections import GrpcClientSettings
-from libs.config.mask_keys import MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable, TransientError
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.rpc.tenants_client import TenantsClient
@@ -43,6 +42,7 @@ from libs.telemetry.faults import (
     lift_fault,
     raise_fault,
 )
+from libs.tenants.mask_keys import MaskKeys
 from libs.types.fault import FaultScope
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema

@@ -14,18 +14,18 @@ from typing import Final
 
 import structlog
 
-from libs.config.mask_keys import MaskKeys
-from libs.config.tenant_config_map import DOCUMENT_KEY
-from libs.config.tenants import RefusedDocument, TenantFolder, TenantSet
 from libs.errors import HeadwaterError, ServiceUnavailable
 from libs.events.names import changes_topic
-from libs.events.row_filter import condition_mistakes
 from libs.kafka.clients import TopicSpec, all_topics, create_topics, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.rpc.server import start_server
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
+from libs.tenants.config_map import DOCUMENT_KEY
+from libs.tenants.document import RefusedDocument, TenantFolder, TenantSet
+from libs.tenants.mask_keys import MaskKeys
+from libs.tenants.row_filter import condition_mistakes
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
 from services.router.app import ChangesConsumer

@@ -12,8 +12,8 @@ from libs.config.connections import (
     SchemaRegistrySettings,
     TelemetrySettings,
 )
-from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
+from libs.tenants.topic_quotas import TopicQuotaSettings
 from services.router.record_batch import CODECS
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from libs.errors import InvalidEvent
 from libs.events.schema_change_event import column_block
-from libs.events.tenant_view import masked_as, tenant_view, withheld_by
+from libs.tenants.view import masked_as, tenant_view, withheld_by
 from libs.types.patterns import matches_column
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import ColumnMask, SourceSelection

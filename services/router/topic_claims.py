@@ -18,8 +18,8 @@ from libs.config.connections import KafkaSettings
 from libs.errors import ServiceUnavailable
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.events.names import folded_topic, row_topic, row_topic_template, table_schemas_topic
-from libs.events.tenant_view import is_selected
 from libs.kafka.clients import client_config
+from libs.tenants.view import is_selected
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.errors import PipelineHalted
 from libs.events.names import own_topics
+from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from services.router.match import Target
 
 _LIST_AGE_S: Final = 60.0

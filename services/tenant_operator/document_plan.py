@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from libs.config.tenant_words import mask_text, setting_changes
-from libs.events.tenant_view import filters_of, is_selected, tenant_view
-from libs.events.topic_need import topic_count
 from libs.kafka.tenant_access import prefix_of, user_of
+from libs.tenants.topic_need import topic_count
+from libs.tenants.view import filters_of, is_selected, tenant_view
+from libs.tenants.words import mask_text, setting_changes
 from libs.types.table import TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
 from services.tenant_operator.judge import Planned

@@ -11,13 +11,13 @@ from typing import Final
 
 import structlog
 
-from libs.config.tenant_config_map import DOCUMENT_KEY, TENANT_LABEL
-from libs.config.tenant_place import source_mistakes, warehouse_mistakes
-from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
-from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.errors import is_of_all, refusal_of
-from libs.events.row_filter import condition_mistakes
-from libs.events.topic_need import quota_mistakes
+from libs.tenants.config_map import DOCUMENT_KEY, TENANT_LABEL
+from libs.tenants.document import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
+from libs.tenants.place import source_mistakes, warehouse_mistakes
+from libs.tenants.row_filter import condition_mistakes
+from libs.tenants.topic_need import quota_mistakes
+from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.types.table import TableSchema
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes

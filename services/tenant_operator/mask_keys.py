@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from libs.config.mask_keys import key_in, name_mistake, size_mistake
+from libs.tenants.mask_keys import key_in, name_mistake, size_mistake
 from libs.types.tenant import KeyFrom
 from services.tenant_operator.settings import KeyVariable, MaskKeySettings
 

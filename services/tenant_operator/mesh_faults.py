@@ -15,9 +15,9 @@ import structlog
 
 from libs.config.connections import WatchedService
 from libs.errors import HeadwaterError
-from libs.events.tenant_view import is_selected
 from libs.rpc.faults_client import gather_faults
 from libs.telemetry.faults import CATALOGUE
+from libs.tenants.view import is_selected
 from libs.types.fault import Fault, FaultScope, worst_first
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec

@@ -1,7 +1,7 @@
 """What the operator reads of Kubernetes: tenants' ConfigMaps and Secrets, and its own records of what is in force.
 
 Plain functions from the API's JSON to records. Names of labels and annotations stand here, but for those that others read a
-tenant by: ``libs.config.tenant_config_map`` has these.
+tenant by: ``libs.tenants.config_map`` has these.
 """
 
 import base64
@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.config.load import Secret
-from libs.config.tenant_config_map import DOCUMENT_KEY, RECORD_LABEL, REFUSALS_KEY, Json, record_name, record_refusals
+from libs.tenants.config_map import DOCUMENT_KEY, RECORD_LABEL, REFUSALS_KEY, Json, record_name, record_refusals
 from libs.types.refusal import Refusal
 from services.tenant_operator.joining import NOTHING_NOTICED, Joining
 from services.tenant_operator.moves import NEVER_MOVED, Placement

@@ -8,13 +8,13 @@ from typing import Final
 
 import structlog
 
-from libs.config.tenant_config_map import RECORD_LABEL, TENANT_LABEL
 from libs.errors import HeadwaterError, TransientError
 from libs.kafka.admin import KafkaClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.rpc.server import start_server
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
+from libs.tenants.config_map import RECORD_LABEL, TENANT_LABEL
 from libs.types.fault import Fault
 from libs.types.table import TableSchema
 from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server

@@ -17,8 +17,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from libs.config.tenant_config_map import record_name
-from libs.config.tenants import CheckKey, no_keys_checked
 from libs.errors import (
     AccessDenied,
     HeadwaterError,
@@ -35,6 +33,8 @@ from libs.kafka.tenant_access import SetPassword
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
+from libs.tenants.config_map import record_name
+from libs.tenants.document import CheckKey, no_keys_checked
 from libs.types.fault import Fault
 from libs.types.sink_place import Handover, handover_key, wait_key
 from libs.types.table import TableId, TableSchema

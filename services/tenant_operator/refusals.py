@@ -11,8 +11,8 @@ from typing import Final
 
 import structlog
 
-from libs.config.tenant_config_map import RECORD_LABEL, record_name, record_refusals
 from libs.errors import ServiceUnavailable
+from libs.tenants.config_map import RECORD_LABEL, record_name, record_refusals
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient, side_by_side

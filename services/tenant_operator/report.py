@@ -8,7 +8,10 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from libs.config.tenant_config_map import (
+from libs.errors import refusal_of
+from libs.kafka.tenant_access import prefix_of, user_of
+from libs.telemetry.faults import TABLE_REFUSED
+from libs.tenants.config_map import (
     DEGRADED,
     FAULTS_ANNOTATION,
     LEAVING,
@@ -30,9 +33,6 @@ from libs.config.tenant_config_map import (
     told_faults,
     told_reasons,
 )
-from libs.errors import refusal_of
-from libs.kafka.tenant_access import prefix_of, user_of
-from libs.telemetry.faults import TABLE_REFUSED
 from libs.types.fault import Fault, FaultScope, Severity
 from libs.types.refusal import Refusal, RefusedKind
 from services.tenant_operator.joining import told

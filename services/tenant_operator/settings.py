@@ -14,8 +14,8 @@ from libs.config.connections import (
     WatchedService,
 )
 from libs.config.patterns import pattern_mistakes
-from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
+from libs.tenants.topic_quotas import TopicQuotaSettings
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):

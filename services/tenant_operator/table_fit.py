@@ -7,8 +7,8 @@ Asked of new documents alone. What is in force stays so when a table changes und
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from libs.events.tenant_fit import misfits
-from libs.events.tenant_view import is_selected
+from libs.tenants.fit import misfits
+from libs.tenants.view import is_selected
 from libs.types.table import TableSchema
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.objects import TenantConfigMap, TenantRecord

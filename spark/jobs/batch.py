@@ -40,14 +40,14 @@ from libs.sink_state.progress import (
     Try,
     newest_positions,
 )
+from libs.sink_state.resync import ResyncRequest, decode_resync_request
+from libs.sink_state.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
+from libs.sink_state.wake import decode_wake
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.patterns import matches_table
-from libs.types.resync import ResyncRequest, decode_resync_request
-from libs.types.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode
-from libs.types.wake import decode_wake
 from libs.types.warehouse import IS_CURRENT_COLUMN, OP_COLUMN, WarehouseTable, warehouse_table
 from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out

@@ -11,8 +11,8 @@ import msgspec
 
 from libs.durable_file import replace_durably
 from libs.errors import PipelineHalted
-from libs.types.consistency import Cut, cut_path, decode_cut, encode_cut
-from libs.types.read_ahead import ReadAhead, decode_read_ahead, encode_read_ahead, read_ahead_path
+from libs.sink_state.cut import Cut, cut_path, decode_cut, encode_cut
+from libs.sink_state.read_ahead import ReadAhead, decode_read_ahead, encode_read_ahead, read_ahead_path
 
 Decided = TypeVar("Decided")
 

@@ -2,8 +2,8 @@
 
 A row that is there has its order, and no older event wins over it. One that is gone has none. So that a late event does not
 bring it back, a batch whose oldest event is older than the newest delete that is remembered looks that up in Kafka
-(``libs.types.deleted_range``); others, which are nearly all, look for nothing. Rows that soft deletes have marked keep their
-order, and a log or a history keeps every change.
+(``libs.sink_state.deleted_range``); others, which are nearly all, look for nothing. Rows that soft deletes have marked keep
+their order, and a log or a history keeps every change.
 """
 
 import functools
@@ -15,8 +15,8 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from libs.types.deleted_range import DeletedRange
-from libs.types.stream_offsets import joined_offsets
+from libs.sink_state.deleted_range import DeletedRange
+from libs.sink_state.stream_offsets import joined_offsets
 from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text

@@ -8,7 +8,7 @@ its first event is taken at the next ``trigger_s``.
 import math
 from dataclasses import dataclass
 
-from libs.types.stream_offsets import StreamOffsets
+from libs.sink_state.stream_offsets import StreamOffsets
 from libs.types.tenant import SinkSettings
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from libs.durable_file import replace_durably
 from libs.errors import PipelineHalted
-from libs.types.parked_keys import (
+from libs.sink_state.parked_keys import (
     ParkedKeysOfTable,
     TenantParkedKeys,
     decode_parked_keys,

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from libs.durable_file import replace_durably
+from libs.sink_state.deleted_range import DeletedRange, remembered
 from libs.sink_state.progress import (
     BatchTimings,
     ParkedTable,
@@ -33,7 +34,6 @@ from libs.telemetry.metrics import (
     SINK_ROWS,
 )
 from libs.telemetry.sink_faults import sink_faults
-from libs.types.deleted_range import DeletedRange, remembered
 from libs.types.warehouse import WarehouseTable, table_named
 from spark.sinks.port import BatchIdentity, Maintained, TableColumn
 

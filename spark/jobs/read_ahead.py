@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from libs.events.names import sink_request_topics
 from libs.failpoints import failpoint
-from libs.types.read_ahead import ReadAhead
-from libs.types.stream_offsets import (
+from libs.sink_state.read_ahead import ReadAhead
+from libs.sink_state.stream_offsets import (
     StreamOffsets,
     joined_offsets,
     load_begins,

@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 
 from libs.config.load import load_settings
 from libs.errors import InvalidSettings
-from libs.types.rebuild import AS_OF_PROPERTY, REBUILT_FROM_PROPERTY, Moment, RebuildSettings, Rebuilt
+from libs.sink_state.rebuild import AS_OF_PROPERTY, REBUILT_FROM_PROPERTY, Moment, RebuildSettings, Rebuilt
 from libs.types.warehouse import COMMITTED_AT_COLUMN, ORDER_COLUMN, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings

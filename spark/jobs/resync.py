@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.sink_state.progress import TableProgress
-from libs.types.resync import ResyncAnswer, ResyncRequest
-from libs.types.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
+from libs.sink_state.resync import ResyncAnswer, ResyncRequest
+from libs.sink_state.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import Images, SinkMode
 from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.port import BatchIdentity, ReplacesEntries, ReplacesRows, ReplacesVersions, TableRefused

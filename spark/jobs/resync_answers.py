@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from libs.durable_file import replace_durably
-from libs.types.resync import ResyncAnswer, TenantResyncs, decode_resyncs, encode_resyncs, resyncs_path
+from libs.sink_state.resync import ResyncAnswer, TenantResyncs, decode_resyncs, encode_resyncs, resyncs_path
 
 _KEPT: Final = 200
 

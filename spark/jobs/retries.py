@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.sink_state.progress import ParkedTable
-from libs.types.stream_offsets import joined_offsets
+from libs.sink_state.stream_offsets import joined_offsets
 
 FIRST_WAIT_S: Final = 60.0
 LONGEST_WAIT_S: Final = 3_600.0

@@ -25,7 +25,7 @@ from pyspark.sql import functions as sf
 
 from libs.events.dead_letter import ReplayRequest
 from libs.failpoints import failpoint
-from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
+from libs.sink_state.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
 from libs.types.tenant import Images, SinkMode
 from spark.jobs.letters import Held, write_letters
 from spark.jobs.parked_keys import ParkedKeysFile

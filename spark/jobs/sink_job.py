@@ -23,7 +23,6 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from libs.config.load import load_settings
-from libs.config.tenants import TenantFolder, TenantSet
 from libs.errors import Fenced, InvalidSettings, PipelineHalted, TransientError
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.log import configure_logging
@@ -35,6 +34,7 @@ from libs.telemetry.metrics import (
     SINK_EXECUTOR_TASKS,
     SINK_EXECUTORS,
 )
+from libs.tenants.document import TenantFolder, TenantSet
 from libs.types.tenant import TenantSpec
 from spark.jobs.code_cache import CodeCacheWatch
 from spark.jobs.cpu_meter import CpuMeter

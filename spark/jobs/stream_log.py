@@ -16,7 +16,7 @@ import msgspec
 
 from libs.durable_file import replace_durably
 from libs.errors import PipelineHalted
-from libs.types.stream_offsets import StreamOffsets, load_begins, load_stream_offsets
+from libs.sink_state.stream_offsets import StreamOffsets, load_begins, load_stream_offsets
 
 _VERSION: Final = "v1"
 _DONE: Final = f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}'.encode()

@@ -14,13 +14,13 @@ from pyspark.sql import functions as sf
 from libs.config.connections import KafkaSettings
 from libs.events.dead_letter import ReplayRequest
 from libs.events.delivered_schema import DeliveredSchema
+from libs.sink_state.cut import Cut
+from libs.sink_state.deleted_range import DeletedRange
+from libs.sink_state.parked_keys import ParkedKey
 from libs.sink_state.progress import ParkedTable, ReachedPosition, Standing
-from libs.types.consistency import Cut
-from libs.types.deleted_range import DeletedRange
-from libs.types.parked_keys import ParkedKey
+from libs.sink_state.read_ahead import ReadAhead
+from libs.sink_state.stream_offsets import joined_offsets
 from libs.types.patterns import any_column
-from libs.types.read_ahead import ReadAhead
-from libs.types.stream_offsets import joined_offsets
 from libs.types.table import TableSchema
 from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
 from libs.types.warehouse import ORDER_COLUMN

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from libs.durable_file import UNFINISHED, replace_durably
-from libs.types.consistency import cut_path
-from libs.types.parked_keys import parked_keys_path
-from libs.types.read_ahead import read_ahead_path
-from libs.types.resync import resyncs_path
+from libs.sink_state.cut import cut_path
+from libs.sink_state.parked_keys import parked_keys_path
+from libs.sink_state.read_ahead import read_ahead_path
+from libs.sink_state.resync import resyncs_path
 from spark.jobs.progress import progress_path
 
 _BATCHES_KEPT: Final = 2

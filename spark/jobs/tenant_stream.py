@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from libs.types.stream_offsets import StreamOffsets
+from libs.sink_state.stream_offsets import StreamOffsets
 from libs.types.tenant import TenantSpec
 from spark.jobs.pace import is_full_batch
 from spark.jobs.spark_errors import EventsLost

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from libs.sink_state.progress import SinkProgress, TableProgress, Try
-from libs.types.stream_offsets import joined_offsets
+from libs.sink_state.stream_offsets import joined_offsets
 from libs.types.warehouse import WarehouseTable, table_named
 from spark.jobs.progress import store_progress
 from spark.jobs.retries import left_behind

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, wakes_topic
+from libs.sink_state.wake import Wake, encode_wake
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
-from libs.types.wake import Wake, encode_wake
 from spark.jobs.jvm_producer import send_record
 from spark.jobs.letters import create_topic
 from spark.jobs.spark_errors import described

@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.events.names import sink_request_topics, transactions_topic
-from libs.types.consistency import Cut, Offsets
-from libs.types.stream_offsets import StreamOffsets, load_stream_offsets
+from libs.sink_state.cut import Cut, Offsets
+from libs.sink_state.stream_offsets import StreamOffsets, load_stream_offsets
 from libs.types.tenant import Images
 from spark.jobs.table_batch import TenantSink
 from spark.jobs.topic_tails import has_ended, oldest_beyond

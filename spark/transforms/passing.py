@@ -5,8 +5,8 @@ import functools
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from libs.sink_state.cut import Cut
 from libs.sink_state.progress import ParkedTable
-from libs.types.consistency import Cut
 from spark.transforms.survey import SNAPSHOT_ORDINAL
 
 

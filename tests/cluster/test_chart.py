@@ -15,13 +15,13 @@ import yaml
 from libs.check.elsewhere import mesh_sources
 from libs.cli.check import check_command
 from libs.config.load import load_settings
-from libs.config.tenant_config_map import TENANT_LABEL
-from libs.config.tenants import parse_tenant
 from libs.mesh.documents import DtsDocument, MysqlDocument, VitessDocument
 from libs.mesh.mesh import MeshSettings
 from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.tasks import TaskSettings
 from libs.telemetry.metrics import CATALOGUE
+from libs.tenants.config_map import TENANT_LABEL
+from libs.tenants.document import parse_tenant
 from libs.types.tenant import TenantSpec
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings

@@ -22,7 +22,7 @@ import pytest
 from libs.mysql.logical import column
 from libs.servers.ports import free_port
 from libs.servers.process import Running, start, stop, wait_ready
-from libs.types.parked_keys import decode_parked_keys, parked_keys_path
+from libs.sink_state.parked_keys import decode_parked_keys, parked_keys_path
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import warehouse_table

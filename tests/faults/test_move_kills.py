@@ -15,8 +15,8 @@ from libs.config.connections import KafkaSettings
 from libs.durable_file import replace_durably
 from libs.kafka.clients import ensure_topics
 from libs.kafka.sink_handovers import read_handovers, sink_handovers_topic
+from libs.sink_state.stream_offsets import offsets_path
 from libs.types.sink_place import PLACES_FILE, Outcome, Place, Places, encode_places, handover_key
-from libs.types.stream_offsets import offsets_path
 from libs.types.tenant import SinkMode
 from tests.session_job import SessionJob, session_job
 from tests.sink_job import LIFE_TIMEOUT_S, Tenant, write_tenant

@@ -17,8 +17,8 @@ from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.tenant_topics import end_offsets, open_consumer
 from libs.mysql.logical import column
 from libs.operations.dead_letters import chosen_keys, read_letters, replay_requests, send_requests
-from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
-from libs.types.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
+from libs.sink_state.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
+from libs.sink_state.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from spark.transforms.versions import UNTOLD

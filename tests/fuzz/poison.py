@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import yaml
 
-from libs.config.tenants import read_tenant
 from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
-from libs.events.row_filter import condition_mistakes
-from libs.events.tenant_fit import misfits
+from libs.tenants.document import read_tenant
+from libs.tenants.fit import misfits
+from libs.tenants.row_filter import condition_mistakes
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec

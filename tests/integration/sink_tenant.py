@@ -11,8 +11,8 @@ import pytest
 from libs.config.connections import KafkaSettings
 from libs.mysql.logical import column
 from libs.operations.dead_letters import StoredLetter, chosen_keys, read_letters, replay_requests, send_requests
+from libs.sink_state.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
 from libs.sink_state.progress import SinkProgress
-from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.types.consistency import Cut, cut_path, decode_cut
+from libs.sink_state.cut import Cut, cut_path, decode_cut
 from libs.types.tenant import Consistency
 from libs.types.warehouse import warehouse_table
 from tests.bank import TABLES, TOTAL, Auditor, Bank, audit_of_query, audit_of_snapshots

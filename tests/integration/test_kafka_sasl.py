@@ -43,11 +43,11 @@ from libs.kafka.clients import TopicSpec, client_config, ensure_topics
 from libs.mesh.tenant_topics import open_consumer, read_to_end
 from libs.servers.kafka_broker import Sasl
 from libs.servers.ports import LOOPBACK, free_ports
+from libs.sink_state.wake import decode_wake
 from libs.source.signal_topic import signals_topic
 from libs.stand_ins.dts.recording import Slice, read_slice
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
-from libs.types.wake import decode_wake
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.client import SubscriptionClient
 from services.dts_decoder.settings import SubscriptionSettings

@@ -17,7 +17,7 @@ from libs.events.names import resyncs_topic
 from libs.mesh.sink_requests import send_to_sink
 from libs.operations.retry import ask_for_retry, choose_parked
 from libs.sink_state.progress import ParkedTable
-from libs.types.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
+from libs.sink_state.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import Consistency, SinkMode, TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.jobs import batch, resync, retries, table_failures

@@ -17,7 +17,7 @@ from libs.clickhouse.names import quoted as clickhouse_quoted
 from libs.mysql.logical import column
 from libs.postgresql.names import STATE_SCHEMA, quoted, rebuild_stage_prefix
 from libs.postgresql.tenant_tables import stages
-from libs.types.rebuild import AS_OF_PROPERTY, REBUILT_FROM_PROPERTY, Moment, RebuildSettings, Rebuilt
+from libs.sink_state.rebuild import AS_OF_PROPERTY, REBUILT_FROM_PROPERTY, Moment, RebuildSettings, Rebuilt
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table

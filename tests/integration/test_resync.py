@@ -11,7 +11,7 @@ import pytest
 from libs.events.names import resyncs_topic, row_topic
 from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.tenant_topics import end_offsets, open_consumer
-from libs.types.resync import ResyncAnswer, ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
+from libs.sink_state.resync import ResyncAnswer, ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import DELETED_COLUMN, warehouse_table
 from spark.transforms.versions import UNTOLD

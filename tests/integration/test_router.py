@@ -17,10 +17,10 @@ import yaml
 from libs.config.connections import GrpcClientSettings, KafkaSettings, WatchedService
 from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
-from libs.events.masks import decryption, format_restoring
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.faults_client import gather_faults
+from libs.tenants.masks import decryption, format_restoring
 from libs.types.fault import Fault
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema

@@ -17,10 +17,10 @@ from prometheus_client import REGISTRY
 from libs.config.connections import KafkaSettings
 from libs.mysql.logical import column
 from libs.operations.dead_letters import chosen_keys, replay_requests, send_requests
+from libs.sink_state.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
 from libs.sink_state.progress import SinkProgress, decode_positions
+from libs.sink_state.stream_offsets import load_stream_offsets
 from libs.types.order import EventOrder
-from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
-from libs.types.stream_offsets import load_stream_offsets
 from libs.types.table import Column, FormerName, TableSchema
 from libs.types.tenant import (
     ChangeKind,

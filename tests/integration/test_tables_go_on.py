@@ -10,7 +10,7 @@ from libs.config.connections import KafkaSettings
 from libs.events.names import resyncs_topic, row_topic
 from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.tenant_topics import end_offsets, open_consumer
-from libs.types.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
+from libs.sink_state.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from tests import clickhouse

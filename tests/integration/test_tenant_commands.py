@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from libs.cli.tenant import tenant_command
-from libs.events.masks import encryption
 from libs.mesh.home import Home, home_at
+from libs.tenants.masks import encryption
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 

@@ -4,13 +4,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from libs.config.tenants import parse_tenant
 from libs.mesh.home import Home
 from libs.mesh.processes import ROUTER
 from libs.operations.erase.held import Held, size_of
 from libs.operations.joining import joining_path
-from libs.types.parked_keys import parked_keys_path
-from libs.types.resync import resyncs_path
+from libs.sink_state.parked_keys import parked_keys_path
+from libs.sink_state.resync import resyncs_path
+from libs.tenants.document import parse_tenant
 
 _STATE_FOLDERS = ("progress", "rebuilds")
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from libs.config.bounds import Bounds, bounds_of
-from libs.config.tenant_schema import tenant_schema
-from libs.config.tenants import parse_tenant
+from libs.tenants.document import parse_tenant
+from libs.tenants.schema import tenant_schema
 from libs.types.tenant import TenantSpec
 
 ACME = "tenant: acme\nsources: [{name: s}]\n"

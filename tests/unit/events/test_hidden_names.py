@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from libs.events.schema_change import SchemaChange, SchemaChangeKind
-from libs.events.tenant_fit import misfits
-from libs.events.tenant_view import TenantView, beside_hidden, tenant_view
 from libs.mysql.ddl import apply_ddl
+from libs.tenants.fit import misfits
+from libs.tenants.view import TenantView, beside_hidden, tenant_view
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.config.tenants import read_tenant
 from libs.events.names import own_topics, row_topic, tenant_row_topic
 from libs.mesh.tenant_topics import parse_row_topic
+from libs.tenants.document import read_tenant
 from libs.types.table import TableId
 from libs.types.tenant import TENANT_NAME, TenantSpec
 from spark.transforms.read_topics import topic_pattern

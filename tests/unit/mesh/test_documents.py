@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.mesh.documents import VitessDocument, read_documents, replica_server_id
 from libs.mesh.home import Home, home_at, write_examples
 from libs.mesh.processes import warehouse_settings
 from libs.source.vitess.settings import EventSettings, StreamSettings, VtgateSettings
 from libs.stack.lifecycle import load_documents
+from libs.tenants.place import nearest
 
 GOOD_SOURCE = "database: {host: db, port: 3307, user: reader, password: secret}\ninclude_tables: ['shop\\..*']\n"
 GOOD_TENANT = "tenant: acme\nsources: [{name: shop}]\n"

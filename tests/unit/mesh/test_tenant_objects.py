@@ -8,11 +8,11 @@ import msgspec
 import pytest
 import yaml
 
-from libs.config.tenant_config_map import record_name
 from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
 from libs.mesh import tenant_objects
 from libs.mesh.mesh import KubectlSettings
 from libs.mesh.tenant_objects import object_in, object_in_cluster
+from libs.tenants.config_map import record_name
 from libs.types.refusal import Refusal
 from libs.types.table import TableId
 

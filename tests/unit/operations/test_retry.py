@@ -6,7 +6,7 @@ import pytest
 from libs.errors import InvalidSettings
 from libs.operations.retry import choose_parked
 from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
-from libs.types.wake import Wake, decode_wake, encode_wake
+from libs.sink_state.wake import Wake, decode_wake, encode_wake
 
 WAITS = ParkedTable(because="no key; add one", from_offsets={0: 1}, to_offsets={0: 5})
 CATCHES_UP = msgspec.structs.replace(WAITS, is_catching_up=True)

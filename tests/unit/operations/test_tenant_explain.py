@@ -1,8 +1,8 @@
 """Which rule keeps a column away; tables and rows are in ``tests/integration/test_tenant_commands.py``."""
 
-from libs.config.tenants import read_tenant
 from libs.mysql.logical import column
 from libs.operations.tenant_explain import Rule, table_fate
+from libs.tenants.document import read_tenant
 from libs.types.table import TableId, TableSchema
 
 TABLE = TableSchema(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.events.row_filter import compile_filter
+from libs.tenants.row_filter import compile_filter
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import RowFilter, SourceSelection, TenantSpec
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType

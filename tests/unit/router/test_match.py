@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.config.mask_keys import MaskKeys
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.mysql.logical import column
+from libs.tenants.mask_keys import MaskKeys
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import (
     ColumnMask,

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.config import tenants as tenant_documents
-from libs.config.tenants import read_tenant
 from libs.errors import ServiceUnavailable
-from libs.events import tenant_fit
+from libs.tenants import document as tenant_documents
+from libs.tenants import fit as tenant_fit
+from libs.tenants.document import read_tenant
 from libs.types.table import TableSchema
 from libs.types.tenant import RowFilter
 from services.router import match, project

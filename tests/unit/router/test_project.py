@@ -19,7 +19,7 @@ from libs.events.batch import (
     OP_TRUNCATE,
     OP_UPDATE,
 )
-from libs.events.masks import decryption
+from libs.tenants.masks import decryption
 from libs.types.table import Column, Index, TableId, TableSchema
 from libs.types.tenant import (
     ColumnMask,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import BrokerUnavailable, InvalidSettings
 from libs.kafka.clients import TopicSpec
+from libs.tenants.topic_quotas import TopicQuotaSettings
 from services.router.match import Target
 from services.router.topic_quotas import TopicQuotas
 

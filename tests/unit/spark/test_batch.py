@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
+from libs.sink_state.cut import Cut
 from libs.sink_state.progress import Standing
-from libs.types.consistency import Cut
-from libs.types.stream_offsets import offsets_path
+from libs.sink_state.stream_offsets import offsets_path
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, SourceSelection
 from libs.types.warehouse import WarehouseTable

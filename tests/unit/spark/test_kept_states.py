@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from libs.errors import Fenced, InvalidSettings, PipelineHalted, TransientError
-from libs.types.parked_keys import ParkedKeysOfTable
-from libs.types.resync import ResyncAnswer
+from libs.sink_state.parked_keys import ParkedKeysOfTable
+from libs.sink_state.resync import ResyncAnswer
 from libs.types.sink_place import (
     PLACES_FILE,
     HeldState,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.types.stream_offsets import StreamOffsets
+from libs.sink_state.stream_offsets import StreamOffsets
 from libs.types.tenant import SinkSettings
 from spark.jobs.pace import Pace, batch_limit, first_pace, is_full_batch, next_pace
 

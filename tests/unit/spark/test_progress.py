@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import REGISTRY
 
+from libs.sink_state.deleted_range import DeletedRange
 from libs.sink_state.progress import (
     BatchTimings,
     LatencyHistogram,
@@ -17,7 +18,6 @@ from libs.sink_state.progress import (
     TableTimings,
     newest_positions,
 )
-from libs.types.deleted_range import DeletedRange
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from spark.jobs.progress import (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.errors import PipelineHalted
-from libs.types.read_ahead import ReadAhead, read_ahead_path
+from libs.sink_state.read_ahead import ReadAhead, read_ahead_path
 from spark.jobs.batch_files import read_ahead_file
 from spark.jobs.read_ahead import nearly_read, range_of, still_ahead
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.types.read_ahead import ReadAhead
-from libs.types.resync import ResyncAnswer, ResyncRequest, resyncs_path
-from libs.types.stream_offsets import offsets_path
+from libs.sink_state.read_ahead import ReadAhead
+from libs.sink_state.resync import ResyncAnswer, ResyncRequest, resyncs_path
+from libs.sink_state.stream_offsets import offsets_path
 from libs.types.tenant import SinkSettings, TenantSpec
 from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.delivered_schemas import DeliveredSchemas

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
+from libs.sink_state.deleted_range import DeletedRange
 from libs.sink_state.progress import ParkedTable
-from libs.types.deleted_range import DeletedRange
 from libs.types.tenant import Consistency, Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import warehouse_table
 from spark.jobs import small_tables

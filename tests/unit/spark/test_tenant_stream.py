@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.errors import PipelineHalted
-from libs.types.stream_offsets import load_begins, load_stream_offsets
+from libs.sink_state.stream_offsets import load_begins, load_stream_offsets
 from libs.types.tenant import SourceSelection, TenantSpec
 from spark.jobs import tenant_stream
 from spark.jobs.spark_errors import EventsLost

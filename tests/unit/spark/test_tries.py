@@ -8,6 +8,9 @@ import msgspec
 import pytest
 
 from libs.events.dead_letter import ReplayRequest
+from libs.sink_state.cut import Cut
+from libs.sink_state.deleted_range import DeletedRange
+from libs.sink_state.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
 from libs.sink_state.progress import (
     BatchTimings,
     ParkedTable,
@@ -17,10 +20,7 @@ from libs.sink_state.progress import (
     decode_sink_progress,
     encode_sink_progress,
 )
-from libs.types.consistency import Cut
-from libs.types.deleted_range import DeletedRange
-from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
-from libs.types.resync import ResyncRequest
+from libs.sink_state.resync import ResyncRequest
 from libs.types.warehouse import WarehouseTable
 from spark.jobs.batch import _Anew, _apply_anew, _Asked, _settled_tries, _table_batch
 from spark.jobs.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch

@@ -7,7 +7,7 @@ import pytest
 
 from libs.errors import PipelineHalted
 from libs.mysql.logical import column
-from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer, decode_parked_keys, parked_keys_path
+from libs.sink_state.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer, decode_parked_keys, parked_keys_path
 from libs.types.table import FormerName
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.sinks.port import BatchIdentity, TableColumn

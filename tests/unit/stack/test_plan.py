@@ -7,7 +7,6 @@ import yaml
 
 from libs.config.connections import LineageSettings, SchemaRegistrySettings
 from libs.config.load import convert_document, load_settings
-from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.errors import InvalidSettings
 from libs.mesh.documents import DOCUMENT_OF_KIND, SNAPSHOT_MODES, Documents, read_documents
 from libs.mesh.home import Home, home_at, write_examples
@@ -18,6 +17,7 @@ from libs.source.kinds import READER_OF_KIND
 from libs.source.mysql.settings import TlsMode
 from libs.source.vitess.settings import EventSettings, KeyspaceSettings, StreamSettings, VtgateSettings
 from libs.stack.plan import PlannedProcess, choose_ports, plan_processes, port_names, supervised
+from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder import settings as dts_settings

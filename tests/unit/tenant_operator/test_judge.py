@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from libs.config.connections import GrpcClientSettings
-from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
 from libs.mysql.logical import column
+from libs.tenants.topic_quotas import TopicQuotaSettings
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.judge import Standing
 from services.tenant_operator.objects import (

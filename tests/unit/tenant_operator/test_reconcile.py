@@ -12,12 +12,12 @@ import structlog.testing
 import yaml
 
 from libs.config.connections import GrpcClientSettings
-from libs.config.tenant_config_map import told_faults
 from libs.errors import AccessDenied, ServiceUnavailable
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
 from libs.mysql.logical import column
 from libs.telemetry.faults import READER_HALTED, SERVICE_DEGRADED, TABLE_PARKED, TABLE_QUARANTINED, fault_of
+from libs.tenants.config_map import told_faults
 from libs.types.fault import Fault, FaultScope
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.sink_place import wait_key

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from libs.config.tenant_config_map import record_refusals
 from libs.errors import ServiceUnavailable
+from libs.tenants.config_map import record_refusals
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.events.masks import (
+from libs.tenants.masks import (
     NotDecryptable,
     decryption,
     encryption,

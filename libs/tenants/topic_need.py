@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from libs.events.names import tenant_row_topic
-from libs.events.tenant_view import is_selected
+from libs.tenants.view import is_selected
 from libs.types.table import TableSchema
 from libs.types.tenant import TenantSpec
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import structlog
 
 from libs.errors import is_of_all, refusal_of
-from libs.events.row_filter import InvalidCondition, compile_filter
-from libs.events.tenant_view import filters_of, tenant_view
+from libs.tenants.row_filter import InvalidCondition, compile_filter
+from libs.tenants.view import filters_of, tenant_view
 from libs.types.table import TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
 

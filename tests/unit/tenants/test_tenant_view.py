@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from libs.events.tenant_view import WithheldBy, tenant_view, withheld_by
 from libs.mysql.logical import column
+from libs.tenants.view import WithheldBy, tenant_view, withheld_by
 from libs.types.table import FormerName, TableId, TableSchema
 from libs.types.tenant import ColumnMask, HashMask, NameAdjustment, SourceSelection
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from libs.types.stream_offsets import joined_offsets
+from libs.sink_state.stream_offsets import joined_offsets
 
 _MOST_RANGES: Final = 32
 """Each is some 200 bytes of a file that is written with every batch."""

@@ -1,11 +1,11 @@
 """The tenant document's JSON Schema, made from the records that the document becomes.
 
-``make tenant-schema`` writes it to ``libs/config/tenant.schema.json``. Editors show it while a document is written
+``make tenant-schema`` writes it to ``libs/tenants/tenant.schema.json``. Editors show it while a document is written
 (``# yaml-language-server: $schema=…``). The chart's values hold documents too: the definitions stand among those of its
 ``values.schema.json``.
 
 What a field means is told in its docstring, here as in the code. What JSON Schema cannot say (a row filter's language, which
-settings go together) is judged by ``libs.config.tenants`` alone, so a document that fits may still have mistakes.
+settings go together) is judged by ``libs.tenants.document`` alone, so a document that fits may still have mistakes.
 """
 
 import ast

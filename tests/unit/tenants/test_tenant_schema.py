@@ -7,9 +7,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from libs.config.tenant_schema import CHART_FILE, SCHEMA_FILE, chart_text, schema_text, tenant_schema
-from libs.config.tenants import parse_tenant
 from libs.mesh.home import EXAMPLE_TENANT
+from libs.tenants.document import parse_tenant
+from libs.tenants.schema import CHART_FILE, SCHEMA_FILE, chart_text, schema_text, tenant_schema
 
 VALIDATOR = Draft202012Validator(tenant_schema())
 GOOD = {"tenant": "acme", "sources": [{"name": "shop"}]}

@@ -1,6 +1,6 @@
 """What is remembered of deletes: enough, and never more than a bound."""
 
-from libs.types.deleted_range import DeletedRange, remembered
+from libs.sink_state.deleted_range import DeletedRange, remembered
 
 
 def stretch(number: int, *, events: int = 10, version: int = 1) -> DeletedRange:

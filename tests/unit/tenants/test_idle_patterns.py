@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from libs.events.idle_patterns import idle_pattern_mistake, idle_patterns
+from libs.tenants.idle_patterns import idle_pattern_mistake, idle_patterns
 from libs.types.table import Column, FormerName, TableId, TableSchema
 from libs.types.tenant import SourceSelection
 from libs.types.value import LogicalKind, LogicalType

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from libs.errors import HeadwaterError
-from libs.events.filter_values import FilterKey, WireRow
+from libs.tenants.filter_values import FilterKey, WireRow
 from libs.types.table import TableSchema
 
 
@@ -47,7 +47,7 @@ class InvalidCondition(HeadwaterError):
 
 def condition_mistakes(where: str) -> list[str]:
     """What is wrong with a condition whatever the table: its syntax, and constructs outside the language."""
-    from libs.events.row_condition import compile_condition
+    from libs.tenants.row_condition import compile_condition
 
     mistakes: list[str] = []
     compile_condition(where, None, mistakes, set())
@@ -60,7 +60,7 @@ def compile_filter(where: str, table: TableSchema) -> CompiledFilter:
     Raises:
         InvalidCondition: it names columns that the table does not have, or compares what cannot be compared.
     """
-    from libs.events.row_condition import compile_condition
+    from libs.tenants.row_condition import compile_condition
 
     mistakes: list[str] = []
     used: set[str] = set()

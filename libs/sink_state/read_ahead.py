@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from libs.types.stream_offsets import StreamOffsets
+from libs.sink_state.stream_offsets import StreamOffsets
 
 
 class ReadAhead(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from libs.config.load import load_settings
-from libs.config.mask_keys import KeyUnusable, MaskKeys
-from libs.config.tenants import TenantFolder, read_tenant
+from libs.tenants.document import TenantFolder, read_tenant
+from libs.tenants.mask_keys import KeyUnusable, MaskKeys
 from libs.types.tenant import KeyFrom
 from tests.unit.config.test_load import Settings
 

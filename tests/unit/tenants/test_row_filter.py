@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.errors import InvalidEvent
-from libs.events.row_filter import InvalidCondition, compile_filter, condition_mistakes
+from libs.tenants.row_filter import InvalidCondition, compile_filter, condition_mistakes
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 

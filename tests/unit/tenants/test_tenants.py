@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.config.tenants import TenantFolder, TenantSet, parse_tenant
 from libs.errors import InvalidSettings
-from libs.events.row_filter import condition_mistakes
+from libs.tenants.document import TenantFolder, TenantSet, parse_tenant
+from libs.tenants.row_filter import condition_mistakes
 
 ACME = "tenant: acme\nsources: [{name: shop}]\n"
 GLOBEX = "tenant: globex\nsources: [{name: shop, include_tables: ['shop\\.orders']}]\n"

@@ -23,7 +23,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from libs.errors import InvalidEvent, UndecodableValue
-from libs.events.filter_values import EXACT, Evaluate, FilterKey, WireRow, decimal_of_wire
+from libs.tenants.filter_values import EXACT, Evaluate, FilterKey, WireRow, decimal_of_wire
 from libs.types.table import Column, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind
 

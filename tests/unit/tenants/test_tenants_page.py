@@ -8,11 +8,11 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from libs.config.load import convert_document
-from libs.config.tenant_schema import tenant_schema
-from libs.config.tenants import read_tenant
-from libs.config.topic_quotas import TopicQuotaSettings
-from libs.events.masks import encryption
-from libs.events.row_filter import condition_mistakes
+from libs.tenants.document import read_tenant
+from libs.tenants.masks import encryption
+from libs.tenants.row_filter import condition_mistakes
+from libs.tenants.schema import tenant_schema
+from libs.tenants.topic_quotas import TopicQuotaSettings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tenants.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
