@@ -126,7 +126,7 @@ def mesh_sources(settings: MeshSettings) -> Mapping[str, SourceDocument]:
 
 
 def _joined(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the environment says of a source, whose names are lower case there, beside what the file says of it."""
+    """The environment's settings of a source, whose names are lower case there, over those of the file."""
     found: dict[str, Any] = {}
     for name in sorted(given, key=lambda name: name == name.lower()):
         owner = next((other for other in found if other.lower() == name), name)

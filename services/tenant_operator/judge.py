@@ -35,7 +35,7 @@ from services.tenant_operator.objects import (
 )
 from services.tenant_operator.refusals import without_silent
 from services.tenant_operator.settings import ANY_NAMESPACE, JoiningSettings, TenantNames
-from services.tenant_operator.table_fit import fit_mistakes, is_new
+from services.tenant_operator.table_fit import fit_mistakes, idle_mistakes, is_new
 
 log = structlog.get_logger()
 
@@ -153,6 +153,7 @@ def judge(
     tenant_names: Sequence[TenantNames] = (),
     topic_quotas: TopicQuotaSettings = NO_TOPIC_QUOTAS,
     tables: Mapping[str, Sequence[TableSchema]] = NO_TABLES,
+    known_tables: Mapping[str, Sequence[TableSchema]] = NO_TABLES,
     unseen: Set[str] = frozenset(),
     now_us: int = 0,
     largest_document_bytes: int,
@@ -160,8 +161,9 @@ def judge(
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
     have not got the key of a tenant's mask. ``sources`` and ``warehouses``: those that there are; None: nobody knows.
     ``tenant_names``: which namespace may claim which names; none: any may claim any.
-    ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``unseen``: namespaces of
-    which nothing is known: an absence means nothing there. ``now_us``: what routers that are gone refused is over by then.
+    ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``known_tables``: the same,
+    with those that its reader leaves out. ``unseen``: namespaces of which nothing is known: an absence means nothing there.
+    ``now_us``: what routers that are gone refused is over by then.
     """
     config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
     recorded = {record.origin.uid: record for record in records}
@@ -196,7 +198,8 @@ def judge(
                         topic_quotas.partitions_of(spec.tenant),
                         granted_in=_GRANTED_IN,
                     )
-                    found_mistakes = _located(text, (*fit_mistakes(spec, tables), *too_many))
+                    idle = idle_mistakes(spec, known_tables)
+                    found_mistakes = _located(text, (*idle, *fit_mistakes(spec, tables), *too_many))
                 return spec, found_mistakes
 
             spec, found_mistakes = _contained(judged, config_map)

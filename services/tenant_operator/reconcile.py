@@ -194,7 +194,8 @@ class Reconciler:
         owner = await self._kubernetes.owner()
         self._records_owned_by = [owner] if owner is not None and not self._settings.keeps_tenants else []
         observed = self._observed()
-        standing = self._judge(observed, await self._tables_of_new_documents(observed))
+        known_tables = await self._tables_of_new_documents(observed)
+        standing = self._judge(observed, known_tables)
         if with_drift:
             standing = await self._promote(standing)
         new_sources = await self._new_sources()
@@ -256,7 +257,8 @@ class Reconciler:
         )
 
     async def _tables_of_new_documents(self, observed: _Observed) -> dict[str, Sequence[TableSchema]]:
-        """Of the sources that they name; without those of whom nobody can be asked now, so that nobody waits for it."""
+        """Of the sources that they name, all that are known, also those that no reader reads; without sources of which nobody
+        can be asked now, so that nobody waits for it."""
         if self._settings.joining is None:
             return {}
         named = sources_of_new(
@@ -270,17 +272,18 @@ class Reconciler:
             if source.name not in named:
                 continue
             try:
-                tables[source.name] = await self._captured_tables(source)
+                tables[source.name] = await self._schemas_of(source.name)
             except HeadwaterError as error:
                 log.warning("documents_not_held_against_tables", source=source.name, reason=str(error))
         return tables
 
     async def _captured_tables(self, source: CapturedSource) -> list[TableSchema]:
-        """Of the source's tables those that its reader reads: schema_history knows others beside them."""
-        schemas = {schema.table_id: schema for schema in await self._schemas_of(source.name)}
-        return [schemas[table_id] for table_id in captured(source, schemas)]
+        return _captured(source, await self._schemas_of(source.name))
 
-    def _judge(self, observed: _Observed, tables: Mapping[str, Sequence[TableSchema]]) -> Standing:
+    def _judge(self, observed: _Observed, known_tables: Mapping[str, Sequence[TableSchema]]) -> Standing:
+        joining = self._settings.joining
+        sources = () if joining is None else joining.sources
+        tables = {each.name: _captured(each, known_tables[each.name]) for each in sources if each.name in known_tables}
         return judge(
             observed.config_maps,
             observed.secrets,
@@ -293,6 +296,7 @@ class Reconciler:
             topic_quotas=self._settings.topic_quotas,
             warehouses=None if self._settings.sink_jobs is None else self._settings.sink_jobs.warehouses,
             tables=tables,
+            known_tables=known_tables,
             unseen=observed.unseen,
             now_us=int(self._now().timestamp() * 1e6),
             largest_document_bytes=self._settings.largest_document_bytes,
@@ -795,6 +799,12 @@ class Reconciler:
         for state in metrics.TENANT_STATES:
             metrics.OPERATOR_TENANTS.labels(state).set(sum(report.state == state for report in found))
         await side_by_side(tell(report) for report in found if report.is_news)
+
+
+def _captured(source: CapturedSource, known: Sequence[TableSchema]) -> list[TableSchema]:
+    """Of the source's tables those that its reader reads: schema_history knows others beside them."""
+    schemas = {schema.table_id: schema for schema in known}
+    return [schemas[table_id] for table_id in captured(source, schemas)]
 
 
 def _key(record: TenantRecord) -> str:

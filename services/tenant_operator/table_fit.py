@@ -4,10 +4,11 @@ have every event of its table set aside, while the tenant looks ready.
 Asked of new documents alone. What is in force stays so when a table changes under it: the router sets aside then, and says so.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from libs.tenants.fit import misfits
+from libs.tenants.idle_patterns import idle_pattern_mistake, idle_patterns
 from libs.tenants.view import is_selected
 from libs.types.table import TableSchema
 from libs.types.tenant import TenantSpec
@@ -22,10 +23,25 @@ def is_new(config_map: TenantConfigMap, record: TenantRecord | None) -> bool:
     return record is None or record.text != config_map.text
 
 
+def idle_mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> list[str]:
+    """Patterns that hide, filter or rename, and match nothing. ``tables``: all that are known of each source, captured or not;
+    of a source without any nothing is judged."""
+    return _few(
+        f"sources[{index}].{idle_pattern_mistake(found)}"
+        for index, selection in enumerate(spec.sources)
+        if (known := tables.get(selection.name))
+        for found in idle_patterns(selection, known)
+    )
+
+
 def fit_mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> list[str]:
     """Why the document cannot be applied to tables that it selects. ``tables``: by source; of one that is not there, nothing is
     known."""
-    found = list(_mistakes(spec, tables))
+    return _few(_mistakes(spec, tables))
+
+
+def _few(mistakes: Iterable[str]) -> list[str]:
+    found = list(mistakes)
     more = [f"sources: and {len(found) - _TOLD} more of the kind"] if len(found) > _TOLD else []
     return [*found[:_TOLD], *more]
 

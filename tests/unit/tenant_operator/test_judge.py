@@ -374,6 +374,27 @@ def test_a_rule_that_fits_none_of_many_tables_is_told_of_some() -> None:
     assert "and 190 more of the kind" in refused.mistakes[-1]
 
 
+IDLE = document("acme", "").replace("{name: shop}", "{name: shop, masks: [{columns: 'orders\\.note', set_null: true}]}")
+
+
+def test_a_pattern_that_matches_nothing_is_a_mistake_of_a_new_document() -> None:
+    """It would mask nothing. In force it stays so; a table that the reader leaves out counts, and so does a source unknown."""
+    known = {"shop": [ORDERS]}
+    new = judged(config_map("acme", IDLE), known_tables=known)
+    old = judged(config_map("acme", IDLE), records=(record("acme", text=IDLE),), known_tables=known)
+    marked = judged(
+        config_map("acme", IDLE.replace("masks:", "may_match_nothing: ['orders\\.note'], masks:")), known_tables=known
+    )
+    good = judged(config_map("acme", IDLE.replace("'orders", "'shop\\.orders")), known_tables=known)
+
+    assert "line 2: sources[0].masks[0].columns: 'orders" in mistakes(new)["acme"]
+    assert "matches no database.table.column of the source" in mistakes(new)["acme"]
+    assert "may_match_nothing" in mistakes(new)["acme"]
+    assert new.in_force == ()
+    assert old.refused == marked.refused == good.refused == ()
+    assert judged(config_map("acme", IDLE), known_tables={"shop": []}).refused == ()
+
+
 def test_a_planned_document_is_not_in_force() -> None:
     """Nor is anything of a new tenant; what is in force stays so. A document with mistakes is refused as ever."""
     plan = {"headwater.dev/plan": "true"}
