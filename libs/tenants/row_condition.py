@@ -13,8 +13,9 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import reduce
 from typing import Any, Final
 
 from sqlglot import exp
@@ -23,7 +24,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from libs.errors import InvalidEvent, UndecodableValue
-from libs.tenants.filter_values import EXACT, Evaluate, FilterKey, WireRow, decimal_of_wire
+from libs.tenants.filter_values import EXACT, Evaluate, FilterKey, Interval, WireRow, decimal_of_wire
 from libs.types.table import Column, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind
 
@@ -134,36 +135,77 @@ class _Compiler:
                 return _MISTAKEN.evaluate
 
     def keys(self, node: exp.Expr) -> list[FilterKey]:
-        """Of the conjuncts of a condition without mistakes."""
-        conjuncts = list(node.flatten()) if isinstance(node, exp.And) else [node]
-        found: list[FilterKey] = []
-        for conjunct in conjuncts:
-            match conjunct:
-                case exp.Paren() | exp.And() if conjunct is not node or isinstance(conjunct, exp.Paren):
-                    found += self.keys(conjunct.this if isinstance(conjunct, exp.Paren) else conjunct)
-                case exp.EQ():
-                    left, right = conjunct.this, conjunct.expression
-                    column, literal = (left, right) if isinstance(left, exp.Column) else (right, left)
-                    found += self._key(column, [literal], conjunct)
-                case exp.In() if conjunct.expressions:
-                    found += self._key(conjunct.this, conjunct.expressions, conjunct)
-                case _:
-                    continue
-        return found
+        """Of the conjuncts of a condition without mistakes, the narrowest first: one with values, else an interval."""
+        conjuncts = _conjuncts(node)
+        found = [key for key in map(self._key_of, conjuncts) if key is not None]
+        with_values = [key for key in found if key.interval is None]
+        if with_values:
+            return [replace(key, is_whole=len(conjuncts) == 1) for key in with_values]
+        intervals: dict[str, list[FilterKey]] = {}
+        for key in found:
+            intervals.setdefault(key.column, []).append(key)
+        return [
+            replace(
+                of_column[0],
+                interval=reduce(Interval.within, (key.interval for key in of_column if key.interval is not None)),
+                is_whole=len(conjuncts) == len(of_column),
+            )
+            for of_column in intervals.values()
+        ]
 
-    def _key(self, column: exp.Expr, literals: Sequence[exp.Expr], node: exp.Expr) -> list[FilterKey]:
+    def _key_of(self, node: exp.Expr) -> FilterKey | None:
+        """Of one conjunct."""
+        match node:
+            case exp.EQ():
+                left, right = node.this, node.expression
+                column, literal = (left, right) if isinstance(left, exp.Column) else (right, left)
+                return self._key(column, [literal], node)
+            case exp.In() if node.expressions:
+                return self._key(node.this, node.expressions, node)
+            case exp.Or():
+                keys = [self._key_of(each.unnest()) for each in node.flatten()]
+                columns = {None if key is None or key.interval is not None else key.column for key in keys}
+                first = keys[0]
+                if first is None or columns != {first.column}:
+                    return None
+                return replace(
+                    first, values=frozenset(value for key in keys if key is not None for value in key.values)
+                )
+            case exp.Between():
+                low = self._key(node.this, [node.args["low"]], node)
+                high = self._key(node.this, [node.args["high"]], node)
+                if low is None or high is None:
+                    return None
+                return replace(low, values=frozenset(), interval=Interval(*low.values, *high.values))
+            case exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
+                return self._interval_key(node)
+            case _:
+                return None
+
+    def _interval_key(self, node: exp.Expr) -> FilterKey | None:
+        left, right = node.this, node.expression
+        is_turned = not isinstance(left, exp.Column)
+        key = self._key(right, [left], node) if is_turned else self._key(left, [right], node)
+        if key is None:
+            return None
+        (bound,) = key.values
+        is_low, has_bound = isinstance(node, exp.GT | exp.GTE) != is_turned, isinstance(node, exp.GTE | exp.LTE)
+        interval = Interval(low=bound, has_low=has_bound) if is_low else Interval(high=bound, has_high=has_bound)
+        return replace(key, values=frozenset(), interval=interval)
+
+    def _key(self, column: exp.Expr, literals: Sequence[exp.Expr], node: exp.Expr) -> FilterKey | None:
         """None where a value is computed, or is compared as another kind than the column's own."""
         if not isinstance(column, exp.Column):
-            return []
+            return None
         own = self.term(column)
         values: set[Any] = set()
         for literal in literals:
             left, right = self._comparable(own, self.term(literal), node)
             if left is not own or not right.is_constant or right.domain is _Domain.ANY:
-                return []
+                return None
             values.add(right.constant)
         found = None if self._table is None else _find_column(self._table, column.name)
-        return [] if found is None else [FilterKey(found.name, own.evaluate, frozenset(values))]
+        return None if found is None else FilterKey(found.name, own.evaluate, frozenset(values))
 
     def term(self, node: exp.Expr) -> _Term:
         """Any expression. An argument of the node that is not known here is a mistake: it could turn the meaning."""
@@ -406,6 +448,14 @@ class _Compiler:
             return _constant(domain, _TEXT_CONVERSIONS[domain](literal.constant))
         except ValueError:
             return self._mistaken(f"{_sql(node)}: {literal.constant!r} is not {domain.value}")
+
+
+def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
+    """What has to hold, of a condition; brackets taken off."""
+    node = node.unnest()
+    if not isinstance(node, exp.And):
+        return [node]
+    return [conjunct for part in node.flatten() for conjunct in _conjuncts(part)]
 
 
 _LANGUAGE: Final = (

@@ -34,7 +34,7 @@ class CompiledFilter:
         InvalidEvent: a value that the condition needs is not in the log, or is not of its column's type.
     """
     key: FilterKey | None = None
-    """None: the condition has no such conjunct."""
+    """None: the condition has no such conjuncts."""
 
 
 class InvalidCondition(HeadwaterError):

@@ -11,7 +11,7 @@ masks and key changes look at single rows, as columns.
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -42,6 +42,7 @@ from libs.events.names import (
     ORDER_HEADER,
     SCHEMA_VERSION_HEADER,
 )
+from libs.tenants.row_filter import CompiledFilter
 from libs.tenants.view import hidden_by_former_name
 from libs.types.order import EventOrder, sort_key_prefix
 from libs.types.table import TableId, TableSchema
@@ -61,9 +62,18 @@ from services.router.match import (
     schema_changes_target,
     transactions_target,
 )
-from services.router.project import ProjectedRow, project_row
-from services.router.record_batch import NO_HEADERS, GrowingRecords, Records, encode_header, join_headers, lead_headers
+from services.router.project import Layout, ProjectedRow, Projection, openings_of, project_key, project_row
+from services.router.record_batch import (
+    NO_HEADERS,
+    NO_RECORDS,
+    GrowingRecords,
+    Records,
+    encode_header,
+    join_headers,
+    lead_headers,
+)
 from services.router.record_bytes import PassedRows, ordinal_headers
+from services.router.row_cuts import RowCuts, masked_values
 from services.router.statements import hides_nothing, project_statement
 
 log = structlog.get_logger()
@@ -71,6 +81,9 @@ log = structlog.get_logger()
 _OPS: Final = frozenset(
     (OP_CREATE, OP_UPDATE, OP_DELETE, OP_READ, OP_TRUNCATE, OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE)
 )
+_WITH_BEFORE: Final = frozenset((OP_UPDATE, OP_DELETE))
+_WITH_AFTER: Final = frozenset((OP_CREATE, OP_READ, OP_UPDATE))
+_decode_value = msgspec.json.Decoder().decode
 _KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
 
 
@@ -320,7 +333,7 @@ def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
     routes = _run_routes(run, context.book, context.form)
     if not routes.groups and not routes.refused:
         return
-    rows = _Rows(run, context)
+    rows = _Rows(run, context, routes.columns)
     index = routes.index
     if index is None:
         for group in routes.groups:
@@ -333,14 +346,29 @@ def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
         for number in index.others:
             yield from _contained(rows, routes.groups[number], context)
         for column in index.columns:
-            for number, places in _places_by_group(rows, column).items():
-                yield from _contained(rows, routes.groups[number], context, places)
+            is_judged, found = _places_by_group(rows, column)
+            for number, places in found.items():
+                judged = is_judged and number in column.judged
+                yield from _contained(rows, routes.groups[number], context, _Asked(places, judged))
     for refused in routes.refused:
         yield _all_set_aside(rows, refused, context)
 
 
-def _places_by_group(rows: "_Rows", column: ColumnIndex) -> dict[int, list[int]]:
-    """For each group that a row of the run may be for, the rows, in order; of a changed key both halves."""
+class _Asked(NamedTuple):
+    """What a group is asked about."""
+
+    places: Sequence[int]
+    """Of rows of the run, in order; a changed key by its first half."""
+    is_judged: bool = False
+    """The group's filters hold of all of them, before and after."""
+
+
+def _places_by_group(rows: "_Rows", column: ColumnIndex) -> tuple[bool, dict[int, list[int]]]:
+    """For each group that a row of the run may be for, the rows, in order; of a changed key both halves. And whether each row's
+    value, before and after, is one that the group wants."""
+    sides = None if rows.cuts is None or column.place is None else rows.cuts.values(column.place)
+    if sides is not None and (wanted := _wanted(rows.ops, sides, column)) is not None:
+        return wanted
     found: dict[int, list[int]] = {}
     ops, values = rows.ops, rows.values
     for place, is_pair in _starts(rows):
@@ -349,7 +377,34 @@ def _places_by_group(rows: "_Rows", column: ColumnIndex) -> dict[int, list[int]]
             numbers = sorted({*numbers, *column.candidates(ops[place + 1], values[place + 1]).numbers})
         for number in numbers:
             found.setdefault(number, []).append(place)
-    return found
+    return False, found
+
+
+_Side = Sequence[bytes | None]
+
+
+def _wanted(ops: bytes, sides: tuple[_Side, _Side], column: ColumnIndex) -> tuple[bool, dict[int, list[int]]] | None:
+    """As ``_places_by_group``, by a column's values; None: one of them cannot be judged."""
+    found: dict[int, list[int]] = {}
+    is_judged = True
+    for place, (before, after) in enumerate(zip(*sides, strict=True)):
+        value = before if after is None else after
+        numbers = None if value is None else column.wanted_by(value)
+        if numbers is None:
+            return None
+        if before is not None and before != value:
+            left = column.wanted_by(before)
+            if left is None:
+                return None
+            if left != numbers:
+                is_judged = False
+                numbers = tuple(sorted({*left, *numbers}))
+        for number in numbers:
+            if number in found:
+                found[number].append(place)
+            else:
+                found[number] = [place]
+    return is_judged, found
 
 
 def _starts(rows: "_Rows") -> Iterator[tuple[int, bool]]:
@@ -364,12 +419,13 @@ def _starts(rows: "_Rows") -> Iterator[tuple[int, bool]]:
         place += 2 if is_pair else 1
 
 
-def _contained(
-    rows: "_Rows", group: RouteGroup, context: _Context, places: Sequence[int] | None = None
-) -> Sequence[Delivery]:
+def _contained(rows: "_Rows", group: RouteGroup, context: _Context, asked: _Asked | None = None) -> Sequence[Delivery]:
     """As ``_deliver_to_group``; where that fails, the run is set aside for the group's tenants alone."""
     try:
-        return list(_deliver_to_group(rows, group, context, places))
+        at_once = _deliver_at_once(rows, group, context, asked)
+        if at_once is not None:
+            return (at_once,)
+        return list(_deliver_to_group(rows, group, context, None if asked is None else asked.places))
     except Exception as error:
         if is_of_all(error):
             raise
@@ -387,10 +443,16 @@ def _run_routes(run: Run, book: RouteBook, form: EnvelopeForm) -> TableRoutes:
 
 
 class _Rows:
-    """A run, and what is only made for those who look at single rows, when first asked for: keys, values and headers."""
+    """A run, and what is only made for those who look at single rows, when first asked for: keys, values and headers, and
+    columns. Groups that look at the same share it."""
 
-    def __init__(self, run: Run, context: _Context) -> None:
+    def __init__(self, run: Run, context: _Context, columns: tuple[bytes, ...] = ()) -> None:
         self.run = run
+        self._columns = columns
+        self._decoded: dict[str, tuple[list[Any], list[Any]] | None] = {}
+        self._pieces: dict[Layout, list[list[bytes]] | None] = {}
+        self._passed: dict[int, PassedRows] = {}
+        self._verdicts: dict[int, dict[int, bool | None]] = {}
         self.ops = run.ops
         self.has_key_changes = OP_KEY_CHANGE_DELETE in self.ops
         self._context = context
@@ -408,6 +470,71 @@ class _Rows:
     @functools.cached_property
     def values(self) -> list[bytes]:
         return self.run.values
+
+    def passed(self, encoding: Encoding) -> PassedRows:
+        """All rows as they are, in a form that is JSON."""
+        passed = self._passed.get(id(encoding))
+        if passed is None:
+            before, behind = self.around_ordinal(is_json=encoding.has_json_headers)
+            passed = self._passed[id(encoding)] = PassedRows(
+                self.run,
+                before=before,
+                behind=behind,
+                tombstones=encoding.tombstones,
+                key_prefix=encoding.key_prefix,
+                value_prefix=encoding.value_prefix,
+            )
+        return passed
+
+    @functools.cached_property
+    def cuts(self) -> RowCuts | None:
+        """None: columns are found by reading each event."""
+        if self.has_key_changes:
+            return None
+        cuts = RowCuts(self.run, self._columns)
+        return cuts if cuts.is_plain else None
+
+    def pieces(self, layout: Layout) -> list[list[bytes]] | None:
+        """See ``RowCuts.pieces``."""
+        if layout not in self._pieces:
+            cuts = self.cuts
+            self._pieces[layout] = None if cuts is None else cuts.pieces(layout.actions, layout.openings)
+        return self._pieces[layout]
+
+    def passes(self, row_filter: CompiledFilter, place: int) -> bool | None:
+        """Whether a condition holds of a row, before and after it alike; None: that is not so, or cannot be said."""
+        verdicts = self._verdicts.setdefault(id(row_filter), {})
+        if place not in verdicts:
+            verdicts[place] = self._judged(row_filter, place)
+        return verdicts[place]
+
+    def _judged(self, row_filter: CompiledFilter, place: int) -> bool | None:
+        has_image = (self.ops[place] in _WITH_BEFORE, self.ops[place] in _WITH_AFTER)
+        try:
+            columns = {name: self._column(name) for name in row_filter.columns}
+            verdicts = {
+                row_filter.matches({name: sides[side][place] for name, sides in columns.items()})
+                for side in range(2)
+                if has_image[side]
+            }
+        except (InvalidEvent, msgspec.DecodeError):
+            return None
+        return verdicts.pop() if len(verdicts) == 1 else None
+
+    def _column(self, name: str) -> tuple[list[Any], list[Any]]:
+        """A column's values, before and after. Raises InvalidEvent where they are not to be cut, DecodeError."""
+        if name not in self._decoded:
+            (opening,) = openings_of((name,))
+            is_known = self.cuts is not None and opening in self._columns
+            sides = self.cuts.values(self._columns.index(opening)) if self.cuts is not None and is_known else None
+            self._decoded[name] = None
+            if sides is not None:
+                before, after = ([None if each is None else _decode_value(each) for each in side] for side in sides)
+                self._decoded[name] = (before, after)
+        sides = self._decoded[name]
+        if sides is None:
+            raise InvalidEvent(f"column {name!r} is not where readers write it")
+        return sides
 
     def around_ordinal(self, *, is_json: bool) -> tuple[bytes, bytes]:
         """What stands before and behind the ordinal in a row's headers."""
@@ -436,16 +563,77 @@ class _Rows:
         return EventOrder(epoch=run.epoch, rank=int(run.rank), tx_ordinal=ordinal)
 
 
+def _deliver_at_once(rows: _Rows, group: RouteGroup, context: _Context, asked: _Asked | None) -> Delivery | None:
+    """All that a group gets of a run, its rows taken together; None: they are to be looked at one by one."""
+    projection, encoding = group.projection, group.encoding
+    is_judged = asked is not None and asked.is_judged
+    if rows.has_key_changes or projection.skips_unchanged:
+        return None
+    if projection.skipped_ops and any(op in projection.skipped_ops for op in set(rows.ops)):
+        return None
+    places = None if asked is None else asked.places
+    count = len(rows.run) if places is None else len(places)
+    if projection.filters and not is_judged:
+        if rows.cuts is None or (places := _passing(rows, projection.filters, places)) is None:
+            return None
+        if not places:
+            return Delivery(group.targets, NO_RECORDS, filtered=count, table=rows.copied_table)
+    if projection.layout is None:
+        passed = _passed_through(rows, encoding, context.max_event_bytes, places)
+    else:
+        passed = _changed(rows, projection, projection.layout, encoding, context.max_event_bytes, places)
+    if passed is None:
+        return None
+    seen = len(rows.run) if places is None else len(places)
+    return Delivery(group.targets, passed, rows=seen, filtered=count - seen, table=rows.copied_table)
+
+
+def _passing(rows: _Rows, filters: Sequence[CompiledFilter], places: Sequence[int] | None) -> list[int] | None:
+    """The rows that all filters hold of; None: one of them cannot be judged, or comes in or leaves with an update."""
+    passing = []
+    for place in range(len(rows.run)) if places is None else places:
+        verdicts = [rows.passes(each, place) for each in filters]
+        if None in verdicts:
+            return None
+        if all(verdicts):
+            passing.append(place)
+    return passing
+
+
+def _changed(
+    rows: _Rows,
+    projection: Projection,
+    layout: Layout,
+    encoding: Encoding,
+    max_event_bytes: int,
+    places: Sequence[int] | None,
+) -> Records | None:
+    """Rows with their columns masked, left out and renamed; None: one of them cannot be."""
+    pieces = rows.pieces(layout)
+    if pieces is None:
+        return None
+    try:
+        values = masked_values(pieces, tuple(projection.masks.values()), places)
+        keys = _at(rows.keys, places)
+        if projection.changes_key:
+            keys = [project_key(projection, key) for key in keys]
+    except Exception:  # of one value: which, and why, is found row by row
+        return None
+    return _encoded(rows, encoding, max_event_bytes, keys, values, places)
+
+
+_T = TypeVar("_T")
+
+
+def _at(column: list[_T], places: Sequence[int] | None) -> list[_T]:
+    return column if places is None else [column[place] for place in places]
+
+
 def _deliver_to_group(
     rows: _Rows, group: RouteGroup, context: _Context, places: Sequence[int] | None
 ) -> Iterator[Delivery]:
-    """``places``: of the rows that may be for it, a changed key by its first half; None: any."""
+    """Row by row. ``places``: of the rows that may be for it, a changed key by its first half; None: any."""
     encoding = group.encoding
-    if not rows.has_key_changes and group.projection.lets_pass(rows.ops):
-        passed = _passed_through(rows, encoding, context.max_event_bytes)
-        if passed is not None:
-            yield Delivery(group.targets, passed, rows=len(rows.run), table=rows.copied_table)
-            return
     written = _Written(encoding, rows.headers(is_json=encoding.has_json_headers))
     invalid = _write_rows(rows, group, written, context.max_event_bytes, places)
     if written.rows or written.filtered:
@@ -464,37 +652,41 @@ def _deliver_to_group(
             yield Delivery((dead_letters,), letters.records, dead_letters=len(letters), table=table, reason=reason)
 
 
-def _passed_through(rows: _Rows, encoding: Encoding, max_event_bytes: int) -> Records | PassedRows | None:
+def _passed_through(
+    rows: _Rows, encoding: Encoding, max_event_bytes: int, places: Sequence[int] | None
+) -> Records | PassedRows | None:
     """The rows as they are, in the group's form, with tombstones behind deletes where these are wanted; None where one of them
     cannot be written, or is too large."""
     if not encoding.is_json:
-        return _all_encoded(rows, encoding, max_event_bytes)
+        return _encoded(rows, encoding, max_event_bytes, _at(rows.keys, places), _at(rows.values, places), places)
     if rows.run.largest_value + encoding.around_value >= max_event_bytes:
         return None
-    before, behind = rows.around_ordinal(is_json=encoding.has_json_headers)
-    return PassedRows(
-        rows.run,
-        before=before,
-        behind=behind,
-        tombstones=encoding.tombstones,
-        key_prefix=encoding.key_prefix,
-        value_prefix=encoding.value_prefix,
-    )
+    passed = rows.passed(encoding)
+    return passed if places is None else passed.at(places)
 
 
-def _all_encoded(rows: _Rows, encoding: Encoding, max_event_bytes: int) -> Records | None:
+def _encoded(
+    rows: _Rows,
+    encoding: Encoding,
+    max_event_bytes: int,
+    key_payloads: Sequence[bytes],
+    payloads: Sequence[bytes],
+    places: Sequence[int] | None,
+) -> Records | None:
+    """Keys and values of the rows at ``places`` in the group's form; None as ``_passed_through``."""
     try:
-        keys = [encoding.key(key) for key in rows.keys]
-        values = [encoding.value(value) for value in rows.values]
+        keys = [encoding.key(key) for key in key_payloads]
+        values = payloads if encoding.leaves_values else [encoding.value(value) for value in payloads]
     except InvalidEvent:
         return None  # which of them, and why, is found row by row
     if max(map(len, values)) >= max_event_bytes:
         return None
-    headers = rows.headers(is_json=False)
+    headers = _at(rows.headers(is_json=encoding.has_json_headers), places)
     if not encoding.tombstones or OP_DELETE not in rows.ops:
         return Records(keys, values, headers)
+    ops = rows.ops if places is None else bytes(rows.ops[place] for place in places)
     gathered = GrowingRecords()
-    for op, key, value, around in zip(rows.ops, keys, values, headers, strict=True):
+    for op, key, value, around in zip(ops, keys, values, headers, strict=True):
         gathered.add(key, value, around)
         if op == OP_DELETE:
             gathered.add(key, None, around)

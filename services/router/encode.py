@@ -139,6 +139,11 @@ class Encoding:
         return len(self.value_prefix) + 1 if self.value_prefix else 0
 
     @property
+    def leaves_values(self) -> bool:
+        """A value is its payload."""
+        return self.value_writer is None and not self.value_prefix
+
+    @property
     def is_json(self) -> bool:
         """Events pass as the reader wrote them, perhaps with something around them."""
         return self.value_writer is None
@@ -191,7 +196,7 @@ def _schema_text(kind: EventFormat, schema: ConnectSchema) -> SchemaText:
 def encoding(event_format: FormatSettings, schemas: EventSchemas | None, ids: WireIds | None) -> Encoding:
     """How events of ``schemas`` are written; ``ids`` are those of ``wire_ids``."""
     if schemas is None:
-        return Encoding(tombstones=event_format.tombstones)
+        return _PLAIN[event_format.tombstones]
     if ids is None:
         return Encoding(
             tombstones=event_format.tombstones,
@@ -205,6 +210,10 @@ def encoding(event_format: FormatSettings, schemas: EventSchemas | None, ids: Wi
         key_writer=None if schemas.key is None or ids.key is None else _writer(kind, schemas.key, ids.key),
         value_writer=_writer(kind, schemas.value, ids.value),
     )
+
+
+_PLAIN: Final = {tombstones: Encoding(tombstones=tombstones) for tombstones in (False, True)}
+"""One object for all tenants: what is made of a run by it is made once."""
 
 
 def _writer(kind: EventFormat, schema: ConnectSchema, registered: RegisteredSchema) -> AvroWriter | ProtobufWriter:

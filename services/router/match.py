@@ -38,6 +38,7 @@ from libs.events.names import (
 from libs.events.source_types import source_type, source_type_parameters
 from libs.kafka.clients import TopicSpec
 from libs.tenants.mask_keys import NO_KEYS, MaskKeys
+from libs.tenants.row_filter import CompiledFilter
 from libs.tenants.view import is_selected
 from libs.types.patterns import any_column
 from libs.types.refusal import RefusedKind
@@ -56,7 +57,7 @@ from services.router.encode import (
     wire_ids,
 )
 from services.router.filter_index import FilterIndex, filter_index
-from services.router.project import InvalidProjection, KeysMissing, Projection, compile_projection
+from services.router.project import InvalidProjection, KeysMissing, Projection, compile_projection, openings_of
 from services.router.topic_claims import TopicClaims, TopicCollision
 
 log = structlog.get_logger()
@@ -190,6 +191,8 @@ class TableRoutes:
     """Tenants whose schemas are not known to the registry yet, as far as is known without asking it; each with the reason."""
     index: FilterIndex | None = None
     """Of the groups, by their places; None: each is asked about every row."""
+    columns: tuple[bytes, ...] = ()
+    """The source table's, for ``RowCuts``."""
 
     def indexed(self) -> "TableRoutes":
         """The same, with an index where many filters want values of one column."""
@@ -199,7 +202,9 @@ class TableRoutes:
         """The same for all others."""
         groups = (group.without(tenants) for group in self.groups)
         refused = tuple(each for each in self.refused if each.target.tenant not in tenants)
-        return TableRoutes(self.table_id, tuple(group for group in groups if group.targets), refused)
+        return TableRoutes(
+            self.table_id, tuple(group for group in groups if group.targets), refused, columns=self.columns
+        )
 
     def only(self, tenants: Collection[str]) -> "TableRoutes":
         """The same for these alone."""
@@ -494,6 +499,7 @@ def compile_routes(
     schemas: dict[_Likeness, EventSchemas | None] = {}
     refused = []
     unready = {}
+    conditions: dict[str, CompiledFilter] = {}
     for subscriber in subscribers:
         try:
             subscriber.sees(table.table_id)  # raises again where it cannot be judged
@@ -504,6 +510,7 @@ def compile_routes(
                     subscriber.selection,
                     subscriber.spec.format.names_of_fields,
                     partial(keys.key, subscriber.tenant),
+                    conditions,
                 )
                 schemas[likeness] = _event_schemas(source, projections[likeness], subscriber.spec.format, form)
             _check_topic_length(subscriber, source, table.table_id)
@@ -526,7 +533,8 @@ def compile_routes(
             if is_of_all(error):
                 raise
             refused += [_refused_route(member, source, table.table_id, error) for member in members]
-    return TableRoutes(table.table_id, tuple(made), tuple(refused), unready)
+    columns = openings_of(tuple(column.name for column in table.columns))
+    return TableRoutes(table.table_id, tuple(made), tuple(refused), unready, columns=columns)
 
 
 def _refused_route(subscriber: Subscriber, source: str, table_id: TableId, error: Exception) -> RefusedRoute:

@@ -5,6 +5,7 @@ tenant that has one. An event is taken apart only as far as its images' columns,
 float's digits and a decimal's scale stay those that the reader wrote.
 """
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,10 +30,23 @@ from libs.tenants.view import filters_of, tenant_view
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import ColumnMask, KeyFrom, NameAdjustment, Operation, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
+from services.router.row_cuts import KEPT, LEFT_OUT, MASKED
 
 Image = dict[str, msgspec.Raw]
 """A row image: each column's value as the reader wrote it."""
-Mask = Callable[[msgspec.Raw], msgspec.Raw]
+Mask = Callable[[bytes], bytes]
+"""Of values as JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns of an image are masked, left out or renamed. Tenants of equal ones share the cutting of a row; what a
+    mask makes of a value is each one's own."""
+
+    actions: bytes
+    """By the table's columns: ``row_cuts.KEPT`` and so on."""
+    openings: tuple[bytes, ...]
+    """What stands in front of each one's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,10 @@ class Projection:
     skips_unchanged: bool = False
     changes_key: bool = False
     """A column of the key is masked or has another name."""
+    columns: tuple[bytes, ...] = ()
+    """The table's, for ``RowCuts``."""
+    layout: Layout | None = None
+    """None: no column changes."""
 
     @property
     def is_transparent(self) -> bool:
@@ -115,8 +133,12 @@ def compile_projection(
     selection: SourceSelection,
     field_names: NameAdjustment = NameAdjustment.NONE,
     key_of: KeyOf = no_key,
+    compiled: dict[str, CompiledFilter] | None = None,
 ) -> Projection:
     """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says. Reads the keys of masks.
+
+    ``compiled`` has the conditions that other selections have on the same table version, and gets those of this one: equal ones
+    are one object, and are asked of a row once.
 
     Raises:
         InvalidProjection: a filter does not fit the table, a key would be lost, or two columns would have one name.
@@ -124,7 +146,7 @@ def compile_projection(
         KeysMissing: that, and a mask's key is not there.
     """
     mistakes: list[str] = []
-    filters = _compile_filters(table, selection, mistakes)
+    filters = _compile_filters(table, selection, mistakes, {} if compiled is None else compiled)
     view = tenant_view(table, selection, field_names)
     mistakes.extend(view.mistakes)
     masks: dict[str, Mask] = {}
@@ -136,24 +158,54 @@ def compile_projection(
             missing.append(f"masks: {name!r}: {error}")
     if mistakes or missing:
         raise (KeysMissing if missing else InvalidProjection)("; ".join([*mistakes, *missing]))
+    field_names_seen = {name: seen for name, seen in view.names.items() if seen != name}
+    columns = openings_of(tuple(column.name for column in table.columns))
     return Projection(
         schema=view.schema,
         filters=filters,
         excluded=view.excluded,
         unknown=view.unknown,
         masks=masks,
-        field_names={name: seen for name, seen in view.names.items() if seen != name},
+        field_names=field_names_seen,
         skipped_ops=b"".join(_OPS_OF[operation] for operation in selection.skip_operations),
         skips_unchanged=selection.skip_unchanged_updates,
         changes_key=any(name in view.masks or view.names[name] != name for name in table.key),
+        columns=columns,
+        layout=_layout(table, columns, masks, view.excluded, field_names_seen),
     )
 
 
-def _compile_filters(table: TableSchema, selection: SourceSelection, mistakes: list[str]) -> tuple[CompiledFilter, ...]:
+@functools.lru_cache(maxsize=1_000)
+def openings_of(columns: tuple[str, ...]) -> tuple[bytes, ...]:
+    """What stands in front of each column's value in an image; the same object for all who ask it of a table."""
+    return tuple(msgspec.json.encode(name) + b":" for name in columns)
+
+
+def _layout(
+    table: TableSchema,
+    columns: tuple[bytes, ...],
+    masks: Mapping[str, Mask],
+    excluded: frozenset[str],
+    field_names: Mapping[str, str],
+) -> Layout | None:
+    if not (masks or excluded or field_names):
+        return None
+    names = [column.name for column in table.columns]
+    actions = bytes(LEFT_OUT if name in excluded else MASKED if name in masks else KEPT for name in names)
+    return Layout(
+        actions, openings_of(tuple(field_names.get(name, name) for name in names)) if field_names else columns
+    )
+
+
+def _compile_filters(
+    table: TableSchema, selection: SourceSelection, mistakes: list[str], compiled: dict[str, CompiledFilter]
+) -> tuple[CompiledFilter, ...]:
     filters = []
     for _, row_filter in filters_of(selection, table):
         try:
-            filters.append(compile_filter(row_filter.where, table))
+            if row_filter.where not in compiled:
+                compiled[row_filter.where] = compile_filter(row_filter.where, table)
+            filters.append(compiled[row_filter.where])
         except InvalidCondition as error:
             mistakes.extend(f"row filter: {mistake}" for mistake in error.mistakes)
     return tuple(filters)
@@ -161,8 +213,8 @@ def _compile_filters(table: TableSchema, selection: SourceSelection, mistakes: l
 
 # --- masks --------------------------------------------------------------------------------------------------------------
 
-_NULL: Final = msgspec.Raw(b"null")
-_NULL_BYTES: Final = b"null"
+_NULL: Final = b"null"
+_RAW_NULL: Final = msgspec.Raw(_NULL)
 
 
 def _compile_mask(column: Column, mask: ColumnMask, key_of: KeyOf) -> Mask:
@@ -184,41 +236,43 @@ def _compile_mask(column: Column, mask: ColumnMask, key_of: KeyOf) -> Mask:
     if mask.format_preserving is not None:
         replace = format_preserving(key_of(mask.format_preserving.key_from), mask.format_preserving.kind)
         return _replacing(column, lambda text: replace(text.decode()))
-    constant = msgspec.Raw(msgspec.json.encode(mask.constant))
+    constant = msgspec.json.encode(mask.constant)
     return lambda _value: constant
 
 
 def _replacing(column: Column, replacement: Callable[[bytes], str]) -> Mask:
     """A text in place of every value but NULL, and one that the log does not hold."""
 
-    def replace(value: msgspec.Raw) -> msgspec.Raw:
-        text = mask_text(bytes(value), column.logical_type)
-        return value if text is None else msgspec.Raw(b'"%b"' % replacement(text).encode())
+    logical_type = column.logical_type
+
+    def replace(value: bytes) -> bytes:
+        text = mask_text(value, logical_type)
+        return value if text is None else b'"%b"' % replacement(text).encode()
 
     return replace
 
 
 def _keeping_last(chars: int) -> Mask:
-    def keep_last(value: msgspec.Raw) -> msgspec.Raw:
-        if bytes(value) == _NULL_BYTES:
+    def keep_last(value: bytes) -> bytes:
+        if value == _NULL:
             return value
         text = msgspec.json.decode(value, type=str)
         if text == UNAVAILABLE_VALUE:
             return value
         kept = text[-chars:] if len(text) > chars else ""
-        return msgspec.Raw(msgspec.json.encode("*" * (len(text) - len(kept)) + kept))
+        return msgspec.json.encode("*" * (len(text) - len(kept)) + kept)
 
     return keep_last
 
 
 def _truncation(chars: int) -> Mask:
-    def truncate(value: msgspec.Raw) -> msgspec.Raw:
-        if len(bytes(value)) <= chars + 2 or bytes(value) == _NULL_BYTES:
+    def truncate(value: bytes) -> bytes:
+        if len(value) <= chars + 2 or value == _NULL:
             return value
         text = msgspec.json.decode(value, type=str)
         if len(text) <= chars or text == UNAVAILABLE_VALUE:
             return value
-        return msgspec.Raw(msgspec.json.encode(text[:chars]))
+        return msgspec.json.encode(text[:chars])
 
     return truncate
 
@@ -229,10 +283,12 @@ def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
     A text is itself and a decimal has all digits of its scale (``12.50``); every other value is its JSON form without
     quotes, so an integer is its digits and a date its days since 1970.
     """
-    if value == _NULL_BYTES:
+    if value == _NULL:
         return None
     if value[:1] != b'"':
         return value
+    if logical_type.kind is not LogicalKind.DECIMAL and value.isascii() and b"\\" not in value:  # as it stands
+        return None if value == _UNAVAILABLE else value[1:-1]
     text = msgspec.json.decode(value, type=str)
     if text == UNAVAILABLE_VALUE:
         return None
@@ -243,6 +299,7 @@ def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
 
 # --- rows -----------------------------------------------------------------------------------------------------------
 
+_UNAVAILABLE: Final = msgspec.json.encode(UNAVAILABLE_VALUE)
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_value = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -292,11 +349,11 @@ def project_key(projection: Projection, key: bytes) -> bytes:
 
 def _image(envelope: Image, side: str) -> Image | None:
     raw = bytes(envelope[side])
-    return None if raw == _NULL_BYTES else _decode_object(raw)
+    return None if raw == _NULL else _decode_object(raw)
 
 
 def _project_image(projection: Projection, image: Image | None) -> msgspec.Raw:
-    return _NULL if image is None else msgspec.Raw(_encode(_project_columns(projection, image)))
+    return _RAW_NULL if image is None else msgspec.Raw(_encode(_project_columns(projection, image)))
 
 
 def _project_columns(projection: Projection, image: Image) -> Image:
@@ -304,7 +361,7 @@ def _project_columns(projection: Projection, image: Image) -> Image:
         image.pop(name, None)
     for name, mask in projection.masks.items():
         if name in image:
-            image[name] = mask(image[name])
+            image[name] = msgspec.Raw(mask(bytes(image[name])))
     if not projection.field_names:
         return image
     return {projection.field_names.get(name, name): value for name, value in image.items()}
@@ -312,7 +369,7 @@ def _project_columns(projection: Projection, image: Image) -> Image:
 
 def _is_unchanged(projected: Image) -> bool:
     before, after = bytes(projected["before"]), bytes(projected["after"])
-    if before == _NULL_BYTES:
+    if before == _NULL:
         raise InvalidEvent("the event has no row before it, which skip_unchanged_updates needs")
     return before == after
 

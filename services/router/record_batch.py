@@ -28,6 +28,9 @@ class Records(NamedTuple):
     """Of each record all, as ``join_headers`` wrote them; rows may share one object."""
 
 
+NO_RECORDS: Final = Records((), (), ())
+
+
 class GrowingRecords:
     """Records that are gathered."""
 

@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.ref cimport PyObject
 from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_SIZE, PySequence_Fast_ITEMS
 from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from services.router.changes cimport Run, Span
@@ -113,6 +114,8 @@ cdef class PassedRows:
     cdef bytes _value_prefix
     cdef bytes _before
     cdef bytes _behind
+    cdef Py_ssize_t* _places  # of the rows, in the run; NULL: all of it
+    cdef Py_ssize_t _count
 
     def __init__(
         self,
@@ -131,6 +134,7 @@ cdef class PassedRows:
             OverflowError: an ordinal has more than ten digits.
         """
         _check_ordinals(run.first_tx_ordinal, 1 if run.is_snapshot else run.count)
+        self._count = run.count
         self._run = run
         self._ops = PyBytes_AS_STRING(run.ops)
         self._first = run.first_tx_ordinal
@@ -138,14 +142,41 @@ cdef class PassedRows:
         self._key_prefix, self._value_prefix = key_prefix, value_prefix
         self._has_tombstones = tombstones
 
+    def __dealloc__(self):
+        free(self._places)
+
+    def at(self, places) -> "PassedRows":
+        """Of all rows, those at these places of the run, in this order. Raises IndexError where the run has no such row."""
+        cdef PassedRows some = PassedRows.__new__(PassedRows)
+        cdef Py_ssize_t nth = 0, place
+        some._run, some._ops, some._first = self._run, self._ops, self._first
+        some._before, some._behind = self._before, self._behind
+        some._key_prefix, some._value_prefix = self._key_prefix, self._value_prefix
+        some._has_tombstones = self._has_tombstones
+        some._count = len(places)
+        some._places = <Py_ssize_t*>malloc(max(1, some._count) * sizeof(Py_ssize_t))
+        if some._places == NULL:
+            raise MemoryError
+        for nth in range(some._count):
+            place = places[nth]
+            if place < 0 or place >= self._run.count:
+                raise IndexError("a run has no row at this place")
+            some._places[nth] = place
+        return some
+
     def __len__(self) -> int:
-        return self._run.count
+        return self._count
+
+    cdef inline Py_ssize_t _row(self, Py_ssize_t nth) noexcept:
+        """Its place in the run."""
+        return nth if self._places == NULL else self._places[nth]
 
     @property
     def payload_bytes(self) -> int:
         """Of keys and values, as they will be written."""
-        cdef Py_ssize_t row, key_size, size = 0
-        for row in range(self._run.count):
+        cdef Py_ssize_t nth, row, key_size, size = 0
+        for nth in range(self._count):
+            row = self._row(nth)
             key_size = self._key_size(row)
             if key_size != _NULL:
                 size += 2 * key_size if self._is_followed(row) else key_size
@@ -168,13 +199,13 @@ cdef class PassedRows:
 
     def kafka_partitions(self, Py_ssize_t count, Py_ssize_t of_keyless) -> bytes:
         """For each row the number of its Kafka partition, of ``count``, for ``BatchRecords.add_rows``."""
-        cdef bytes numbers = PyBytes_FromStringAndSize(NULL, self._run.count * sizeof(int32_t))
+        cdef bytes numbers = PyBytes_FromStringAndSize(NULL, self._count * sizeof(int32_t))
         cdef int32_t* number = <int32_t*>PyBytes_AS_STRING(numbers)
         cdef Py_ssize_t row
         cdef Span* span
         cdef bytes key
-        for row in range(self._run.count):
-            span = &self._run.key_spans[row]
+        for row in range(self._count):
+            span = &self._run.key_spans[self._row(row)]
             if span.size == 0:
                 number[row] = <int32_t>of_keyless
             elif PyBytes_GET_SIZE(self._key_prefix) == 0:
@@ -291,7 +322,7 @@ cdef class BatchRecords:
 
         With ``kafka_partitions``, as ``rows.kafka_partitions`` gave them: the rows of that ``number`` alone.
         """
-        cdef Py_ssize_t row, count = rows._run.count, key_size, value_size, size, taken, headers_size, ordinal
+        cdef Py_ssize_t nth, row, count = rows._count, key_size, value_size, size, taken, headers_size, ordinal
         cdef const int32_t* numbers = NULL
         cdef bint is_followed
         if start < 0:
@@ -301,16 +332,17 @@ cdef class BatchRecords:
                 raise IndexError("the Kafka partitions are of other rows")
             numbers = <const int32_t*>PyBytes_AS_STRING(kafka_partitions)
         headers_size = PyBytes_GET_SIZE(rows._before) + _ORDINAL_DIGITS + PyBytes_GET_SIZE(rows._behind)
-        for row in range(start, count):
-            if numbers != NULL and numbers[row] != number:
+        for nth in range(start, count):
+            if numbers != NULL and numbers[nth] != number:
                 continue
+            row = rows._row(nth)
             key_size, value_size, is_followed = rows._key_size(row), rows._value_size(row), rows._is_followed(row)
             size = _record_size(self.record_count, key_size, value_size, headers_size)
             taken = _varint_size(size) + size
             if is_followed:  # at most a byte each longer, for the place in the batch and the length
                 taken += _record_size(self.record_count + 1, key_size, _NULL, headers_size) + _LONGEST_VARINT
             if not self._has_room(1 + is_followed, taken):
-                return row
+                return nth
             ordinal = rows._first + (0 if rows._run.is_snapshot else row)
             self._begin_record(size)
             self._put_key(rows, row, key_size)

@@ -23,6 +23,7 @@ TENANTS: Final = 400
 ROWS: Final = 60
 CODES: Final = ("a", "b", "B", "", "é", "a ", "zz")
 NUMBERS: Final = (-2, -1, 0, 1, 2, 7)
+COMPARED: Final = (">=", ">", "<=", "<")
 PRICES: Final = ("-1.50", "0.00", "1.00", "2.50", "7.00")
 
 
@@ -53,7 +54,10 @@ def condition(rng: random.Random, depth: int = 2) -> str:
             f"{name} NOT IN ({some})",
             f"{name} <> {literal}",
             f"{name} <=> {literal}",
-            f"{name} >= {literal}",
+            f"{name} {rng.choice(COMPARED)} {literal}",
+            f"{literal} {rng.choice(COMPARED)} {name}",
+            f"{name} > {literal} AND {name} < {literal_of(rng, column)}",
+            f"{name} = {literal} OR {literal_of(rng, column)} = {name}",
             f"{name} IS NULL",
             f"{name} BETWEEN {literal} AND {literal_of(rng, column)}",
         )
@@ -112,7 +116,7 @@ def test_each_tenant_gets_the_rows_that_mysql_says_meet_its_condition(
     ]
     batch = builder()
     events = [
-        ("c", b'{"id":%d}' % row[0], json.dumps({"before": None, "after": wire(row), "op": "c"}).encode())
+        ("c", b'{"id":%d}' % row[0], msgspec.json.encode({"before": None, "after": wire(row), "op": "c"}))
         for row in rows
     ]
     add_run(batch, events, table=table_id)

@@ -288,7 +288,7 @@ def test_tenants_with_keys_share_no_bytes(tmp_path: Path) -> None:
     )
 
     assert targets(routes) == [["a.s.shop.orders"], ["b.s.shop.orders"]]
-    masked = [bytes(group.projection.masks["name"](msgspec.Raw(b'"x"'))) for group in routes.groups]
+    masked = [group.projection.masks["name"](b'"x"') for group in routes.groups]
     assert masked[0] != masked[1]
     (refused,) = routes.refused
     assert refused.target.tenant == "c"
