@@ -27,6 +27,27 @@ def test_import_arrows_hold() -> None:
     assert lint.returncode == 0, lint.stdout
 
 
+def test_the_map_of_folders_has_each_folder() -> None:
+    """docs/architecture.md names every folder of code, and none that is not there."""
+    page = (REPOSITORY / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+`) \|", page[page.index("## Folders") : page.index("## Ten questions")], re.M)
+    named = {folder for row in rows for folder in re.findall(r"`([^`]+)`", row)}
+    there = {str(path.parent.relative_to(REPOSITORY)) for path in REPOSITORY.glob("*/*/__init__.py")}
+    inner = {folder for folder in there if folder.split("/")[0] in ("libs", "services", "spark")}
+
+    assert named == inner | {"protos", "bench", "tests"}
+
+
+def test_each_question_is_answered_by_a_folder_that_is_there() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text()
+    answers = re.findall(r"^\| [^|]+\? \| ([^|]+) \|$", page[page.index("## Ten questions") :], re.M)
+    folders = [re.findall(r"`((?:libs|services|spark)/\w+)", answer) for answer in answers]
+
+    assert len(answers) == 10
+    assert all(folders)
+    assert {folder for each in folders for folder in each if not (REPOSITORY / folder).is_dir()} == set()
+
+
 def test_generated_protos_are_fresh(tmp_path: Path) -> None:
     """The committed Python code is what `make protos` makes of the .proto files, and there is no other."""
     sources = sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "protos").rglob("*.proto"))
