@@ -41,8 +41,9 @@ from libs.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
 from libs.cli.on_the_way import told_on_the_way
+from libs.cli.terminal import echo, line_of, secho, styled
 from libs.config.connections import TelemetrySettings
-from libs.config.plain_text import printable
+from libs.config.plain_text import one_line
 from libs.errors import HeadwaterError, TransientError
 from libs.mesh.home import Home
 from libs.mesh.mesh import mesh_settings
@@ -186,7 +187,7 @@ def check_command(
     if metrics_port is not None:
         host = metrics_host or _METRICS_HOST
         port = _serve_metrics(host, metrics_port, failure)
-        click.echo(f"metrics: http://{host}:{port}/metrics")
+        echo(f"metrics: http://{host}:{port}/metrics")
     # As the first process of a container it would not be ended by it.
     signal.signal(signal.SIGTERM, lambda *_: _end(ask.ended))
     try:
@@ -206,7 +207,7 @@ def _compare_for_ever(ask: "_Asked", every_s: float, pace: "_Pace | None", failu
     """Turn after turn, until it is ended; ``failure`` holds why the last one could not compare, if so."""
     has_compared = False
     while not ask.ended.is_set():
-        click.echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
+        echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
         started_s = time.monotonic()
         try:
             report = _compare_at_once(ask) if pace is None else _compare_slowly(ask, pace)
@@ -223,7 +224,7 @@ def _compare_for_ever(ask: "_Asked", every_s: float, pace: "_Pace | None", failu
                 raise
             CHECK_FAILED_TURNS.inc()
             failure[:] = [f"not compared: {error}"]
-            click.secho(f"not compared: {error}", fg="yellow")
+            secho(f"not compared: {error}", fg="yellow")
         time.sleep(every_s)
 
 
@@ -328,7 +329,7 @@ def _compare_slowly(asked: _Asked, pace: _Pace) -> CheckReport:
                     raise
                 errors.append(error)
                 lacking.append(str(error))
-                click.secho(f"{piece.source}: {piece.table} not compared: {error}", fg="yellow")
+                secho(f"{piece.source}: {piece.table} not compared: {error}", fg="yellow")
             else:
                 lacking += joined(reports[known:]).not_compared[:1]
             place.move(place.turn.behind(piece))
@@ -361,9 +362,7 @@ def _compare_in_chunks(
             return
         chunk, shape = found
         if begun is not None and begun.shape != shape:
-            click.echo(
-                f"{piece.source}: {piece.table} starts again: its columns, its key or a tenant's document changed"
-            )
+            echo(f"{piece.source}: {piece.table} starts again: its columns, its key or a tenant's document changed")
             begun = None
         asked = replace(asked, chunk=chunk, whole=() if begun is None else begun.whole)
         worked_s = time.monotonic() - started_s
@@ -444,9 +443,9 @@ def _compare(
     if report.differences and asked.is_repairing and mesh.hops is not None:
         repaired = repair(mesh, mesh.hops, report, timeout_s=asked.timeout_s, on_progress=tell)
         for line in repaired.left:
-            click.secho(f"not repaired: {line}", fg="yellow")
+            secho(f"not repaired: {line}", fg="yellow")
         if repaired.rows:
-            click.echo(f"read again: {repaired.rows:,} row(s)")
+            echo(f"read again: {repaired.rows:,} row(s)")
             again = look()
             report = replace(again, worked_s=report.worked_s + again.worked_s)
     return report
@@ -488,14 +487,14 @@ def _chunk_told(chunk: Chunk) -> dict[str, Sequence[object] | None]:
 def print_report(report: CheckReport, took_s: float) -> None:
     """Every table in one line, the differences under it, and the sum."""
     for note in report.notes:
-        click.secho(f"note: {note}", fg="yellow")
+        secho(f"note: {note}", fg="yellow")
     for table in report.tables:
         _print_table(table)
     if any(table.is_summed for table in report.tables):
-        click.echo(f"compared by checksums; {report.rows_read:,} row(s) read one by one")
+        echo(f"compared by checksums; {report.rows_read:,} row(s) read one by one")
     colour = "red" if report.differences else "yellow" if report.not_compared else "green"
     left_out = f", {len(report.not_compared)} table(s) not compared" if report.not_compared else ""
-    click.secho(
+    secho(
         f"{report.rows_compared:,} rows ({report.cells_compared:,} values) compared in {took_s:.1f} s: "
         f"{report.differences:,} difference(s){left_out}",
         fg=colour,
@@ -503,7 +502,7 @@ def print_report(report: CheckReport, took_s: float) -> None:
     unsure = [table for table in report.tables if table.comparison.rows_different and not table.is_sure]
     if unsure and report.source_moved:
         names = ", ".join(f"{table.tenant}: {table.table.table_id}" for table in unsure)
-        click.secho(
+        secho(
             f"the source changed meanwhile, and rows of {names} cannot be read again one by one: repeat this when "
             "it is quiet",
             fg="yellow",
@@ -512,36 +511,38 @@ def print_report(report: CheckReport, took_s: float) -> None:
 
 def _print_table(table: TableCheck) -> None:
     """The table's line, with its differences below."""
-    click.echo(_table_line(table))
+    echo(_table_line(table))
     if table.not_compared:
-        click.secho(f"    {table.not_compared}", fg="yellow")
+        secho(f"    {table.not_compared}", fg="yellow")
     if table.read_columns:
-        click.echo(f"    read in every row, because their types have no checksum: {', '.join(table.read_columns)}")
+        echo(f"    read in every row, because their types have no checksum: {', '.join(table.read_columns)}")
     for fault in table.faults:
-        click.secho(f"    {fault}", fg="red")
+        secho(f"    {fault}", fg="red")
     for difference in table.comparison.first:
-        click.secho(f"    {difference_line(table, difference)}", fg="red")
+        secho(f"    {difference_line(table, difference)}", fg="red")
     left_out = table.comparison.rows_different - len({difference.key for difference in table.comparison.first})
     if left_out > 0 and table.chunks:
-        click.echo(f"    {left_out:,} row(s) in total, listed with their chunks")
+        echo(f"    {left_out:,} row(s) in total, listed with their chunks")
     elif left_out > 0:
-        click.echo(f"    … and {left_out:,} more row(s): see --limit")
+        echo(f"    … and {left_out:,} more row(s): see --limit")
     if table.undecided:
-        click.echo(f"    {table.undecided:,} row(s) undecided: the source changed them whenever they were looked at")
+        echo(f"    {table.undecided:,} row(s) undecided: the source changed them whenever they were looked at")
 
 
 def _table_line(table: TableCheck) -> str:
-    verdict = click.style("equal", fg="green") if table.is_equal else click.style("DIFFERENT", fg="red")
+    verdict = styled("equal", fg="green") if table.is_equal else styled("DIFFERENT", fg="red")
     if table.not_compared:
-        verdict = click.style("NOT COMPARED", fg="yellow")
-    where = f" where {printable(table.table.where)}" if table.table.where else ""
+        verdict = styled("NOT COMPARED", fg="yellow")
+    where = f" where {table.table.where}" if table.table.where else ""
     masked = [column.name for column in table.table.columns if column.mask is not None]
     masks = f", masked: {', '.join(masked)}" if masked else ""
     chunks = f", {table.chunks:,} chunks" if table.chunks else ""
     keys = "" if table.chunk is None else f", {keys_of(table.chunk)}"
-    return (
-        f"{table.tenant:<12} {printable(str(table.table.table_id)):<28} {table.comparison.rows_compared:>10,} rows x "
-        f"{len(table.columns):>2} columns  {verdict}{where}{masks}{keys}{chunks}"
+    counted = f"{table.comparison.rows_compared:>10,} rows x {len(table.columns):>2} columns  "
+    return line_of(
+        f"{table.tenant:<12} {one_line(str(table.table.table_id)):<28} {counted}",
+        verdict,
+        f"{where}{masks}{keys}{chunks}",
     )
 
 

@@ -11,9 +11,10 @@ import orjson
 from rich.markup import escape
 from rich.table import Table
 
+from libs.cli.console import PlainConsole
 from libs.cli.mesh import mesh_options
 from libs.cli.tail import choose_topic, event_line
-from libs.cli.terminal import PlainConsole, echo
+from libs.cli.terminal import echo, echo_lines
 from libs.errors import InvalidSettings
 from libs.events.dead_letter import SetAsideBy
 from libs.mesh.mesh import Mesh, require_tenant
@@ -68,7 +69,7 @@ def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: b
     shown = [each for each in letters if each.is_waiting is not False or with_taken_up]
     if as_json:
         for each in shown:
-            echo(orjson.dumps(_as_json(each)))
+            echo_lines(orjson.dumps(_as_json(each)))
         return
     _show_groups(shown)
     if hidden := len(letters) - len(shown):
@@ -94,7 +95,7 @@ def show_command(tenant: str, letter: int, as_json: bool, mesh: Mesh) -> None:
             f"letter {letter}", [f"tenant {tenant} has none of that number; `headwater dead-letter list` has them"]
         )
     if as_json:
-        echo(orjson.dumps(_as_json(found), option=orjson.OPT_INDENT_2))
+        echo_lines(orjson.dumps(_as_json(found), option=orjson.OPT_INDENT_2))
         return
     for name, text in _facts(found):
         echo(f"{name:<12} {text}")

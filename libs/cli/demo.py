@@ -8,10 +8,11 @@ from pathlib import Path
 from types import FrameType
 
 import click
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from libs.cli.check import print_report
+from libs.cli.console import PlainConsole
+from libs.cli.terminal import echo, line_of, secho, styled
 from libs.demo.latency import Latency
 from libs.demo.run import DemoReport, DemoSettings, Show, run_demo
 from libs.demo.sources import DEMO_SOURCES
@@ -110,7 +111,7 @@ class _PlainShow(Show):
 
     def _line(self, text: str) -> None:
         self._told_s = time.monotonic()
-        click.echo(f"{self._told_s - self._started_s:6.1f} s  {text}")
+        echo(f"{self._told_s - self._started_s:6.1f} s  {text}")
 
 
 class _LiveShow(Show):
@@ -122,7 +123,7 @@ class _LiveShow(Show):
             TimeElapsedColumn(),
             TextColumn("{task.description}"),
             TextColumn("[bright_black]{task.fields[detail]}[/]"),
-            console=Console(),
+            console=PlainConsole(),
         )
         self._task: TaskID | None = None
 
@@ -152,10 +153,10 @@ class _LiveShow(Show):
 
 
 def _print(report: DemoReport, home: Home, keep: bool, took_s: float) -> None:
-    click.echo()
+    echo()
     check_s = dict(report.phases_s).get("compare row by row, every column", 0.0)
     print_report(report.check, check_s)
-    click.echo()
+    echo()
     topics = report.topics
     _row("loaded", f"{report.rows_loaded:,} rows")
     _row(
@@ -174,32 +175,32 @@ def _print(report: DemoReport, home: Home, keep: bool, took_s: float) -> None:
         _row("note", remark)
     _row("rows compared", f"{report.check.rows_compared:,}")
     _row("differences", f"{report.check.differences:,}")
-    click.echo()
+    echo()
     for phase, seconds in report.phases_s:
-        click.echo(f"{seconds:7.1f} s  {phase}")
-    click.echo(f"{took_s:7.1f} s  in all")
-    click.echo()
+        echo(f"{seconds:7.1f} s  {phase}")
+    echo(f"{took_s:7.1f} s  in all")
+    echo()
     _print_ways_on(home, keep)
     if not report.is_good:
-        click.secho("the demo failed: see the differences above, and the logs in " + str(home.logs_dir), fg="red")
+        secho("the demo failed: see the differences above, and the logs in " + str(home.logs_dir), fg="red")
 
 
 def _print_ways_on(home: Home, keep: bool) -> None:
     command = "headwater" if shutil.which("headwater") else str(IMPORT_ROOT / "headwater")
     option = f" --home {home.root}"
-    click.echo(f"the tables lie in {home.warehouse_dir} (Iceberg; catalog {home.catalog_file})")
-    click.echo("ask them, also while nothing runs:")
-    click.echo(f'  {command} query acme "SELECT status, count(*), sum(total) FROM orders GROUP BY status"{option}')
-    click.echo(f'  {command} query globex "SELECT id, email, total FROM orders LIMIT 5"{option}')
+    echo(f"the tables lie in {home.warehouse_dir} (Iceberg; catalog {home.catalog_file})")
+    echo("ask them, also while nothing runs:")
+    echo(f'  {command} query acme "SELECT status, count(*), sum(total) FROM orders GROUP BY status"{option}')
+    echo(f'  {command} query globex "SELECT id, email, total FROM orders LIMIT 5"{option}')
     if keep:
-        click.echo("the stack is still up:")
-        click.echo(f"  {command} status{option}")
-        click.echo(f"  {command} tail acme orders{option}")
-        click.echo(f"  {command} down{option}")
+        echo("the stack is still up:")
+        echo(f"  {command} status{option}")
+        echo(f"  {command} tail acme orders{option}")
+        echo(f"  {command} down{option}")
 
 
 def _row(name: str, text: str) -> None:
-    click.echo(f"{click.style(f'{name:<16}', bold=True)} {text}")
+    echo(line_of(styled(f"{name:<16}", bold=True), f" {text}"))
 
 
 def _latencies(calm: Latency, all_of_it: Latency) -> str:

@@ -3,6 +3,7 @@
 import click
 
 from libs.cli.home import home_option
+from libs.cli.terminal import echo, secho
 from libs.errors import InvalidSettings
 from libs.mesh.documents import Documents, read_documents
 from libs.mesh.home import Home, is_initialised, write_examples
@@ -25,8 +26,8 @@ def init(home: Home) -> None:
     """
     written = write_examples(home)
     for path in written:
-        click.echo(f"wrote {path}")
-    click.echo(
+        echo(f"wrote {path}")
+    echo(
         f"next: copy the examples in {home.sources_dir} and {home.tenants_dir} to names without .example, edit them, "
         "then `headwater up`"
     )
@@ -62,7 +63,7 @@ def validate(home: Home, source: str | None) -> None:
         raise InvalidSettings(str(home.root), mistakes)
     if source is not None:
         _validate_server(home, documents, source)
-    click.echo(
+    echo(
         f"no mistakes: {len(documents.sources)} source(s) ({', '.join(documents.sources) or 'none'}), "
         f"{len(documents.tenants)} tenant(s) ({', '.join(documents.tenants) or 'none'})"
     )
@@ -77,12 +78,12 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
     resume_from = resume_position(home, source, document)
     report = preflight(document, resume_from=resume_from, has_begun=reader_has_begun(home, source, document))
     for warning in report.warnings:
-        click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
+        secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
     if report.faults:
         raise InvalidSettings(where(document), [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
     known, note = known_tables(home, source, document)
     if note is not None:
-        click.secho(f"warning: {note}", fg="yellow", err=True)
+        secho(f"warning: {note}", fg="yellow", err=True)
     idle = [
         mistake
         for name, spec in documents.tenants.items()
@@ -90,4 +91,4 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
     ]
     if idle:
         raise InvalidSettings(where(document), idle)
-    click.echo(f"{source}: the server can be followed{', from the checkpoint on' if resume_from is not None else ''}")
+    echo(f"{source}: the server can be followed{', from the checkpoint on' if resume_from is not None else ''}")

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import click
 
+from libs.cli.terminal import echo
 from libs.config.connections import KafkaAccess, KafkaSettings, SaslMechanism, SecurityProtocol
 from libs.config.load import Secret
 from libs.stand_ins.dts.recording import Masker, Slice, heading_of, read_recording, read_slice, replay, write_recording
@@ -93,7 +94,7 @@ def record(
     if mask:
         messages = Masker(secrets.token_bytes(32)).masked(messages)
     count = write_recording(file, heading_of(wanted, is_masked=mask), messages)
-    click.echo(f"{count:,} messages of {topic}[{partition}] in {file}{', masked' if mask else ''}")
+    echo(f"{count:,} messages of {topic}[{partition}] in {file}{', masked' if mask else ''}")
 
 
 @dts.command("replay")
@@ -108,6 +109,4 @@ def replay_command(
     connection = _connection(bootstrap_servers, username, password, sasl_mechanism, security_protocol, ssl_ca_file)
     sent = replay(connection, topic, messages)
     left_out = len(messages) - sent
-    click.echo(
-        f"{sent:,} messages to {topic}" + (f"; {left_out:,} were left out when they were masked" if left_out else "")
-    )
+    echo(f"{sent:,} messages to {topic}" + (f"; {left_out:,} were left out when they were masked" if left_out else ""))

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
+from libs.cli.terminal import echo, echo_lines, secho
 from libs.mesh.home import Home
 from libs.operations.erase.carry_out import Erasure, ErasureReport, carry_out, look, unfinished, what_stays
 from libs.operations.erase.held import Held
@@ -63,7 +64,7 @@ def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float
         return
     if not as_json:
         if unfinished(home, tenant) is not None:
-            click.echo(f"tenant {tenant}: an erasure has begun already: taking it up")
+            echo(f"tenant {tenant}: an erasure has begun already: taking it up")
         print_held(erasure.held)
     if confirmed is None:
         confirmed = click.prompt(f"type the tenant's name to remove all of this, for good ({tenant})", default="")
@@ -86,30 +87,30 @@ def print_held(held: Sequence[Held]) -> None:
             *([f"{each.records:,} record(s)"] if each.records is not None else []),
             *([_size(each.bytes)] if each.bytes is not None else []),
         ]
-        click.echo(f"  {each.kind:<{widths[0]}}  {each.name:<{widths[1]}}  {', '.join(counts)}".rstrip())
+        echo(f"  {each.kind:<{widths[0]}}  {each.name:<{widths[1]}}  {', '.join(counts)}".rstrip())
 
 
 def _print_dry_run(home: Home, erasure: Erasure, as_json: bool) -> None:
     stays = what_stays(home, erasure)
     if as_json:
         told = {"tenant": erasure.tenant, "held": erasure.held, "stays": stays}
-        click.echo(msgspec.json.format(msgspec.json.encode(told)))
+        echo_lines(msgspec.json.format(msgspec.json.encode(told)))
         return
-    click.echo(f"tenant {erasure.tenant}: this would go")
+    echo(f"tenant {erasure.tenant}: this would go")
     print_held(erasure.held)
     _print_stays(stays)
 
 
 def _print_report(report: ErasureReport, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+        echo_lines(msgspec.json.format(msgspec.json.encode(report)))
         return
     if report.left:
-        click.secho(f"tenant {report.tenant}: this is still there; erase again", fg="red")
+        secho(f"tenant {report.tenant}: this is still there; erase again", fg="red")
         print_held(report.left)
     total = sum(each.bytes or 0 for each in report.removed)
     colour = "red" if report.left else "green"
-    click.secho(
+    secho(
         f"tenant {report.tenant}: {len(report.removed)} thing(s) removed, {_size(total)}; looked for again: "
         f"{len(report.left)} left",
         fg=colour,
@@ -118,9 +119,9 @@ def _print_report(report: ErasureReport, as_json: bool) -> None:
 
 
 def _print_stays(stays: Sequence[str]) -> None:
-    click.echo("not removed by this command:")
+    echo("not removed by this command:")
     for each in stays:
-        click.echo(f"  - {each}")
+        echo(f"  - {each}")
 
 
 def _size(size_bytes: int) -> str:

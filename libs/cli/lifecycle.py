@@ -3,10 +3,11 @@
 import datetime
 
 import click
-from rich.console import Console
 
+from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
 from libs.cli.status import print_faults
+from libs.cli.terminal import echo, echo_lines, line_of, secho, styled
 from libs.mesh.home import Home
 from libs.mesh.processes import IMPORT_ROOT
 from libs.mesh.state import ServicePhase, StackPhase, StackState, running_state
@@ -48,7 +49,7 @@ def up(home: Home, detach: bool) -> None:
         _up_detached(home)
         return
     for mistake in stack.load_documents(home).tenant_mistakes:
-        click.secho(f"tenant not served until its document is corrected: {mistake}", fg="yellow", err=True)
+        secho(f"tenant not served until its document is corrected: {mistake}", fg="yellow", err=True)
     stack.run_stack(home, on_event=show_event, on_phase=_show_phase(home))
 
 
@@ -66,12 +67,12 @@ def _up_detached(home: Home) -> None:
     state = stack.wait_until_up(home, supervisor_pid, on_state=show_changes)
     broken = [service for service in state.services if service.phase is not ServicePhase.UP]
     for service in broken:
-        click.secho(f"{service.name} is not up: {service.detail}", fg="red", err=True)
-        click.echo(last_lines(home.log_file(service.name)), err=True)
+        secho(f"{service.name} is not up: {service.detail}", fg="red", err=True)
+        echo_lines(last_lines(home.log_file(service.name)), err=True)
     faults = worst_first(process_faults(state))
-    print_faults(faults, Console(stderr=True))
+    print_faults(faults, PlainConsole(stderr=True))
     where = f" --home {home.root}" if home.root.name != ".headwater" or home.root.parent != IMPORT_ROOT else ""
-    click.echo(f"`headwater status{where}` shows its progress, `headwater down{where}` stops it")
+    echo(f"`headwater status{where}` shows its progress, `headwater down{where}` stops it")
     if broken or faults:
         raise click.exceptions.Exit(1)
 
@@ -79,8 +80,8 @@ def _up_detached(home: Home) -> None:
 def show_event(event: StackEvent) -> None:
     """One line for something that happened to a process."""
     now = datetime.datetime.now().strftime("%H:%M:%S")
-    phase = click.style(f"{event.phase.value:<12}", fg=_COLOURS[event.phase])
-    click.echo(f"{now}  {event.service:<22} {phase} {event.detail}".rstrip())
+    phase = styled(f"{event.phase.value:<12}", fg=_COLOURS[event.phase])
+    echo(line_of(f"{now}  {event.service:<22} ", phase, f" {event.detail}".rstrip()))
 
 
 def _show_phase(home: Home):  # type: ignore[no-untyped-def]
@@ -88,12 +89,12 @@ def _show_phase(home: Home):  # type: ignore[no-untyped-def]
         if phase is StackPhase.UP:
             stop = "Ctrl-C or `headwater down` stops it"
             if faults := worst_first(process_faults(running_state(home))):
-                click.secho(f"the stack runs with {len(faults)} fault(s) (home {home.root}); {stop}", fg="red")
-                print_faults(faults, Console())
+                secho(f"the stack runs with {len(faults)} fault(s) (home {home.root}); {stop}", fg="red")
+                print_faults(faults, PlainConsole())
             else:
-                click.secho(f"the stack is up (home {home.root}); {stop}", fg="green")
+                secho(f"the stack is up (home {home.root}); {stop}", fg="green")
         elif phase is StackPhase.STOPPING:
-            click.echo("stopping …")
+            echo("stopping …")
 
     return show
 
@@ -102,8 +103,8 @@ def _show_phase(home: Home):  # type: ignore[no-untyped-def]
 @home_option
 def down(home: Home) -> None:
     """Stop the embedded stack: Spark and the readers first, Kafka last. Nothing is lost; `up` continues where it stopped."""
-    click.echo("stopping …")
+    echo("stopping …")
     if stack.stop_stack(home):
-        click.echo("stopped")
+        echo("stopped")
     else:
-        click.echo(f"nothing ran in {home.root}")
+        echo(f"nothing ran in {home.root}")

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from libs.cli.home import home_option
+from libs.cli.terminal import Coloured, echo_lines, line_of, styled
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
 from libs.tenants.place import nearest
@@ -89,10 +90,10 @@ def _show(line: str, process: str, level: str, as_json: bool) -> None:
     record = _record(line)
     if LEVELS.index(str(record.get("level", "info"))) < LEVELS.index(level):
         return
-    click.echo(line if as_json else readable(record, process) if record else f"{process}: {line}")
+    echo_lines(line if as_json else readable(record, process) if record else line_of(f"{process}: {line}"))
 
 
-def readable(record: Mapping[str, object], process: str) -> str:
+def readable(record: Mapping[str, object], process: str) -> Coloured:
     """Time, process, level, event, then the facts; a traceback on lines of its own.
 
     >>> readable({"at": "2026-11-21T10:00:00.25Z", "level": "info", "event": "log_opened", "file": "b.1"}, "reader-shop")
@@ -100,10 +101,12 @@ def readable(record: Mapping[str, object], process: str) -> str:
     """
     at = str(record.get("at", ""))[11:19]
     level = str(record.get("level", ""))
-    head = [at, process, click.style(level, fg=_COLOURS[level]) if level in _COLOURS else level, str(record["event"])]
+    told = styled(level, fg=_COLOURS[level]) if level in _COLOURS else level
+    head = [at, process, told, str(record["event"])]
     facts = [f"{name}={_fact(value)}" for name, value in record.items() if name not in (*_HEAD, *_FACTS_LAST)]
-    text = " ".join(part for part in (*head, *facts) if part)
-    return "\n".join([text, *(line for name in _FACTS_LAST if name in record for line in _traceback(record[name]))])
+    text = line_of(*(each for part in (*head, *facts) if part for each in (" ", part)))[1:]
+    behind = (line_of(line) for name in _FACTS_LAST if name in record for line in _traceback(record[name]))
+    return Coloured("\n".join((text, *behind)))
 
 
 def _fact(value: object) -> str:

@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 
 import click
 
+from libs.cli.terminal import echo, echo_lines
 from libs.cli.version import project_version
+from libs.config.plain_text import printable
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.tenants.place import nearest
 
@@ -136,13 +138,14 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
+        error.message = printable(error.message)
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+        echo("stopped", err=True)
         code = 130
     except HeadwaterError as error:
-        click.echo(f"headwater: {error_text(error)}", err=True)
+        echo_lines(f"headwater: {error_text(error)}", err=True)
         code = EXIT_MISTAKE if isinstance(error, InvalidSettings) else EXIT_FAILED
     except BrokenPipeError:
         # ``headwater tail … | head``: the reader has closed its end.
@@ -151,7 +154,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.filename is None and error.errno not in _NO_ROOM:
             raise
-        click.echo(f"headwater: {_file_text(error)}", err=True)
+        echo(f"headwater: {_file_text(error)}", err=True)
         code = EXIT_FAILED
     sys.exit(code or 0)
 

@@ -6,6 +6,7 @@ import click
 
 from libs.cli.given_file import given_text
 from libs.cli.home import home_option
+from libs.cli.terminal import echo, echo_lines
 from libs.config.plain_text import one_line
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
@@ -52,20 +53,20 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
     offsets = given_text(offsets_file, str(offsets_file)) if offsets_file is not None else None
     found = migrate(text, subject=str(config), name=name, offsets=offsets)
     if is_printed:
-        click.echo(found.text(), nl=False)
+        echo_lines(found.text(), nl=False)
         return
     path = home.sources_dir / f"{found.source}.yaml"
     if path.exists():
         raise InvalidSettings(str(path), ["is there already; move it away, or give another --name"])
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, found.text().encode(), mode=0o600)  # a person writes the password into it
-    click.echo(f"wrote {path}")
+    echo(f"wrote {path}")
     for place in ("database", "vtgate"):
         if found.document.get(place, {}).get("password") == PASSWORD:
-            click.echo(f"set {place}.password there: {PASSWORD!r} stands in place of the connector's")
+            echo(f"set {place}.password there: {PASSWORD!r} stands in place of the connector's")
     for title, lines in (("for the tenants' documents", found.tenant), ("not carried over", found.left_out)):
         if lines:
-            click.echo(f"{title}:")
+            echo(f"{title}:")
         for line in lines:
-            click.echo(f"  - {one_line(line)}")
-    click.echo(f"next: `headwater validate {found.source}`")
+            echo(f"  - {one_line(line)}")
+    echo(f"next: `headwater validate {found.source}`")

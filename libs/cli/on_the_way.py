@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
+from libs.cli.console import PlainConsole
 
 
 @contextlib.contextmanager
@@ -13,5 +13,5 @@ def told_on_the_way() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    with Console(stderr=True).status("looking …") as line:
+    with PlainConsole(stderr=True).status("looking …") as line:
         yield line.update

@@ -12,8 +12,9 @@ import pyarrow as pa
 from rich.table import Table
 from rich.text import Text
 
+from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
-from libs.cli.terminal import PlainConsole, is_terminal
+from libs.cli.terminal import echo_lines, is_terminal
 from libs.config.plain_text import printable
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
@@ -75,7 +76,7 @@ def _show(answer: pa.Table, output: str, max_rows: int) -> None:
             for batch in answer.to_batches():
                 for row in rows_of(batch):
                     record = dict(zip(answer.column_names, (_json(value) for value in row), strict=True))
-                    click.echo(orjson.dumps(record, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME).decode())
+                    echo_lines(orjson.dumps(record, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME).decode())
         case _:
             _show_table(answer, max_rows)
 

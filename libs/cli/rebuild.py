@@ -6,6 +6,7 @@ import click
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
+from libs.cli.terminal import echo, secho
 from libs.mesh.home import Home
 from libs.mesh.sink_state import sink_progress
 from libs.operations.rebuild import parse_moment
@@ -66,13 +67,13 @@ def rebuild(
         built, notes = rebuild_table(
             home, documents, tenant, chosen, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show
         )
-    click.echo(
+    echo(
         f"{built.table}: {built.rows:,} row(s) as of {moment.text}, from {built.changes:,} change(s), in {built.took_s:.0f} s"
     )
-    click.echo(
+    echo(
         f"against the log's end ({Moment(at_us=built.log_ends_at_us).text}): {built.same:,} as they were, "
         f"{built.changed_since:,} changed since, {built.gone_since:,} gone since, {built.come_since:,} come since"
     )
     for note in notes:
-        click.secho(f"note: {note}", fg="yellow")
-    click.echo(f'query it: headwater query {tenant} "SELECT * FROM {into}"')
+        secho(f"note: {note}", fg="yellow")
+    echo(f'query it: headwater query {tenant} "SELECT * FROM {into}"')

@@ -4,6 +4,7 @@ import click
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
+from libs.cli.terminal import echo
 from libs.mesh.home import Home
 from libs.mesh.sink_state import sink_progress
 from libs.mesh.state import running_state
@@ -55,26 +56,24 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: 
         return
     begun, is_taken_up = begin(home, documents, tenant, table)
     if is_taken_up:
-        click.echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")
+        echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")
     with told_on_the_way() as show:
         answer = carry_out(home, tenant, begun, timeout_s=timeout_s, on_progress=show)
     if answer.refused_because:
-        click.echo(f"{begun.table} was not built, and is unchanged: {answer.refused_because}", err=True)
+        echo(f"{begun.table} was not built, and is unchanged: {answer.refused_because}", err=True)
         raise click.exceptions.Exit(1)
     took_s = (answer.at_us - begun.begun_at_us) / 1e6
-    click.echo(f"{begun.table}: built again from {answer.events:,} event(s), swapped in {took_s:.0f} s after the start")
-    click.echo(f"compare it with the source: headwater check {tenant}")
+    echo(f"{begun.table}: built again from {answer.events:,} event(s), swapped in {took_s:.0f} s after the start")
+    echo(f"compare it with the source: headwater check {tenant}")
 
 
 def _give_up(home: Home, tenant: str, table: str) -> None:
     chosen = choose_table(sink_progress(home, tenant), tenant, table)
     given_up = forget(home, tenant, chosen.topic)
     if given_up is None:
-        click.echo(f"{chosen.table}: no resync has begun")
+        echo(f"{chosen.table}: no resync has begun")
     elif given_up.to_offsets is None:
-        click.echo(f"{chosen.table}: given up; the table stays as it is")
-        click.echo(
-            f"to stop its copy, if it is still running: headwater signal {chosen.source} stop-snapshot {chosen.table}"
-        )
+        echo(f"{chosen.table}: given up; the table stays as it is")
+        echo(f"to stop its copy, if it is still running: headwater signal {chosen.source} stop-snapshot {chosen.table}")
     else:
-        click.echo(f"{chosen.table}: given up; if the sink has the request already, it still swaps the table")
+        echo(f"{chosen.table}: given up; if the sink has the request already, it still swaps the table")

@@ -6,6 +6,7 @@ import click
 
 from libs.cli.mesh import mesh_options
 from libs.cli.tail import choose_topic
+from libs.cli.terminal import echo, echo_lines
 from libs.mesh.mesh import Mesh, require_tenant
 from libs.mesh.sink_state import sink_progress
 from libs.mesh.tenant_topics import delivered_topics
@@ -41,29 +42,29 @@ def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
         return
     chosen = choose_parked(sink_progress(mesh.home, tenant), tenant, tables)
     for table in chosen.not_parked:
-        click.echo(f"{table.table} is not parked: none of its events wait", err=True)
+        echo(f"{table.table} is not parked: none of its events wait", err=True)
     for table in chosen.catching_up:
-        click.echo(f"{table.table} is no longer parked: its waiting events are being read", err=True)
+        echo(f"{table.table} is no longer parked: its waiting events are being read", err=True)
     if chosen.parked:
         ask_for_retry(mesh.kafka, tenant, [each.topic for each in chosen.parked])
-        click.echo(
+        echo_lines(
             f"the sink will try {len(chosen.parked)} parked table(s) of {tenant} now: {_named(chosen.parked)}\n"
             "for the result: headwater status"
         )
     elif tables:
         raise click.exceptions.Exit(1)
     elif not chosen.catching_up:
-        click.echo(f"no table of {tenant} is parked")
+        echo(f"no table of {tenant} is parked")
 
 
 def _ask_elsewhere(mesh: Mesh, tenant: str, tables: Sequence[str]) -> None:
     topics = delivered_topics(mesh.kafka, tenant)
     chosen = [choose_topic(tenant, table, topics) for table in tables] or topics
     if not chosen:
-        click.echo(f"no table of {tenant} has a topic yet")
+        echo(f"no table of {tenant} has a topic yet")
         return
     ask_for_retry(mesh.kafka, tenant, [each.name for each in chosen])
-    click.echo(f"the sink will try those of {len(chosen)} table(s) of {tenant} that are parked now")
+    echo(f"the sink will try those of {len(chosen)} table(s) of {tenant} that are parked now")
 
 
 def _named(tables: Sequence[TableProgress]) -> str:

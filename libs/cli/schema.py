@@ -8,6 +8,7 @@ import msgspec
 
 from libs.cli.given_file import given_text
 from libs.cli.home import home_option
+from libs.cli.terminal import echo, echo_lines, secho
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
 from libs.mysql.sql_lexer import UnreadableSql, split_statements
@@ -63,7 +64,7 @@ def plan_command(source: str, ddl: str | None, file: Path | None, database: str,
         raise InvalidSettings(subject, ["is empty"])
     report = plan_statements(home, load_documents(home), source, statements, database=database)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+        echo_lines(msgspec.json.format(msgspec.json.encode(report)))
     else:
         print_plan(report)
     if report.is_refused:
@@ -73,20 +74,20 @@ def plan_command(source: str, ddl: str | None, file: Path | None, database: str,
 def print_plan(report: PlanReport) -> None:
     """Each statement, under it the tenants that it touches, and the sum."""
     for number, statement in enumerate(report.statements, 1):
-        click.secho(f"{number}. {' '.join(statement.split())}", bold=True)
+        secho(f"{number}. {' '.join(statement.split())}", bold=True)
         plans = [plan for plan in report.plans if plan.statement == statement]
         for plan in plans:
             if plan.is_received:
                 _print_table(plan)
         without = sorted({plan.tenant for plan in plans if not plan.is_received} - _receivers(plans))
         if without:
-            click.echo(f"   does not concern: {', '.join(without)}")
+            echo(f"   does not concern: {', '.join(without)}")
     for note in report.notes:
-        click.secho(f"note: {note}", fg="yellow")
+        secho(f"note: {note}", fg="yellow")
     parked = sum(bool(plan.refused) for plan in report.plans)
     received = sum(plan.is_received for plan in report.plans)
     seen_in = "schema_history" if report.schemas_from == "schema_history" else f"source {report.source} itself"
-    click.secho(
+    secho(
         f"{received} change(s) of tenants' tables, {parked} refused; tables as {seen_in} has them",
         fg="red" if parked else "green",
     )
@@ -98,7 +99,7 @@ def _receivers(plans: Sequence[TablePlan]) -> set[str]:
 
 def _print_table(plan: TablePlan) -> None:
     where = f"{plan.warehouse} {plan.warehouse_table}" if plan.warehouse else "topics only"
-    click.echo(f"   {plan.tenant}: {plan.table} → {where}")
+    echo(f"   {plan.tenant}: {plan.table} → {where}")
     for label, lines, colour in (
         ("events", plan.events or ("as before",), None),
         (
@@ -110,4 +111,4 @@ def _print_table(plan: TablePlan) -> None:
         ("REFUSED", plan.refused, "red"),
     ):
         for line in lines:
-            click.secho(f"     {label:<9}{line}", fg=colour)
+            secho(f"     {label:<9}{line}", fg=colour)

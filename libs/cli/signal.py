@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from libs.cli.mesh import mesh_options
+from libs.cli.terminal import echo
 from libs.errors import InvalidSettings
 from libs.mesh.mesh import Mesh, require_source
 from libs.source.signal_topic import send_signal
@@ -65,6 +66,6 @@ def signal(
         offset = send_signal(mesh.kafka, source, json.dumps({"id": chosen_id, "type": kind, "data": data}))
     except InvalidSignal as error:
         raise InvalidSettings(f"signal {kind}", [str(error)]) from error
-    click.echo(f"sent {kind} {chosen_id} to the reader of {source} (headwater.signals, offset {offset})")
+    echo(f"sent {kind} {chosen_id} to the reader of {source} (headwater.signals, offset {offset})")
     if kind != LOG and mesh.home is not None:
-        click.echo("watch it with: headwater status")
+        echo("watch it with: headwater status")

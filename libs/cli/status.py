@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
-from libs.cli.terminal import PlainConsole
+from libs.cli.terminal import echo_lines
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
 from libs.mesh.mesh import mesh_settings
@@ -82,7 +83,7 @@ def status(as_json: bool, home: Home, mesh_file: Path | None) -> None:
     else:
         found = gather_mesh_status(mesh_settings(mesh_file, os.environ), str(mesh_file))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        echo_lines(msgspec.json.format(msgspec.json.encode(found)))
     else:
         # Off a terminal rich would cut at 80 columns.
         print_status(found, PlainConsole(width=None if sys.stdout.isatty() else PLAIN_WIDTH))

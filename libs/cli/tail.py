@@ -9,7 +9,7 @@ import orjson
 from confluent_kafka import Message
 
 from libs.cli.home import home_option
-from libs.config.plain_text import printable
+from libs.cli.terminal import Coloured, echo_lines, line_of, styled
 from libs.errors import InvalidSettings
 from libs.events.names import row_topic_template
 from libs.mesh.documents import read_documents
@@ -58,7 +58,7 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
             line = _line(message, schemas, as_json)
             if line is None:
                 continue
-            click.echo(line)
+            echo_lines(line)
             shown += 1
             if shown == limit:
                 return
@@ -121,7 +121,7 @@ def _line(message: Message, schemas: DeliveredSchemas, as_json: bool) -> str | N
     try:
         event = read_event(message.key(), message.value(), schemas.of(message))
     except ValueError:
-        return click.style(f"(offset {message.offset()}: no row event in JSON)", fg="bright_black")
+        return styled(f"(offset {message.offset()}: no row event in JSON)", fg="bright_black")
     return None if event is None else event_line(event)
 
 
@@ -132,13 +132,13 @@ def _parsed(content: bytes | None) -> Any:
         return content.decode(errors="replace") if content is not None else None
 
 
-def event_line(event: ReadableEvent) -> str:
+def event_line(event: ReadableEvent) -> Coloured:
     """One event in one line, fit for a terminal: when, what, which row, and what changed."""
     when = event.committed_at
     local = "" if when is None else _local(when)
-    operation = click.style(f"{event.operation:<7}", fg=_COLOURS[event.operation])
+    operation = styled(f"{event.operation:<7}", fg=_COLOURS[event.operation])
     key = " ".join(f"{name}={shorten(value)}" for name, value in event.key.items())
-    return f"{local}  {operation} {click.style(printable(key), bold=True)}  {printable(_detail(event))}".rstrip()
+    return line_of(f"{local}  ", operation, " ", styled(key, bold=True), f"  {_detail(event)}".rstrip())
 
 
 def _detail(event: ReadableEvent) -> str:

@@ -12,10 +12,10 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
+from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
-from libs.cli.terminal import PlainConsole, echo
-from libs.config.plain_text import printable
+from libs.cli.terminal import echo, echo_lines, line_of, secho, styled
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
 from libs.mesh.documents import mask_keys, read_documents
@@ -81,7 +81,7 @@ def validate_command(files: Sequence[Path], home: Home) -> None:
     if mistakes:
         raise InvalidSettings(", ".join(map(str, files)) if len(files) <= 3 else f"{len(files)} documents", mistakes)
     scope = "" if _home_if_any(home) else "; not in a home, so its sources were not looked up"
-    click.secho(f"no mistakes: {', '.join(owners)}{scope}", fg="green")
+    secho(f"no mistakes: {', '.join(owners)}{scope}", fg="green")
 
 
 @tenant_command.command(name="plan")
@@ -112,7 +112,7 @@ def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
         raise InvalidSettings(str(file), parsed_mistakes)
     plan = plan_tenant(home, documents, parsed.spec, parsed.lines)
     if as_json:
-        echo(msgspec.json.format(msgspec.json.encode(plan)))
+        echo_lines(msgspec.json.format(msgspec.json.encode(plan)))
     else:
         print_tenant_plan(plan, show_all=show_all)
     if plan.is_refused:
@@ -162,9 +162,7 @@ def _let_pass(plan: TenantPlan, shown_as: str, *, is_confirmed: bool) -> None:
         raise InvalidSettings(shown_as, refused)
     if plan.uncovered and not is_confirmed:
         for column in plan.uncovered:
-            click.secho(
-                f"UNCOVERED  {column} is withheld or masked now, and would be delivered as it is", fg="red", err=True
-            )
+            secho(f"UNCOVERED  {column} is withheld or masked now, and would be delivered as it is", fg="red", err=True)
         click.confirm(
             f"deliver {len(plan.uncovered)} column(s) of tenant {plan.tenant} that are hidden now?",
             abort=True,
@@ -246,7 +244,7 @@ def explain_command(
         found = _tenant_elsewhere(settings, mesh_file, tenant, document_file)
         explanation = explain_elsewhere(settings, found, tenant, table)
     if as_json:
-        echo(msgspec.json.format(msgspec.json.encode(explanation)))
+        echo_lines(msgspec.json.format(msgspec.json.encode(explanation)))
     else:
         print_explanation(explanation)
 
@@ -304,7 +302,7 @@ def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: s
     mistakes = []
     for number, value in enumerate(values or map(str.strip, sys.stdin), 1):
         try:
-            echo(decrypt(value))
+            echo_lines(decrypt(value))
         except NotDecryptable as error:
             echo()
             mistakes.append(f"value {number} {error}")
@@ -338,7 +336,7 @@ def _text(file: Path, mistakes: list[str]) -> str | None:
 def print_tenant_plan(plan: TenantPlan, *, show_all: bool = False) -> None:
     """The changes, table by table, then topics and notes, and the sum."""
     if plan.is_new:
-        click.secho(f"tenant {plan.tenant} is new", bold=True)
+        secho(f"tenant {plan.tenant} is new", bold=True)
     for setting in plan.settings:
         echo(f"  {setting}")
     shown = [table for table in plan.tables if show_all or table.change != AS_BEFORE or table.fate.refused]
@@ -348,18 +346,18 @@ def print_tenant_plan(plan: TenantPlan, *, show_all: bool = False) -> None:
         for topic in topics:
             echo(f"  {label}: {topic}")
     for note in plan.notes:
-        click.secho(f"note: {note}", fg="yellow")
+        secho(f"note: {note}", fg="yellow")
     for column in plan.uncovered:
-        click.secho(_uncovered_text(column), fg="red")
+        secho(_uncovered_text(column), fg="red")
     for mistake in plan.mistakes:
-        click.secho(f"REFUSED  {mistake}", fg="red")
+        secho(f"REFUSED  {mistake}", fg="red")
     if plan.changes_nothing and not plan.mistakes:
-        click.secho(f"tenant {plan.tenant}: nothing would change", fg="green")
+        secho(f"tenant {plan.tenant}: nothing would change", fg="green")
         return
     counts = [(sum(table.change == change for table in plan.tables), change) for change in (NEW, "changed", GONE)]
     sum_text = ", ".join(f"{count} {change}" for count, change in counts if count) or "none"
     refused = sum(bool(table.fate.refused) for table in plan.tables if table.change != GONE) + len(plan.mistakes)
-    click.secho(
+    secho(
         f"tenant {plan.tenant}: tables {sum_text}; topics {len(plan.topics_made)} made, {len(plan.topics_left)} left; "
         f"{refused} refused",
         fg="red" if refused else "green",
@@ -374,7 +372,7 @@ def _print_planned(planned: PlannedTable) -> None:
     fate = planned.fate
     colour = {NEW: "green", GONE: "red", AS_BEFORE: None}.get(planned.change, "yellow")
     to = f" → {fate.topic}" + (f", {fate.warehouse} {fate.warehouse_table}" if fate.warehouse else "")
-    click.secho(f"  {planned.change:<9} {fate.source}: {fate.table}{'' if planned.change == GONE else to}", fg=colour)
+    secho(f"  {planned.change:<9} {fate.source}: {fate.table}{'' if planned.change == GONE else to}", fg=colour)
     for difference in planned.differences:
         echo(f"      {difference}")
     if planned.change == NEW:
@@ -388,7 +386,7 @@ def _print_planned(planned: PlannedTable) -> None:
             echo(f"      {what}: {', '.join(columns)}")
     if planned.change != GONE:
         for refusal in fate.refused:
-            click.secho(f"      REFUSED  {refusal}", fg="red")
+            secho(f"      REFUSED  {refusal}", fg="red")
 
 
 def print_explanation(explanation: Explanation) -> None:
@@ -396,12 +394,12 @@ def print_explanation(explanation: Explanation) -> None:
     for fate in explanation.tables:
         _print_fate(explanation.tenant, fate)
     for note in explanation.notes:
-        click.secho(f"note: {note}", fg="yellow")
+        secho(f"note: {note}", fg="yellow")
 
 
 def _print_fate(tenant: str, fate: TableFate) -> None:
-    verdict = click.style("is delivered", fg="green") if fate.is_delivered else click.style("does not come", fg="red")
-    click.echo(f"{printable(fate.table)} of source {fate.source} {verdict} to {tenant}")
+    verdict = styled("is delivered", fg="green") if fate.is_delivered else styled("does not come", fg="red")
+    echo(line_of(f"{fate.table} of source {fate.source} ", verdict, f" to {tenant}"))
     for rule in fate.because:
         echo(f"  because  {rule.says}{_at(rule.where)}")
     if not fate.is_delivered:
@@ -414,7 +412,7 @@ def _print_fate(tenant: str, fate: TableFate) -> None:
     if not fate.rows:
         echo("  rows     all")
     for refusal in fate.refused:
-        click.secho(f"  REFUSED  {refusal}", fg="red")
+        secho(f"  REFUSED  {refusal}", fg="red")
     if not fate.columns:
         echo("  columns  not known")
         return
@@ -441,16 +439,14 @@ def _print_applied(applied: Applied) -> None:
     if applied.kept is not None:
         echo(f"the former {applied.file}, edited by hand, is kept as version {applied.kept.number}")
     if applied.is_changed:
-        click.secho(
-            f"tenant {applied.tenant}: version {applied.version.number} is in force ({applied.file})", fg="green"
-        )
+        secho(f"tenant {applied.tenant}: version {applied.version.number} is in force ({applied.file})", fg="green")
     else:
         echo(f"tenant {applied.tenant}: nothing changes, version {applied.version.number} is in force")
 
 
 def _print_versions(found: Sequence[TenantVersion], as_json: bool) -> None:
     if as_json:
-        echo(msgspec.json.format(msgspec.json.encode(found)))
+        echo_lines(msgspec.json.format(msgspec.json.encode(found)))
         return
     if not found:
         echo("no versions yet: `headwater tenant apply FILE` keeps one each time")
@@ -469,12 +465,12 @@ def _print_difference(home: Home, tenant: str, first: int, second: int) -> None:
         raise InvalidSettings(f"tenant {tenant}", [f"{mistake}; there are {there_are}" for mistake in missing])
     old, new = (version_text(known[number]).splitlines(keepends=True) for number in (first, second))
     for line in difflib.unified_diff(old, new, f"{tenant} version {first}", f"{tenant} version {second}"):
-        echo(line, nl=not line.endswith("\n"))
+        echo_lines(line, nl=not line.endswith("\n"))
 
 
 def _print_tenants(listed: Sequence[ListedTenant], as_json: bool) -> None:
     if as_json:
-        echo(msgspec.json.format(msgspec.json.encode(listed)))
+        echo_lines(msgspec.json.format(msgspec.json.encode(listed)))
         return
     if not listed:
         echo("no tenants yet: `headwater tenant apply FILE`")

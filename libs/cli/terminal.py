@@ -1,29 +1,46 @@
-"""Output of commands to a terminal, with names and values of sources, which nobody here chose."""
+"""All output of commands: names and values of sources stand in it, which nobody here chose.
+
+No other module of ``libs.cli`` prints (``tests/unit/cli/test_plain_text.py``); ``libs.cli.console`` has tables.
+"""
 
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
-from libs.config.plain_text import printable
+from libs.config.plain_text import one_line, printable
 
 
-class PlainConsole(Console):
-    """Rich's console, without control characters from the text that it shows: the terminal obeys rich's own colours alone."""
+class Coloured(str):
+    """A line without anything that a terminal would obey but our own colours."""
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of ``renderable``."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+    __slots__ = ()
 
 
-def echo(text: str | bytes = "", **options: Any) -> None:
-    """As ``click.echo``, for text that holds a source's names and values. Bytes are printed as they are: they are JSON, which
-    escapes control characters itself, or output that a person asked for as it is."""
-    click.echo(printable(text) if isinstance(text, str) else text, **options)
+def styled(text: str, **style: Any) -> Coloured:
+    """As ``click.style``, of a part of a line."""
+    return Coloured(click.style(one_line(text), **style))
+
+
+def line_of(*parts: str) -> Coloured:
+    """A line of parts, of which some may be coloured."""
+    return Coloured("".join(part if isinstance(part, Coloured) else one_line(part) for part in parts))
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print one line, whatever names and values of sources it holds: none makes a line of its own, or is obeyed."""
+    click.echo(line_of(text), err=err)
+
+
+def secho(text: str, *, err: bool = False, **style: Any) -> None:
+    """As ``echo``, in a colour."""
+    click.echo(styled(text, **style), err=err)
+
+
+def echo_lines(text: str | bytes, *, err: bool = False, nl: bool = True) -> None:
+    """As ``echo``, for text that has lines of its own. Bytes are printed as they are: they are JSON, which escapes control
+    characters itself, or output that a person asked for as it is."""
+    click.echo(text if isinstance(text, bytes | Coloured) else printable(text), err=err, nl=nl)
 
 
 def is_terminal() -> bool:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,9 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from libs.cli.terminal import PlainConsole, echo
+from libs import cli
+from libs.cli.console import PlainConsole
+from libs.cli.terminal import echo, echo_lines, line_of, secho, styled
 from libs.config.plain_text import one_line, printable
 from libs.mesh.home import Home, keep_private, write_examples
 from libs.migrate.migrate import migrate
@@ -40,9 +43,35 @@ def test_a_console_shows_control_characters_and_obeys_none() -> None:
 
 
 def test_lines_of_commands_are_plain_too(capsys: pytest.CaptureFixture[str]) -> None:
-    echo(HOSTILE)
+    """A name with a line break makes no line of its own."""
+    name = f"{HOSTILE}\nequal"
+    echo(name)
+    secho(name)
+    echo(line_of("table ", styled(name), f" of {name}"))
+    echo_lines(name)
 
-    assert capsys.readouterr().out == printable(HOSTILE) + "\n"
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        one_line(name),
+        one_line(name),
+        f"table {one_line(name)} of {one_line(name)}",
+        *printable(name).splitlines(),
+    ]
+
+
+def test_one_module_prints() -> None:
+    """Whatever else did would have to think of names that a terminal obeys."""
+    printing = re.compile(
+        r"click\.(echo|secho|style)\(|(?<![\w.])print\(|sys\.std(out|err)\.write\(|(?<!Plain)Console\("
+    )
+    found = [
+        f"{file.name}:{number}"
+        for file in sorted(Path(cli.__file__).parent.glob("*.py"))
+        if file.name not in ("terminal.py", "console.py", "version.py")
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if printing.search(line)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029"])
