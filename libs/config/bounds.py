@@ -1,4 +1,4 @@
-"""The bounds of every number of a tenant's document: said once, in its type, for schema, chart and judgement alike."""
+"""The bounds of every number of a document: said once, in its type, for schema, chart and judgement alike."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_type_hints

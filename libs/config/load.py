@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from libs.config import secret_sources
+from libs.config.bounds import bound_mistakes
 from libs.config.yaml_text import YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
 
@@ -58,6 +59,8 @@ def load_settings(record: type[_Settings], *, path: Path | None, environ: Mappin
     overlaid = _overlay_environment(document, record, environ, mistakes)
     found: list[str] = []
     settings = convert_document(record, document, place="", mistakes=found)
+    if settings is not None:
+        found += bound_mistakes(settings)
     for mistake in found:
         if read is None or mistake.partition(":")[0] in overlaid:
             mistakes.append(mistake)

@@ -12,11 +12,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from libs.clickhouse.settings import ClickhouseWarehouse
+from libs.config.bounds import bound_mistakes
 from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistrySettings, TelemetrySettings
 from libs.config.load import convert_document
 from libs.config.patterns import count_mistakes, pattern_mistakes
@@ -34,6 +35,7 @@ from libs.tenants.mask_keys import MaskKeys
 from libs.tenants.place import nearest, source_mistakes, warehouse_mistakes
 from libs.tenants.row_filter import condition_mistakes
 from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
+from libs.types.bounds import bounds
 from libs.types.tenant import Consistency, EventFormat, TenantSpec
 from libs.types.value_modes import ValueModes
 
@@ -51,19 +53,19 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How existing rows are copied."""
 
     mode: str = "initial"
-    chunk_rows: int = 20_000
+    chunk_rows: Annotated[int, bounds(1, 10_000_000)] = 20_000
     """Rows read at once."""
-    readers: int = 1
+    readers: Annotated[int, bounds(1, 64)] = 1
     """Processes that read side by side."""
     lock: SnapshotLock = SnapshotLock.MINIMAL
     """``none``: commits are never held back while the views open."""
-    lock_wait_s: int = 2
+    lock_wait_s: Annotated[int, bounds(1, 86_400)] = 2
     """How long to wait for that lock, in seconds."""
-    incremental_chunk_rows: int = 2_000
+    incremental_chunk_rows: Annotated[int, bounds(1, 1_000_000)] = 2_000
     """Rows read at once of an incremental snapshot."""
     select_overrides: dict[str, str] = {}
     """An SQL condition, or a SELECT, for each table (``database.table``) that is not to be copied whole."""
-    max_replica_lag_s: float | None = None
+    max_replica_lag_s: Annotated[float | None, bounds(0, 31_536_000)] = None
     """While the source, being a replica, or one of ``lag_replicas`` is further behind than this, no chunk is read."""
     lag_replicas: tuple[DatabaseDocument, ...] = ()
     """Replicas of the source that a snapshot must not hold up."""
@@ -76,7 +78,7 @@ class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "mysql"
     include_tables: tuple[str, ...] = (".*",)
     exclude_tables: tuple[str, ...] = ()
-    replica_server_id: int | None = None
+    replica_server_id: Annotated[int | None, bounds(1, 4_294_967_295)] = None
     """None: derived from the document's path, so that two stacks on one server do not evict each other."""
     snapshot: SnapshotSettings = SnapshotSettings()
     values: ValueModes = ValueModes()
@@ -89,7 +91,7 @@ class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Regular expressions for server uuids: only rows of transactions that such a server numbered are published."""
     gtid_source_excludes: tuple[str, ...] = ()
     """Regular expressions for server uuids whose transactions' rows are not published."""
-    heartbeat_interval_s: float = 0.0
+    heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
     """How often a record goes to ``__debezium-heartbeat.<source>`` while nothing captured changes; 0: never."""
     failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
     """What becomes of a row that cannot be decoded."""
@@ -107,7 +109,7 @@ class SubscriptionDocument(KafkaAccess, frozen=True, kw_only=True):
     group_id: str
     bootstrap_servers: str = ""
     """Empty: the stack's own Kafka, where a recording was played back or a stand-in writes."""
-    partition: int = 0
+    partition: Annotated[int, bounds(0, 100_000)] = 0
     """The embedded stack reads one Kafka partition of a subscription."""
 
 
@@ -115,7 +117,7 @@ class DtsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """How existing rows are copied from the database behind a subscription."""
 
     mode: str = "initial"
-    chunk_rows: int = 20_000
+    chunk_rows: Annotated[int, bounds(1, 10_000_000)] = 20_000
     """Rows read at once."""
 
 
@@ -394,28 +396,20 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
     if too_many := [*count_mistakes(_patterns_of(document))]:  # judging each would take long
         yield from too_many
         return
+    if not isinstance(document, VitessDocument):  # `keyspace_mistakes` has them
+        yield from bound_mistakes(document)
     match document:
         case MysqlDocument():
             yield from _bad_database("database", document.database)
             for index, replica in enumerate(document.snapshot.lag_replicas):
                 yield from _bad_database(f"snapshot.lag_replicas[{index}]", replica)
-            if (document.snapshot.max_replica_lag_s or 0) < 0:
-                yield "snapshot.max_replica_lag_s: is below 0"
             if document.snapshot.lag_replicas and document.snapshot.max_replica_lag_s is None:
                 yield "snapshot.lag_replicas: have no effect without snapshot.max_replica_lag_s; set it"
-            for name in ("chunk_rows", "incremental_chunk_rows", "readers", "lock_wait_s"):
-                if getattr(document.snapshot, name) < 1:
-                    yield f"snapshot.{name}: must be at least 1"
             yield from _pattern_mistakes("gtid_source_includes", document.gtid_source_includes)
             yield from _pattern_mistakes("gtid_source_excludes", document.gtid_source_excludes)
-            if document.heartbeat_interval_s < 0:
-                yield "heartbeat_interval_s: is below 0; 0 is never"
         case DtsDocument():
             yield from _bad_database("database", document.database)
-            if document.snapshot.chunk_rows < 1:
-                yield "snapshot.chunk_rows: must be at least 1"
         case VitessDocument():
-            yield from _bad_port("vtgate.port", document.vtgate.port)
             yield from _bad_files("vtgate", document.vtgate)
             yield from keyspace_mistakes(document, copies_tables=document.snapshot.mode not in ("no_data", "never"))
             yield from _pattern_mistakes("snapshot.include_tables", document.snapshot.include_tables)
@@ -446,11 +440,7 @@ def _task_mistakes(document: VitessDocument) -> Iterator[str]:
 
 
 def _bad_database(place: str, database: DatabaseDocument) -> Iterator[str]:
-    yield from _bad_port(f"{place}.port", database.port)
     yield from _bad_files(place, database)
-    for name in ("connect_timeout_s", "heartbeat_s"):
-        if getattr(database, name) <= 0:
-            yield f"{place}.{name}: must be above 0"
 
 
 def _bad_files(place: str, record: msgspec.Struct) -> Iterator[str]:
@@ -465,11 +455,6 @@ def _bad_files(place: str, record: msgspec.Struct) -> Iterator[str]:
     certificate, key = (getattr(record, f"tls_{part}_file") for part in ("certificate", "key"))
     if (certificate is None) is not (key is None):
         yield f"{place}: tls_certificate_file and tls_key_file need each other; give both or none"
-
-
-def _bad_port(place: str, port: int) -> Iterator[str]:
-    if not 0 < port < 65_536:
-        yield f"{place}: {port} is no port"
 
 
 def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str]) -> TenantSet:

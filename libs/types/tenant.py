@@ -5,6 +5,7 @@ from typing import Annotated, Final, NewType
 
 import msgspec
 
+from libs.types.bounds import bounds
 from libs.types.patterns import matches_table
 from libs.types.table_layout import TableLayout
 
@@ -12,11 +13,6 @@ TenantId = NewType("TenantId", str)
 
 TENANT_NAME: Final = "[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"
 """Regular expression of a tenant's whole name."""
-
-
-def bounds(least: float, most: float) -> msgspec.Meta:
-    """Of a number in a document. msgspec does not enforce them: ``libs.config.bounds`` does, in words of its own."""
-    return msgspec.Meta(extra_json_schema={"minimum": least, "maximum": most})
 
 
 Characters = Annotated[int | None, bounds(1, 1_000_000)]

@@ -1,7 +1,7 @@
 """Settings of one binlog reader: one MySQL server, one source."""
 
 import tempfile
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
 from libs.source.unseen_rows import UnseenPolicy
+from libs.types.bounds import bounds
 from libs.types.value_modes import ValueModes
 
 __all__ = ["BinlogReaderSettings", "DatabaseSettings", "SnapshotMode", "SnapshotSettings"]
@@ -26,7 +27,7 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     """Name of the source: ``topic.prefix`` of its events. Letters, digits, ``_`` and ``-``."""
     database: DatabaseSettings
-    replica_server_id: int
+    replica_server_id: Annotated[int, bounds(1, 4_294_967_295)]
     """The server id under which the reader asks for the log: unique among all replicas of the server, not 0."""
     include_tables: tuple[str, ...] = (".*",)
     """Regular expressions; a table is captured when one matches its whole ``database.table``."""
@@ -59,7 +60,7 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0
     """How long a dead reader's partition stays reserved, in seconds; renewed three times as often."""
-    heartbeat_interval_s: float = 0.0
+    heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
     """How often, in seconds, the checkpoint is written and a record goes to ``__debezium-heartbeat.<source>`` when nothing that
     is captured changes (``heartbeat.interval.ms``); 0: never. It is no finer than ``database.heartbeat_s``."""
     spill_dir: str = tempfile.gettempdir()

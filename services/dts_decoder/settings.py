@@ -2,6 +2,7 @@
 
 import enum
 import tempfile
+from typing import Annotated
 
 import msgspec
 
@@ -14,6 +15,7 @@ from libs.config.connections import (
 )
 from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.settings import DatabaseSettings
+from libs.types.bounds import bounds
 from libs.types.value_modes import ValueModes
 
 __all__ = [
@@ -38,7 +40,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The initial copy of the captured tables, by one connection."""
 
     mode: SnapshotMode = SnapshotMode.INITIAL
-    chunk_rows: int = 20_000
+    chunk_rows: Annotated[int, bounds(1, 10_000_000)] = 20_000
     """Rows read by one SELECT."""
 
 
@@ -51,7 +53,7 @@ class SubscriptionSettings(KafkaAccess, frozen=True, kw_only=True):
     topic: str
     group_id: str
     """Name of the consumer group (``consumer-grp-…``). No other consumer may use it: the group's offset is set here."""
-    partition: int = 0
+    partition: Annotated[int, bounds(0, 100_000)] = 0
     """Kafka partition of the topic. A decoder reads one; each further one is a decoder of its own, with the same source."""
     retention_h: float = 24.0
     """How long DTS keeps messages, in hours. It keeps 500 GB at most, which may be less; both are watched."""

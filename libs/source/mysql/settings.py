@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from libs.config.load import Secret
+from libs.types.bounds import bounds
 
 
 class TlsMode(enum.Enum):
@@ -27,15 +28,15 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The MySQL server to follow: a primary, or a replica with ``log_replica_updates``."""
 
     host: str
-    port: int = 3306
+    port: Annotated[int, bounds(1, 65_535)] = 3306
     failover_servers: tuple[Annotated[str, msgspec.Meta(pattern=r"^.+:\d+$")], ...] = ()
     """Other servers with the same data, ``host:port``, tried in this order when the first does not answer or lacks what was
     read already. They need GTIDs, and the same user."""
     user: str
     password: Secret = Secret("")
-    connect_timeout_s: float = 10.0
+    connect_timeout_s: Annotated[float, bounds(0.1, 3_600)] = 10.0
     """How long to wait for a connection, in seconds."""
-    heartbeat_s: float = 2.0
+    heartbeat_s: Annotated[float, bounds(0.01, 3_600)] = 2.0
     """How often a silent server says that it lives, in seconds; three missed ones and the connection counts as lost."""
     tls_mode: TlsMode | None = None
     """None: ``verify_identity`` where there is a ``tls_ca_file``, else ``preferred``."""
@@ -86,22 +87,22 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The initial copy of the captured tables."""
 
     mode: SnapshotMode = SnapshotMode.INITIAL
-    chunk_rows: int = 20_000
+    chunk_rows: Annotated[int, bounds(1, 10_000_000)] = 20_000
     """Rows read by one SELECT. Larger is a little faster; they are published, and can be resumed behind, batch by batch."""
-    incremental_chunk_rows: int = 2_000
+    incremental_chunk_rows: Annotated[int, bounds(1, 1_000_000)] = 2_000
     """Rows of one chunk of an incremental snapshot. The log stands still while it is read, and its rows stay in memory until
     the window closes: larger is faster, smaller keeps the latency of changes low."""
     lock: SnapshotLock = SnapshotLock.MINIMAL
     """Whether ``FLUSH TABLES WITH READ LOCK`` is asked for (``snapshot.locking.mode``)."""
-    lock_wait_s: Annotated[int, msgspec.Meta(ge=1)] = 2
+    lock_wait_s: Annotated[int, bounds(1, 86_400)] = 2
     """How long to wait for it, in seconds: every writer of the server waits too, behind a statement that runs on."""
-    readers: int = 1
+    readers: Annotated[int, bounds(1, 64)] = 1
     """Processes that read tables and key ranges of the initial copy side by side, each with a connection of its own, and with
     about 80 MB; 1: the reader itself."""
     select_overrides: dict[str, str] = {}
     """What the initial copy reads of a table (``database.table``) instead of all its rows: an SQL condition
     (``deleted = 0``), or a SELECT whose rows have the table's columns (``snapshot.select.statement.overrides``)."""
-    max_replica_lag_s: float | None = None
+    max_replica_lag_s: Annotated[float | None, bounds(0, 31_536_000)] = None
     """While the source, being a replica, or one of ``lag_replicas`` is further behind than this, no chunk is read; seconds."""
     lag_replicas: tuple[DatabaseSettings, ...] = ()
     """Replicas of the source that a snapshot must not hold up."""

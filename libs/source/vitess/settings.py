@@ -4,14 +4,16 @@ import difflib
 import enum
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from libs.config.bounds import bound_mistakes
 from libs.config.load import Secret
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.vitess.vgtid import CURRENT, EARLIEST, parse_vgtid
+from libs.types.bounds import bounds
 from libs.types.value_modes import VitessValueModes
 
 
@@ -19,7 +21,7 @@ class VtgateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The vtgate to read from."""
 
     host: str
-    port: int = 15_991
+    port: Annotated[int, bounds(1, 65_535)] = 15_991
     user: str | None = None
     """With the password: static authentication, as vtgate's ``--grpc_auth_mode static`` asks for."""
     password: Secret = Secret("")
@@ -30,13 +32,13 @@ class VtgateSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key_file: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Sent with every call (``vitess.grpc.headers``); names in lower case, as HTTP/2 has them."""
-    max_message_bytes: int = 64 << 20
+    max_message_bytes: Annotated[int, bounds(1, 2_147_483_647)] = 64 << 20
     """The largest answer that is taken (``vitess.grpc.max_inbound_message_size``). A row is never cut, so this bounds the
     largest row."""
-    keepalive_s: float = 20.0
+    keepalive_s: Annotated[float, bounds(0.001, 86_400)] = 20.0
     """How often a silent connection is tried, in seconds (``vitess.keepalive.interval.ms``). vtgate hangs up on who tries more
     often than its ``--grpc_server_keepalive_enforcement_policy_min_time``: 10 s unless it is told otherwise."""
-    timeout_s: float = 10.0
+    timeout_s: Annotated[float, bounds(0.001, 86_400)] = 10.0
     """How long vtgate may take to answer a call that is no stream, in seconds."""
 
 
@@ -75,8 +77,9 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None: vtgate's own choice."""
     tablet_order: TabletOrder | None = None
     """None: vtgate's own choice."""
-    heartbeat_interval_s: int = 2
-    """After how many silent seconds vtgate says that it lives, 1 or more; three missed ones and the stream counts as lost."""
+    heartbeat_interval_s: Annotated[int, bounds(1, 3_600)] = 2
+    """After how many silent seconds vtgate says that it lives; three missed ones and the stream counts as lost. It has no 0:
+    a stream that is lost could not be told from one that rests."""
     stop_on_reshard: bool = False
     """Let vtgate end the stream at a reshard. Either way the reader reads each old shard to its end, and then goes on with the
     new ones by itself. Before Vitess 21 it is only so that vtgate tells where they begin."""
@@ -141,7 +144,7 @@ class KeyspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
-    heartbeat_interval_s: float = 0.0
+    heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
     """How often, in seconds, the checkpoint is written and a record goes to ``__debezium-heartbeat.<source>`` when nothing that
     is captured changes (``heartbeat.interval.ms``); 0: never."""
 
@@ -156,19 +159,15 @@ def keyspace_mistakes(settings: KeyspaceSettings, *, copies_tables: bool) -> Ite
 
     Patterns of tables are left to the caller: a document is stricter with them than a reader.
     """
+    yield from bound_mistakes(settings)
     yield from _vtgate_mistakes(settings.vtgate)
     yield from _stream_mistakes(settings.stream)
     yield from _shard_mistakes(settings.shards)
     yield from _start_mistakes(settings, copies_tables=copies_tables)
     yield from _event_mistakes(settings.events)
-    if settings.heartbeat_interval_s < 0:
-        yield f"heartbeat_interval_s: must be 0 (never) or more, is {settings.heartbeat_interval_s}"
 
 
 def _vtgate_mistakes(vtgate: VtgateSettings) -> Iterator[str]:
-    for name in ("max_message_bytes", "keepalive_s", "timeout_s"):
-        if getattr(vtgate, name) <= 0:
-            yield f"vtgate.{name}: must be more than 0, is {getattr(vtgate, name)}"
     for name, value in vtgate.headers.items():
         place = f"vtgate.headers.{name}"
         if not _HEADER_NAME.fullmatch(name):
@@ -187,11 +186,6 @@ def _as_header(name: str) -> str:
 
 
 def _stream_mistakes(stream: StreamSettings) -> Iterator[str]:
-    if stream.heartbeat_interval_s < 1:
-        yield (
-            f"stream.heartbeat_interval_s: must be 1 or more, is {stream.heartbeat_interval_s}: without heartbeats a "
-            "stream that is lost cannot be told from one that rests"
-        )
     for index, cell in enumerate(stream.cells):
         if not cell or "," in cell:
             yield f"stream.cells[{index}]: {cell!r} is no cell; write each one by itself"

@@ -1,13 +1,17 @@
 """The documents of a home: what is good, and every mistake of what is not."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 import yaml
 
+from libs.config.bounds import bounds_of
 from libs.errors import InvalidSettings
-from libs.mesh.documents import VitessDocument, read_documents, replica_server_id
+from libs.mesh.documents import DOCUMENT_OF_KIND, VitessDocument, read_documents, replica_server_id
 from libs.mesh.home import Home, home_at, write_examples
 from libs.mesh.processes import warehouse_settings
 from libs.source.vitess.settings import EventSettings, StreamSettings, VtgateSettings
@@ -86,7 +90,13 @@ def test_every_mistake_of_a_source_is_listed(home: Home) -> None:
         "snapshot: {mode: intial, chunk_rows: 0}\n",
     )
     text = "\n".join(read_documents(home).source_mistakes)
-    for part in ("oracle", "70000", "include_tables[0]", "did you mean 'initial'", "chunk_rows"):
+    for part in (
+        "oracle",
+        "database.port: must be from 1 to 65,535",
+        "include_tables[0]",
+        "did you mean 'initial'",
+        "chunk_rows",
+    ):
         assert part in text
 
 
@@ -96,7 +106,7 @@ def test_mistakes_in_what_only_mysql_has_are_told_with_their_place(home: Home) -
 
     text = "\n".join(read_documents(home).source_mistakes)
 
-    for part in ("gtid_source_includes[1]", "heartbeat_interval_s: is below 0"):
+    for part in ("gtid_source_includes[1]", "heartbeat_interval_s: must be from 0 to 86,400"):
         assert part in text
 
 
@@ -119,8 +129,8 @@ def test_mistakes_in_how_a_database_is_reached_are_told_with_their_place(home: H
         "database.tls_ca_file: 'ca.pem' is no absolute path",
         "database.tls_key_file: there is no file '/no/such.pem'",
         "tls_certificate_file and tls_key_file need each other",
-        "database.connect_timeout_s: must be above 0",
-        "snapshot.lag_replicas[0].port: 0 is no port",
+        "database.connect_timeout_s: must be from 0.1 to 3,600",
+        "snapshot.lag_replicas[0].port: must be from 1 to 65,535",
         "no effect without snapshot.max_replica_lag_s",
         "metric_tags.source: metrics have a label",
     ):
@@ -271,7 +281,7 @@ def test_a_keyspace_is_told_what_is_for_other_kinds(home: Home) -> None:
     text = "\n".join(read_documents(home).source_mistakes)
 
     for part in (
-        "vtgate.port: 0 is no port",
+        "vtgate.port: must be from 1 to 65,535",
         "signal_table: is for kind 'mysql', and kind is 'vitess'",
         "snapshot.chunk_rows: is for kind 'mysql' or 'dts'",
         "snapshot.mode: 'schema_only' is unknown to kind 'vitess'",
@@ -307,16 +317,16 @@ def test_every_mistake_in_a_keyspace_is_told_with_its_line_and_what_was_meant(ho
     ):
         assert part in misspelt
     for part in (
-        "shop.yaml:4: vtgate.keepalive_s: must be more than 0",
+        "shop.yaml:4: vtgate.keepalive_s: must be from 0.001 to 86,400",
         "shop.yaml:5: vtgate.headers.X-Region: a header's name has lower-case letters, digits, '-', '_' and '.' only; write",
         "shop.yaml:5: vtgate.headers.grpc-tags: names that begin with 'grpc-'",
         "shop.yaml:5: vtgate.headers.ok: a header's value is printable ASCII",
-        "shop.yaml:7: stream.heartbeat_interval_s: must be 1 or more",
+        "shop.yaml:7: stream.heartbeat_interval_s: must be from 1 to 3,600",
         "shop.yaml:8: stream.cells[0]: 'a,b' is no cell",
         "shop.yaml:10: events.remove_fields[0]: 'ts_nss' cannot be removed; did you mean 'ts_ns'?",
         "shop.yaml:11: events.filter_transaction_topic: has no effect without",
         "shop.yaml:12: start_vgtid: 'earlist' is no place; did you mean 'earliest'?",
-        "shop.yaml:13: heartbeat_interval_s: must be 0 (never) or more",
+        "shop.yaml:13: heartbeat_interval_s: must be from 0 to 86,400",
     ):
         assert part in wrong
 
@@ -517,3 +527,34 @@ def test_a_tenant_that_has_no_document_is_told_the_nearest(home: Home) -> None:
     assert found.require_tenant("acme") == found.tenants["acme"]
     with pytest.raises(InvalidSettings, match=r"tenants/; did you mean 'acme'\?"):
         found.require_tenant("amce")
+
+
+def numbers_of(record: type[msgspec.Struct], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every number that a document of this shape may have, and its type."""
+    hints = get_type_hints(record, include_extras=True)
+    for field in msgspec.structs.fields(record):
+        kinds = (field.type, *get_args(field.type))
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                yield from numbers_of(kind, f"{place}{field.name}.")
+        if {int, float} & {kind for kind in kinds if isinstance(kind, type)}:
+            yield f"{place}{field.name}", hints[field.name]
+
+
+@pytest.mark.parametrize("record", DOCUMENT_OF_KIND.values(), ids=DOCUMENT_OF_KIND)
+def test_every_number_of_a_source_has_bounds(record: type[msgspec.Struct]) -> None:
+    """``tasks`` has words of its own, by the shards."""
+    numbers = dict(numbers_of(record))
+
+    assert len(numbers) >= 5
+    assert [name for name, hint in numbers.items() if bounds_of(hint) is None and name != "tasks"] == []
+
+
+def test_a_number_out_of_its_bounds_is_a_mistake_before_a_reader_starts(home: Home) -> None:
+    """A server id that MySQL does not take would end the reader after the whole copy, again and again."""
+    source = "database: {user: u}\nreplica_server_id: 99999999999\nsnapshot: {chunk_rows: 0}\n"
+    put(home, source=source)
+
+    said = "\n".join(read_documents(home).source_mistakes)
+    assert "shop.yaml:2: replica_server_id: must be from 1 to 4,294,967,295" in said
+    assert "shop.yaml:3: snapshot.chunk_rows: must be from 1 to 10,000,000" in said

@@ -22,7 +22,7 @@ def test_a_stream_without_heartbeats_is_refused(interval_s: int) -> None:
     """A keyspace at rest would count as lost every two seconds."""
     (mistake,) = mistakes_in(settings(stream=StreamSettings(heartbeat_interval_s=interval_s)))
 
-    assert mistake.startswith(f"stream.heartbeat_interval_s: must be 1 or more, is {interval_s}: ")
+    assert mistake == "stream.heartbeat_interval_s: must be from 1 to 3,600"
 
 
 def test_numbers_that_cannot_be_are_told_all_at_once() -> None:
@@ -30,9 +30,9 @@ def test_numbers_that_cannot_be_are_told_all_at_once() -> None:
 
     mistakes = mistakes_in(settings(vtgate=vtgate, lease_s=0, heartbeat_interval_s=-0.5))
 
-    assert [mistake.partition(":")[0] for mistake in mistakes] == [
+    assert {mistake.partition(":")[0] for mistake in mistakes} == {
         "vtgate.max_message_bytes", "vtgate.keepalive_s", "vtgate.timeout_s", "heartbeat_interval_s", "lease_s",
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def test_no_table_to_copy_is_a_mistake_unless_nothing_is_copied() -> None:
