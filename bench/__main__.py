@@ -1,7 +1,7 @@
 """``python -m bench``: measure, and write the figures with what they were measured on to ``bench/RESULTS.md``.
 
-``make bench`` runs it; under an hour. ``python -m bench catch-up`` runs that part alone and writes its section anew.
-Figures are CPU seconds, since machines are noisy; a run with other work beside it is worse by a half and more, which the load
+``make bench`` runs it; under an hour. ``python -m bench catch-up`` runs that part alone and writes its section again.
+Figures are CPU seconds, because machines are noisy; a run with other work beside it is worse by a half and more, which the load
 average shows. Hence the peers in the same run, Debezium and a plain MERGE: the ratios to them wander least.
 """
 

@@ -1,6 +1,6 @@
 """One micro-batch over many small tables, beside one of the same rows in a single table.
 
-Each batch's changes are one Kafka transaction, so that the job sees them at once. Told are a job's third batch, behind one that
+Each batch's changes are one Kafka transaction, so that the job sees them at once. Told are a job's third batch, after one that
 makes the tables and one that merges, and what one takes when the JVM has compiled what it runs: the middle of the last three.
 """
 

@@ -1,6 +1,6 @@
 """``bench/RESULTS.md``: a section for each part, each with the day and the machine that it was measured on.
 
-A part that is measured anew replaces its own section, and leaves the others as they are.
+A part that is measured again replaces its own section, and leaves the others as they are.
 """
 
 import datetime

@@ -338,7 +338,7 @@ def _run_peer(folder: Path, bootstrap_servers: str, changes: int, *, mirror_fold
 
 
 def topic_end(bootstrap_servers: str) -> int:
-    """The offset behind the topic's last record."""
+    """The offset after the topic's last record."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench"})
     _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), _READY_TIMEOUT_S)
     consumer.close()

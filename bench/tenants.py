@@ -43,7 +43,7 @@ class TenantsFigures:
     late_s: Sequence[float]
     """Of those that came one after another, when the others were there."""
     restart_s: float
-    """From the start of another operator process behind one that was killed until one more tenant was ready: with what was
+    """From the start of another operator process after one that was killed until one more tenant was ready: with what was
     left of the killed one's lease."""
     usage: Usage
     """Of the operator up to its kill."""

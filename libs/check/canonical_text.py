@@ -11,7 +11,7 @@ found equal. So an expression here may be a poor one, and must never be one that
     FLOAT(M,D)           held in four bytes at the source and in eight in the warehouse
     times as text        one moment has several
     geometries, VECTOR   of another form
-    masks by a key       their keys stay here; hashes of what is not text, since its spelling is the reader's
+    masks by a key       their keys stay here; hashes of what is not text, because its spelling is the reader's
 """
 
 import enum
@@ -35,7 +35,7 @@ _SHA_BITS: Final = {"sha256": 256, "sha512": 512}
 _EXPONENT: Final = r"e\+?(-?)0*"
 """MySQL prints 1e20 and 1.5e-7, the others 1e+20 and 1.5e-07."""
 _SEPARATOR: Final = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:]|$) ?'
-"""What stands before a comma or colon that is in no string, or before the end, and it. MySQL prints a space behind it."""
+"""What stands before a comma or colon that is in no string, or before the end, and it. MySQL prints a space after it."""
 _WITH_SPACE: Final = literal(r"\1\2 ")
 """In ClickHouse, whose strings have escapes."""
 
@@ -185,7 +185,7 @@ def row_texts(columns: Sequence[ColumnText], dialect: SqlDialect) -> tuple[str, 
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """One behind the other, as a tree that grows with their number's logarithm: databases bound how deep an expression is, and
+    """One after the other, as a tree that grows with their number's logarithm: databases bound how deep an expression is, and
     one after the other is as deep as a table is wide."""
     if len(parts) == 1:
         return parts[0]

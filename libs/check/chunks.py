@@ -34,7 +34,7 @@ CHUNK_ROWS: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows behind one place of the key, up to another."""
+    """Rows after one place of the key, up to another."""
 
     columns: tuple[PlaceColumn, ...]
     """That places are of; empty: the chunk is the whole table."""

@@ -86,7 +86,7 @@ class _Waiting:
 
 
 def reached_offsets(warehouse: TableStore, table: TenantTable) -> dict[int, int]:
-    """By Kafka partition of the table's topic, behind the last event that the newest commit had taken in; empty: none has."""
+    """By Kafka partition of the table's topic, after the last event that the newest commit had taken in; empty: none has."""
     found: dict[int, int] = {}
     try:
         told = warehouse.progress([table]).to_pylist()

@@ -1,6 +1,6 @@
-"""Rows behind a key, as SQL of both ends: of columns whose order is the same at both.
+"""Rows after a key, as SQL of both ends: of columns whose order is the same at both.
 
-The conditions are written out, column by column, since MySQL finds no range of an index in ``(a, b) > (1, 2)``.
+The conditions are written out, column by column, because MySQL finds no range of an index in ``(a, b) > (1, 2)``.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def is_up_to(keys: Sequence[str], place: Sequence[str]) -> str:
 
 
 def is_between(keys: Sequence[KeySql], after: Place | None, up_to: Place | None, plain: Sequence[str] = ()) -> str:
-    """True of a warehouse's rows behind ``after`` and not behind ``up_to`` (None: no bound).
+    """True of a warehouse's rows after ``after`` and not behind ``up_to`` (None: no bound).
 
     ``plain``: conditions that are all true of the rows that have a place; with no ``up_to`` the others are meant too. Each row
     is between one pair of neighbours, whatever it holds: a NULL, which the source's key cannot have, is behind nothing, and no

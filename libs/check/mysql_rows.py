@@ -179,7 +179,7 @@ def select_statement(
 
 
 def place_statement(table: str, columns: Sequence[PlaceColumn], after: Place | None, rows: int) -> str:
-    """The SELECT of the place of the row that stands ``rows`` rows behind ``after``; those without one are not counted."""
+    """The SELECT of the place of the row that stands ``rows`` rows after ``after``; those without one are not counted."""
     names = [quote_identifier(column.name) for column in columns]
     conditions = [] if after is None else [is_behind(names, source_literals(columns, after))]
     conditions += source_plain(columns)

@@ -2,7 +2,7 @@
 
 The re-read rows reach every tenant that has the table, as snapshot rows (``op`` r) whose order is the moment of their
 reading: they replace whatever older form a warehouse holds, and change nothing where it was right. So rows beside them may
-be read too: of a keyspace they are, since vtgate cannot be asked for single keys.
+be read too: of a keyspace they are, because vtgate cannot be asked for single keys.
 """
 
 import json

@@ -4,7 +4,7 @@
       ▶ a rest
 
 Each chunk has a wait, a read view and a second look of its own: the source keeps old versions of rows for as long as one takes.
-The rests go by what it took, so that a source that is slow, since others use it, is asked less often.
+The rests go by what it took, so that a source that is slow, because others use it, is asked less often.
 """
 
 import hashlib
@@ -90,7 +90,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         return Turn(last=self.last, begun=(*others, begun))
 
     def without_begun(self, piece: Piece) -> "Turn":
-        """With ``piece`` to be begun anew, whenever it comes."""
+        """With ``piece`` to be begun again, whenever it comes."""
         return Turn(last=self.last, begun=tuple(each for each in self.begun if each.piece != piece))
 
     def behind(self, piece: Piece | None) -> "Turn":
@@ -114,14 +114,14 @@ def pieces(mesh: ComparedMesh, tenants: Collection[str], tables: Sequence[str]) 
 
 
 def still_to_do(all_of_them: Iterable[Piece], last: Piece | None) -> list[Piece]:
-    """Those behind ``last``, which was done; None: all."""
+    """Those after ``last``, which was done; None: all."""
     return [piece for piece in all_of_them if last is None or piece > last]
 
 
 def next_chunk(
     mesh: ComparedMesh, tenants: Collection[str], piece: Piece, begun: Begun | None, rows: int
 ) -> tuple[Chunk, str] | None:
-    """The chunk of ``rows`` behind what was ``begun``, and the table's shape; another one than before: the chunk is the first.
+    """The chunk of ``rows`` after what was ``begun``, and the table's shape; another one than before: the chunk is the first.
 
     None: the source has no such table any more.
     """
@@ -208,7 +208,7 @@ def _of_chunks(check: TableCheck, total: Total, chunks: int) -> TableCheck:
 
 
 def rest_s(worked_s: float, took_s: float, share: float) -> float:
-    """How long to rest behind ``worked_s`` of reading in ``took_s``, so that reading is ``share`` of the time.
+    """How long to rest after ``worked_s`` of reading in ``took_s``, so that reading is ``share`` of the time.
 
     >>> rest_s(2.0, 2.0, 0.25), rest_s(2.0, 5.0, 0.25), rest_s(2.0, 9.0, 0.25)
     (6.0, 3.0, 0.0)

@@ -41,13 +41,13 @@ class AskedSource(Protocol):
     def answers(
         self, table: ExpectedTable, selected: str, *, condition: str | None = None, group_by: str = ""
     ) -> list[tuple[str | None, ...]]:
-        """What SQL over the rows of ``table`` gives, as printed; of several logs the answer of each, one behind the other."""
+        """What SQL over the rows of ``table`` gives, as printed; of several logs the answer of each, one after the other."""
         ...
 
     def key_behind(
         self, table: SourceTable, columns: Sequence[PlaceColumn], after: Place | None, rows: int
     ) -> Place | None:
-        """A place at most ``rows`` rows behind ``after`` (None: the start), rows that have none aside; None: there are not so
+        """A place at most ``rows`` rows after ``after`` (None: the start), rows that have none aside; None: there are not so
         many. ``columns``: those that the key begins with."""
         ...
 

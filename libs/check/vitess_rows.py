@@ -5,7 +5,7 @@ page along its key, shard by shard (a target ``keyspace:shard``), and the shards
 across statements: ``check`` looks at the shards' transactions before and after, and says when the source was written to.
 
 * A table without a key can be compared while each shard has no more rows than vtgate gives at once.
-* A page along a key of text sorts the rest of the table once, since the order is that of code points, not of an index.
+* A page along a key of text sorts the rest of the table once, because the order is that of code points, not of an index.
 * FLOAT is compared in six digits (``values.SHORT_FLOAT``).
 * TIMESTAMP is read as vttablet's sessions print it, which must be UTC, as Vitess sets it up.
 """
@@ -151,7 +151,7 @@ def _canonical(columns: Sequence[ExpectedColumn], page: Sequence[TextRow]) -> It
 
 
 def page_statement(table: ExpectedTable, columns: Sequence[ExpectedColumn], place: tuple[str, ...] | None) -> str:
-    """The next page behind ``place``, the literals of a key (None: the first): ``columns``, then the key."""
+    """The next page after ``place``, the literals of a key (None: the first): ``columns``, then the key."""
     keys = _key_expressions(table)
     selected = [select_expression(column.data_type, quote_identifier(column.name)) for column in columns]
     conditions = [f"({table.where})"] if table.where is not None else []

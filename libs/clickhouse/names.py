@@ -39,9 +39,9 @@ def literal(text: str) -> str:
 
 
 BATCHES: Final = quoted(STATE_DATABASE, "batches")
-"""One row a table, behind ``FINAL``: the last batch that it took in, and how far that got."""
+"""One row a table, after ``FINAL``: the last batch that it took in, and how far that got."""
 INTENTS: Final = quoted(STATE_DATABASE, "intents")
-"""One row a log, behind ``FINAL``: the batch whose rows were to be attached last, and what ``BATCHES`` is to have of it."""
+"""One row a log, after ``FINAL``: the batch whose rows were to be attached last, and what ``BATCHES`` is to have of it."""
 PROGRESS: Final = quoted(STATE_DATABASE, PROGRESS_VIEW)
 
 
@@ -84,7 +84,7 @@ def rebuild_prefix(tenant: str) -> str:
 
 
 def copy_name(table: WarehouseTable) -> str:
-    """Of a table while it is made anew with other columns."""
+    """Of a table while it is made again with other columns."""
     return f"copy_{_digest(str(table), 24)}"
 
 

@@ -96,7 +96,7 @@ def stages(client: Client, tenant: str, query_ids: Sequence[str] = ()) -> list[s
 
 
 def drop_tables(client: Client, tenant: str, query_ids: Sequence[str] = ()) -> int:
-    """All of its tables, what is staged and noted of them, and databases that have none behind them.
+    """All of its tables, what is staged and noted of them, and databases that have none after them.
 
     How many tables there were. Cut off, it is to be called again: what names the rest goes last.
     """

@@ -243,7 +243,7 @@ def _cost(operation: Any, argument: Any) -> int:
 
 
 def _first(operation: Any, argument: Any) -> str | None:
-    """Upper and lower case are one, since a pattern may tell them not apart."""
+    """Upper and lower case are one, because a pattern may tell them not apart."""
     return chr(argument).lower() if operation is sre.LITERAL and argument < _NOT_ASCII else None
 
 

@@ -42,7 +42,7 @@ class DocumentLines:
         return self.lines[place]
 
     def at(self, line: int | None, text: str) -> str:
-        """``text`` behind its file and line."""
+        """``text`` after its file and line."""
         if line is None:
             return f"{self.file}: {text}" if self.file else text
         return f"{self.file}:{line}: {text}" if self.file else f"line {line}: {text}"

@@ -56,7 +56,7 @@ DIFFERENCES_SHOWN: Final = 5
 POLL_PAUSE_S: Final = 0.2
 IN_FLIGHT_US: Final = 2_000_000  # changes of the last two seconds before a kill may be hit by it
 
-# Each kill falls just behind a set piece of the traffic: in the middle of what is hardest to get right.
+# Each kill falls just after a set piece of the traffic: in the middle of what is hardest to get right.
 KILLS: Final = (
     (PRIMARY_KEY_CHANGE_AT + 0.02, ROUTER),
     (LARGE_TRANSACTION_AT + 0.02, reader_name(SOURCE)),

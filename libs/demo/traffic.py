@@ -6,8 +6,8 @@ go on. Orders also move from one tenant to another, so that a row filter has to 
 
 In a sharded shop a write goes straight to the shards that its numbers hash to, and does what Vitess would do: a transaction
 over several shards is committed on one after the other, not at once (its ``multi`` mode); a row whose number changes is deleted
-on one shard and inserted on another, since Vitess refuses to update a sharding column; each shard is altered by itself. Numbers
-of new rows are given here, as a Vitess sequence would.
+on one shard and inserted on another, because Vitess refuses to update a sharding column; each shard is altered by itself.
+Numbers of new rows are given here, as a Vitess sequence would.
 """
 
 import contextlib

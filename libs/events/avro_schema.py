@@ -2,7 +2,7 @@
 
 Who reads them with an Avro library gets records; who reads them with Connect's AvroConverter gets the Connect schema back: what
 Avro has no word for stands in ``connect.*`` members. Members, and their order, are those of ``AvroData`` of Confluent's Schema
-Registry with its defaults, so a consumer that was written for Debezium behind that converter finds the schema that it knows.
+Registry with its defaults, so a consumer that was written for Debezium after that converter finds the schema that it knows.
 
 Two things differ. Connect has names that Avro refuses; here each part of a dotted name is one that it takes. And a column that
 is NULL although it has a DEFAULT is null, as in the JSON form (that converter writes the default).
@@ -30,7 +30,7 @@ _PRIMITIVES: Final[Mapping[str, str]] = {
     "bytes": "bytes",
 }
 _CONNECT_TYPES: Final[Mapping[str, str]] = {"int16": "int16"}
-"""Told in a member, since Avro's type is wider."""
+"""Told in a member, because Avro's type is wider."""
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _LOGICAL_TYPES: Final[Mapping[str, str]] = {
     _DECIMAL: "decimal",

@@ -99,7 +99,7 @@ class BatchBuilder:
 
     def _start(self) -> None:
         self._entries: list[bytes | RunRows] = []
-        """Serialised, or to be, each behind its tag and length."""
+        """Serialised, or to be, each after its tag and length."""
         self._run: RowRun | None = None
         self.rows = 0
         """In closed runs."""
@@ -112,7 +112,7 @@ class BatchBuilder:
         return self._run is None and not self._entries and not self._head.awaited
 
     def await_others(self, end_offsets: Mapping[int, int]) -> None:
-        """What is gathered, and all behind it, is routed when the records of other Kafka partitions of the changes topic are
+        """What is gathered, and all after it, is routed when the records of other Kafka partitions of the changes topic are
         that stand below these offsets; by partition."""
         for kafka_partition, end_offset in sorted(end_offsets.items()):
             self._head.awaited.append(PartitionEnd(kafka_partition=kafka_partition, end_offset=end_offset))

@@ -1,7 +1,7 @@
 """Kafka Connect schemas of Debezium's events, built from a ``TableSchema``.
 
 JsonConverter with ``schemas.enable`` writes ``{"schema": …, "payload": …}`` (Kafka Connect, JsonConverter). The router builds
-the schema's text once for each (table, version) and splices the payload's bytes behind it, so an event with its schema
+the schema's text once for each (table, version) and splices the payload's bytes after it, so an event with its schema
 costs a concatenation. Names, versions, parameters and defaults are those that Debezium 3.6.1 writes: ``tests/golden`` holds
 recordings, and the order of the members is theirs too, so the texts can be compared byte by byte.
 """

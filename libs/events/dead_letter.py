@@ -2,7 +2,7 @@
 
 DeadLetter: an event that could not be delivered to a tenant. The router writes it to the tenant's dead-letter topic in the same
 Kafka transaction as the events around it. With the changes topic's coordinates the event can be replayed as long as
-that topic holds it. The sink writes one for each event that the tenant's warehouse refuses, and for those that wait behind it;
+that topic holds it. The sink writes one for each event that the tenant's warehouse refuses, and for those that wait after it;
 a ReplayRequest asks it to take them up again.
 
 UndecodedRow: a row that a reader could not decode, so that no tenant's event was ever made of it. The reader writes it to
@@ -57,12 +57,12 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     event_offset: int | None = None
     """With the one before and ``topic``: where the event stands; None where the router wrote the letter."""
     behind_offset: int | None = None
-    """Nothing is wrong with the event: it waits behind the one of its key that was refused for ``reason``, which stands at this
+    """Nothing is wrong with the event: it waits after the one of its key that was refused for ``reason``, which stands at this
     offset. None: it was refused itself."""
     is_withheld: bool = False
     """The tenant has a filter, a mask or an excluded column on the table, or the event is too large for a record: the event
-    stands only in the changes topic, since its bytes may hold what the tenant must not see. Of the sink's: it is too large for
-    a record, and stands only in ``topic``."""
+    stands only in the changes topic, because its bytes may hold what the tenant must not see. Of the sink's: it is too large
+    for a record, and stands only in ``topic``."""
     event_key: bytes | None = None
     event_value: bytes | None = None
     """The event as the reader wrote it; of the sink's as it stands in ``topic``; base64 in the JSON."""
@@ -77,7 +77,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
     """As ``libs.sink_state.parked_keys`` has them; empty: all of the table."""
     leave_out_refused: bool = False
-    """Give up the events that are refused again; those that wait behind them are written."""
+    """Give up the events that are refused again; those that wait after them are written."""
 
 
 class UndecodedRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ class MysqlSourceBlock:
         )
 
     def pieces(self, *, snapshot: bytes, server_id: int, gtid: bytes, file: bytes) -> tuple[bytes, ...]:
-        """What stands before, between and behind ``ts_ms``, ``sequence``, ``ts_us`` and ``ts_ns``: of rows events that differ
+        """What stands before, between and after ``ts_ms``, ``sequence``, ``ts_us`` and ``ts_ns``: of rows events that differ
         in these and in their position alone."""
         return (
             self._before_times,
@@ -115,7 +115,7 @@ def source_place(position: int, row: int) -> bytes:
 
 
 def source_tail(thread_id: int | None) -> bytes:
-    """The end of a ``source`` block, behind the row's number."""
+    """The end of a ``source`` block, after the row's number."""
     return b',"thread":%b,"query":null}' % (b"null" if thread_id is None else b"%d" % thread_id)
 
 

@@ -112,7 +112,7 @@ def replays_topic(tenant: str) -> str:
 
 
 def resyncs_topic(tenant: str) -> str:
-    """Topic of the requests to a tenant's sink to build tables anew (see libs.sink_state.resync.ResyncRequest)."""
+    """Topic of the requests to a tenant's sink to build tables again (see libs.sink_state.resync.ResyncRequest)."""
     return f"{tenant}.headwater.resyncs"
 
 

@@ -298,7 +298,7 @@ _Tokens = list[str]
 
 
 def read_protobuf_schema(text: str) -> ProtobufSchema:
-    """A registered schema: ours, as a registry may have set it anew, or one that another converter made.
+    """A registered schema: ours, as a registry may have set it again, or one that another converter made.
 
     Fields of a ``oneof`` are the message's; of options, ``field_meta``'s parameters and ``json_name`` are read. What else
     proto3 has is read over. Of several messages the first counts, which is the one that our events name.

@@ -48,7 +48,7 @@ def _of_mysql(mysql_type: MysqlType) -> SourceType:
 
 
 def _mysql_length(mysql_type: MysqlType) -> int | None:
-    """The first number behind the type's name; of an enum 1, of a set room for a comma between its members."""
+    """The first number after the type's name; of an enum 1, of a set room for a comma between its members."""
     match mysql_type.name:
         case "enum":
             return 1
@@ -70,7 +70,7 @@ _WITH_FRACTION: Final = frozenset({"time", "datetime", "timestamp"})
 
 
 def _of_vitess(mysql_type: MysqlType) -> SourceType:
-    """Of a length that connector knows only the digits behind a second's point, 0 too; of a scale nothing."""
+    """Of a length that connector knows only the digits after a second's point, 0 too; of a scale nothing."""
     name = _VITESS_NAMES.get(mysql_type.name, mysql_type.name.upper())
     if mysql_type.is_unsigned and name.startswith("INT"):
         name = f"U{name}"

@@ -5,12 +5,12 @@ Used by schema_history and checkpoint_committer. The argument:
 * ``run`` first fences every earlier instance (fixed transactional id), then reads the topic to its end: what is then
   known is complete, because nobody else may write decisions.
 * Where others write to the topic, too, one of them may have died in the midst of a transaction, which hides everything
-  behind it for minutes. Decisions behind it are read all the same, by their keys; what else stands there is seen once
+  after it for minutes. Decisions after it are read all the same, by their keys; what else stands there is seen once
   that transaction has ended, as at any other time (``barrier``).
 * ``submit`` runs decisions one after another. What a decision writes is durable before it is applied, and applied
   before it is answered and before the next one decides.
 * An instance that was fenced fails at its next decision and stops. Until then it goes on following the topic, so its
-  answers behind a ``barrier`` are right, too.
+  answers after a ``barrier`` are right, too.
 * If the outcome of a write is unknown, the process stops; a new start reads the topic again.
 """
 
@@ -54,7 +54,7 @@ class StateLogSpec:
     failpoint: str
     is_decision: Callable[[bytes], bool] | None = None
     """Where others write to the topic, too: whether a record with this key is a decision. It is then taken in at the start
-    even from behind another's open transaction, where it may stem from a transaction of this writer that was aborted:
+    even from after another's open transaction, where it may stem from a transaction of this writer that was aborted:
     it must do no harm to take it for a decision that was made and not answered."""
 
 
@@ -195,7 +195,7 @@ class StateLog:
     async def _probe(self) -> NoReturn:
         """Keeps ``ready`` true to the facts, also while nobody asks.
 
-        Only whether Kafka answers: behind an open transaction reads wait, but leases must still be renewed here.
+        Only whether Kafka answers: after an open transaction reads wait, but leases must still be renewed here.
         """
         while True:
             await asyncio.sleep(PROBE_INTERVAL_S)

@@ -186,7 +186,7 @@ class LogTail:
     async def barrier(self, timeout_s: float, *, keys: Sequence[bytes] = ()) -> None:
         """Return once everything that was committed when asked, or what was under ``keys``, was handed to ``apply``.
 
-        Open transactions that started before also have to end first, since records behind them are held back from
+        Open transactions that started before also have to end first, because records after them are held back from
         every ``read_committed`` consumer (Kafka: last stable offset). Those in Kafka partitions where no record of
         ``keys`` can stand are not waited for.
 
@@ -287,7 +287,7 @@ def fetch_end_offsets(
     kafka_partitions: Sequence[int],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[int, int]:
-    """High watermark of each partition: records committed behind an open transaction count too. Blocks.
+    """High watermark of each partition: records committed after an open transaction count too. Blocks.
 
     With ``READ_COMMITTED`` the last stable offset: where the first open transaction begins, if there is one.
 

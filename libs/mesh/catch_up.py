@@ -381,7 +381,7 @@ def _router_behind(
     asking = Consumer(
         {
             **client_config(kafka),
-            "group.id": group,  # only asked about; never joined, since nothing is subscribed
+            "group.id": group,  # only asked about; never joined, because nothing is subscribed
             "enable.auto.commit": False,
             "log_level": 0,
         }

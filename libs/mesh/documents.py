@@ -1,7 +1,7 @@
 """The documents in a home folder, read and judged: ``sources/*.yaml`` and ``tenants/*.yaml``.
 
 ``headwater up`` and ``validate`` call this. Every mistake of every document is listed at once. A mistake in a
-tenant's document stops no other tenant (design: Tenants); one in a source's document stops ``up``, since nothing
+tenant's document stops no other tenant (design: Tenants); one in a source's document stops ``up``, because nothing
 could follow that source.
 """
 
@@ -376,7 +376,7 @@ def _without_other_kinds(
     place: str,
     found: list[str],
 ) -> dict[str, Any]:
-    """``parsed`` without the names that only other kinds have; each is a mistake, since it would have no effect."""
+    """``parsed`` without the names that only other kinds have; each is a mistake, because it would have no effect."""
     names = {
         other: {field.encode_name for field in msgspec.structs.fields(record)} for other, record in records.items()
     }

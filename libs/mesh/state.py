@@ -141,7 +141,7 @@ def hold(home: Home) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> bool:
-    # Several tries, since ``holder`` takes the lock for a moment to look.
+    # Several tries, because ``holder`` takes the lock for a moment to look.
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -82,7 +82,7 @@ def open_consumer(kafka: KafkaSettings) -> Consumer:
     return Consumer(
         {
             **client_config(kafka),
-            "group.id": "headwater-command",  # demanded by librdkafka; never joined, since partitions are assigned
+            "group.id": "headwater-command",  # demanded by librdkafka; never joined, because partitions are assigned
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,

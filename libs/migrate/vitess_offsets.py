@@ -152,7 +152,7 @@ def _vgtid_of(stored: StoredOffset, mistakes: list[str]) -> Vgtid:
 
 
 def _beginning(entry: ShardGtid, notes: list[str]) -> ShardGtid:
-    """The same place; where a copy was under way its beginning, since no finished table is known of it."""
+    """The same place; where a copy was under way its beginning, because no finished table is known of it."""
     if entry.table_p_ks:
         notes.append(f"{_PLACE}: shard {entry.shard}: its tables were being copied; that copy begins anew")
         return msgspec.structs.replace(entry, gtid=EMPTY, table_p_ks=())

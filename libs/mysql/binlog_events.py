@@ -23,7 +23,7 @@ END_OFFSET: Final = 13
 """Place of the event's end position within its header."""
 CHECKSUM_BYTES: Final = 4
 TABLE_ID_BYTES: Final = 6
-"""The number that a table map gives to its table; the rows events behind it begin with it."""
+"""The number that a table map gives to its table; the rows events after it begin with it."""
 ROWS_POST_HEADER_BYTES: Final = 8
 """Table id and flags of a rows event; the length of the extra data follows."""
 
@@ -84,7 +84,7 @@ def parse_gtid_tagged(body: bytes) -> GtidEvent:
     """GTID_TAGGED_LOG_EVENT's body (MySQL 8.3 and later).
 
     It is written by ``mysql::serialization`` (MySQL source libs/mysql/serialization; ``Gtid_event::define_fields``):
-    version, size, last field that must be understood, then each field behind its number, in ascending order; those of no
+    version, size, last field that must be understood, then each field after its number, in ascending order; those of no
     use here follow. Numbers have as many bytes as their first one has ones at its low end, and one.
     """
     place = 0
@@ -152,7 +152,7 @@ class QueryEvent:
     server_charset: str | None = None
     """The session's ``character_set_server``: that of a database that is made without one. None: the event lacks it."""
     explicit_defaults_for_timestamp: bool | None = None
-    """None: the event lacks it, since nothing in the statement depends on it."""
+    """None: the event lacks it, because nothing in the statement depends on it."""
     has_ddl_number: bool = False
     """The storage engine carried out DDL. An engine without atomic DDL, and a statement that did nothing, have none."""
 
@@ -220,7 +220,7 @@ _STATUS_BYTES: Final = {
     _DDL_NUMBER_CODE: 8, 18: 2, 19: 1, 20: 1, 21: 1,
 }  # fmt: skip
 _STATUS_TEXTS: Final = {_CATALOG_CODE: 2, _TIME_ZONE_CODE: 1, _CATALOG_NZ_CODE: 1}
-"""Bytes around each text: its length, and of the oldest form a zero behind it."""
+"""Bytes around each text: its length, and of the oldest form a zero after it."""
 _TOO_MANY_DATABASES: Final = 254
 
 
@@ -301,7 +301,7 @@ def parse_xa_prepare(body: bytes) -> tuple[str, bool]:
 
 
 def read_packed(data: bytes, place: int) -> tuple[int, int]:
-    """A length-encoded integer and the place behind it (MySQL manual, "Length-Encoded Integer Type")."""
+    """A length-encoded integer and the place after it (MySQL manual, "Length-Encoded Integer Type")."""
     first = data[place]
     if first < 251:
         return first, place + 1

@@ -50,7 +50,7 @@ _FILE_NUMBER: Final = re.compile(r"\.(\d+)$")
 def rank_of_place(file: str, pos: int) -> int:
     """EventOrder.rank of a transaction that begins there, for a server without GTIDs: it grows along the log's files.
 
-    Files are numbered (``binlog.000042``) from 1 without gaps, and hold less than 2**40 bytes. RESET BINARY LOGS begins anew,
+    Files are numbered (``binlog.000042``) from 1 without gaps, and hold less than 2**40 bytes. RESET BINARY LOGS begins again,
     which purges the position.
     """
     number = _FILE_NUMBER.search(file)

@@ -49,7 +49,7 @@ def can_order_by(schema: TableSchema, key: Sequence[str]) -> bool:
 
 
 def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
-    """The columns along which a table is read: its key, or the surrogate key with the key behind it.
+    """The columns along which a table is read: its key, or the surrogate key with the key after it.
 
     The key makes a surrogate unique: rows that share its value would else have to be read in one chunk.
 
@@ -109,8 +109,8 @@ def chunk_statement(
     limit: int,
     table: str = "",
 ) -> str:
-    """The first ``limit`` rows (0: all) behind one place and up to another, b"" meaning the table's ends, that meet the SQL
-    ``condition``. A place may hold the first values of a key alone: behind it means behind all rows that share them.
+    """The first ``limit`` rows (0: all) after one place and up to another, b"" meaning the table's ends, that meet the SQL
+    ``condition``. A place may hold the first values of a key alone: after it means after all rows that share them.
 
     Without a ``key`` in whatever order; ``table``: SQL to read from instead of the table itself.
     """

@@ -109,7 +109,7 @@ class TableChange:
     """The table's name after the statement."""
     schema: TableSchema | None
     """After the statement. Equal to the schema before if nothing changed that a row depends on; its ``version`` is
-    the one before, since only schema_history counts versions. None: the table is gone, or it was renamed
+    the one before, because only schema_history counts versions. None: the table is gone, or it was renamed
     from a table that was not known."""
     previous_id: TableId | None = None
     """The name before a rename."""
@@ -591,7 +591,7 @@ def _old_column(schema: TableSchema, name: str) -> Column:
 
 
 def _born(added: Column, after_version: int) -> Born:
-    """What rows of before have in a column that is ``added`` behind a version."""
+    """What rows of before have in a column that is ``added`` after a version."""
     return Born(
         after_version=after_version,
         source_type=added.source_type,

@@ -131,7 +131,7 @@ class GtidSet:
         ``Gtid_set::encode`` in the server's rpl_gtid_set.cc: the number of hosts, then each host's 16 bytes of uuid, its
         number of runs, and each run's first number and the one after its last, all little-endian 64 bits. With tags
         (MySQL 8.3 and later) the first 64 bits hold 1 in the lowest and in the highest byte and the number of hosts
-        between, and behind each uuid stands its tag: twice its length in a byte, then its characters.
+        between, and after each uuid stands its tag: twice its length in a byte, then its characters.
         """
         is_tagged = any(host.tag for host in self._intervals)
         count = len(self._intervals)
@@ -151,7 +151,7 @@ _TAGGED: Final = 1
 class ExecutedGtids:
     """The transactions executed so far, as a reader that follows the log counts them.
 
-    Adding the number behind a host's highest one, which is what a log holds, costs one look-up, whatever the set holds.
+    Adding the number after a host's highest one, which is what a log holds, costs one look-up, whatever the set holds.
     """
 
     def __init__(self, executed: GtidSet | None = None) -> None:

@@ -53,7 +53,7 @@ def check_source(
 
     ``is_gtid_passed`` says whether transactions that a server (its uuid) numbered are wanted at all.
     ``min_retention_s``: how long the server should keep its log; a reader that stands still for longer has to copy all rows
-    anew. The default leaves a day to notice. ``replica_server_id``: under which the log is to be asked for.
+    again. The default leaves a day to notice. ``replica_server_id``: under which the log is to be asked for.
 
     Raises:
         SourceUnavailable: the connection broke; try again.

@@ -38,7 +38,7 @@ class TableFacts:
 
 
 def parse_facts(metadata: bytes) -> TableFacts:
-    """The fields behind a table map's null bitmap, each type, length and value; those of no use here are passed over."""
+    """The fields after a table map's null bitmap, each type, length and value; those of no use here are passed over."""
     found: dict[int, bytes] = {}
     place = 0
     while place < len(metadata):

@@ -1,6 +1,6 @@
 """How the rows of a snapshot's SELECT are read: a ``TextReading`` for each column of a table version.
 
-The text protocol sends each value as its printed text behind a length (MySQL manual, "Text Resultset Row"). From the readings
+The text protocol sends each value as its printed text after a length (MySQL manual, "Text Resultset Row"). From the readings
 ``text_rows`` (compiled) makes the decoder; every value ends in the wire form that the log's row images give it.
 ``select_list`` asks for each column in the one form that loses nothing.
 """
@@ -92,7 +92,7 @@ class TextReading:
 def text_rows_decoder(schema: TableSchema) -> TextRowsDecoder:
     """The decoder for rows of ``SELECT select_list(schema)`` in a session with utf8mb4 and time zone +00:00.
 
-    Columns that the SELECT has behind those of the schema are passed over.
+    Columns that the SELECT has after those of the schema are passed over.
     """
     places = {column.name: index for index, column in enumerate(schema.columns)}
     return TextRowsDecoder(

@@ -30,7 +30,7 @@ _POSITION = struct.Struct("<I")
 def inner_events(body: BinaryIO, at: int) -> Iterator[Packets]:
     """The events of a compressed transaction, whole ones, some at a time; ``at``: where the event that holds them begins.
 
-    ``body`` is the event's, read from its present place on, behind the header; what stands behind the stream (a checksum) is
+    ``body`` is the event's, read from its present place on, after the header; what stands behind the stream (a checksum) is
     cut off. A part is at least one event and beyond that about 256 KB.
 
     Raises:
@@ -43,7 +43,7 @@ def inner_events(body: BinaryIO, at: int) -> Iterator[Packets]:
 
 
 def whole_events(stream: IO[bytes], name: str, *, at: int | None = None) -> Iterator[Packets]:
-    """Events that stand one behind another in ``stream``, whole ones, some at a time; with ``at`` they are given that place.
+    """Events that stand one after another in ``stream``, whole ones, some at a time; with ``at`` they are given that place.
 
     Raises PipelineHalted where they are damaged; the message says ``name``.
     """

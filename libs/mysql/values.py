@@ -62,7 +62,7 @@ class Memo(dict[Any, Any]):
 
 
 def null_value(logical_type: LogicalType, *, is_optional: bool) -> Any:
-    """What NULL is written as: in a column that may not be NULL the type's own zero, since a consumer's schema has no room
+    """What NULL is written as: in a column that may not be NULL the type's own zero, because a consumer's schema has no room
     for null there (Debezium's rule; MySQL does not store one).
     """
     kind = logical_type.kind

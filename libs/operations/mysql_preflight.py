@@ -65,7 +65,7 @@ def check_document(document: MysqlDocument | DtsDocument, *, resume_from: Binlog
 def _of_server(
     document: MysqlDocument | DtsDocument, connection: Connection, resume_from: BinlogPosition | None
 ) -> tuple[list[Fault], list[Fault]]:
-    """As the reader asks the server that it is to follow; where it would copy all rows anew, a purged position is no fault."""
+    """As the reader asks the server that it is to follow; where it would copy all rows again, a purged position is no fault."""
     needs_full_images = document.values.unavailable_placeholder is None
     if not isinstance(document, MysqlDocument):
         report = check_source(connection, needs_full_images=needs_full_images)

@@ -1,4 +1,4 @@
-"""A doubted table of a tenant built anew: ``headwater resync``.
+"""A doubted table of a tenant built again: ``headwater resync``.
 
     note where the topic ends ▶ ask the reader for a copy ▶ wait: read, routed, past the sink ▶ ask the sink ▶ its answer
 
@@ -70,7 +70,7 @@ class Resync(msgspec.Struct, frozen=True, kw_only=True):
     signal_offset: int | None = None
     """Of the signal, in ``headwater.signals``; None: not sent, as far as is known, or there is none."""
     to_offsets: Mapping[int, int] | None = None
-    """Where the table's topic ended behind the copy, or of a log when it began; None: the copy is not all there."""
+    """Where the table's topic ended after the copy, or of a log when it began; None: the copy is not all there."""
 
     @property
     def doing(self) -> str:
@@ -149,7 +149,7 @@ def _names(table: TableProgress) -> tuple[str, str, str]:
 
 
 def mistakes_of(spec: TenantSpec, documents: Documents, table: TableProgress, *, parked: int) -> list[str]:
-    """Why the table cannot be built anew; ``parked``: how many of its keys are."""
+    """Why the table cannot be built again; ``parked``: how many of its keys are."""
     mistakes = []
     if spec.sink is None:
         mistakes.append("the tenant has no sink, and so no tables")

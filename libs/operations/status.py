@@ -197,7 +197,7 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     """Row events done: by the sink since it first ran, by the router since its last start."""
     position: str
-    """EventOrder of the newest event that is durable behind the hop."""
+    """EventOrder of the newest event that is durable after the hop."""
     committed_at_us: int
     """When the source committed that event."""
     lag_events: int | None = None

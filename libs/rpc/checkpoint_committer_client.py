@@ -7,7 +7,7 @@ A reader starts in this order, and in no other:
    Kafka refuses the previous owner;
 3. ``checkpoint``: nobody but this reader can advance it any more, so it is the place to resume at.
 
-Asking for the checkpoint before 2 may resume behind what the previous owner still commits: its events would come twice.
+Asking for the checkpoint before 2 may resume after what the previous owner still commits: its events would come twice.
 """
 
 from collections.abc import Sequence

@@ -130,7 +130,7 @@ class SchemaHistoryClient(OwnsChannel):
         """The newest change of each table, then every change from now on, in log order, without an end.
 
         Raises:
-            ServiceUnavailable: the stream broke; call again: nothing is lost, since the newest come first.
+            ServiceUnavailable: the stream broke; call again: nothing is lost, because the newest come first.
         """
         try:
             stream = self._stub.WatchSchemaChanges(pb.WatchSchemaChangesRequest(source=source), wait_for_ready=True)

@@ -1,8 +1,8 @@
 """The files that a side of a gRPC connection proves itself with, and judges the other by; and why a handshake failed.
 
-They are read anew when they change: an authority renews certificates every few weeks, and nothing is restarted for it.
+They are read again when they change: an authority renews certificates every few weeks, and nothing is restarted for it.
 
-gRPC tells of a failed handshake in words only, and of a peer that hangs up behind it only that it did: ``refusal_in`` reads the
+gRPC tells of a failed handshake in words only, and of a peer that hangs up after it only that it did: ``refusal_in`` reads the
 words, ``why_closed`` tries by itself.
 """
 
@@ -232,7 +232,7 @@ def why_closed(host: str, port: int, files: TlsFiles, *, place: str, timeout_s: 
         ):
             if not has_tls:
                 return f"it answers with TLS only: name its certificate authority in {place}.tls_ca_file"
-            # TLS 1.3 judges a client's certificate behind the client's own handshake; HTTP/2 has the server speak first.
+            # TLS 1.3 judges a client's certificate after the client's own handshake; HTTP/2 has the server speak first.
             return None if tls.recv(1) else wants_ours
     except ssl.SSLError as error:
         return wants_ours if has_tls and "ALERT" in (error.reason or "") else None

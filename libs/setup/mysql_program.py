@@ -25,7 +25,7 @@ TEMPLATE_STATEMENTS = (
     "GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;",
     "GRANT PROXY ON ''@'' TO 'root'@'127.0.0.1' WITH GRANT OPTION;",
 )
-TEMPLATE_GENERATION = 1  # raise it when the template's making changes: older ones are then made anew
+TEMPLATE_GENERATION = 1  # raise it when the template's making changes: older ones are then made again
 REMEDY = "check the network and run `make setup` again, or install MySQL 8.0 or newer so that mysqld is on the PATH"
 
 

@@ -90,7 +90,7 @@ def install(cache: Path, repository: Path, progress: Progress) -> None:
             remedy=f"see that {repository} can be written to, and run `make setup` again",
             timeout_s=INSTALL_TIMEOUT_S,
         )
-    # An install that was killed may have left half a package under a whole one's name: then all are laid anew.
+    # An install that was killed may have left half a package under a whole one's name: then all are laid again.
     was_interrupted = (venv / BEGUN_FILE).exists()
     (venv / DONE_FILE).unlink(missing_ok=True)
     (venv / BEGUN_FILE).touch()

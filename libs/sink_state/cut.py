@@ -24,9 +24,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     released: Offsets = {}
     """From where on events waited when the batch began, which takes them up; empty: none did, or they wait on."""
     held: Offsets = {}
-    """From where on they wait behind it."""
+    """From where on they wait after it."""
     oldest_held: str = ""
-    """Prefix of the oldest transaction that waits behind it; empty: none does."""
+    """Prefix of the oldest transaction that waits after it; empty: none does."""
     newest_held: str = ""
     publishing: tuple[WarehouseTable, ...] = ()
     """Tables whose rows are written, and are to be shown together; empty: that is done."""

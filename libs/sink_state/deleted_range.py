@@ -25,7 +25,7 @@ class DeletedRange(msgspec.Struct, frozen=True, kw_only=True):
     from_offsets: Mapping[int, int]
     """By Kafka partition."""
     to_offsets: Mapping[int, int]
-    """By Kafka partition: behind the last event."""
+    """By Kafka partition: after the last event."""
     schema_versions: tuple[int, ...]
     """Those that its deletes were written under."""
 

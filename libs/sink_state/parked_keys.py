@@ -15,7 +15,7 @@ class ParkedKey(msgspec.Struct, frozen=True, kw_only=True):
     """One key, by the event of it that was refused."""
 
     event_key: str
-    """As the event's record has it, JSON; empty: it has none, and nothing waits behind it."""
+    """As the event's record has it, JSON; empty: it has none, and nothing waits after it."""
     reason: str
     """What was wrong, with the remedy; never a row's values."""
     kafka_partition: int
@@ -58,7 +58,7 @@ class TenantParkedKeys(msgspec.Struct, frozen=True, kw_only=True):
 
     tenant: str
     query_id: str = ""
-    """Of the streaming query that parked them; a query that begins anew reads their events again."""
+    """Of the streaming query that parked them; a query that begins again reads their events again."""
     tables: Mapping[str, ParkedKeysOfTable] = {}
     """By topic."""
 

@@ -51,7 +51,7 @@ class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     from_offsets: Mapping[int, int]
     """By Kafka partition: the first event that was not applied."""
     to_offsets: Mapping[int, int]
-    """By Kafka partition: behind the last event that was passed over."""
+    """By Kafka partition: after the last event that was passed over."""
     copies_from: Mapping[int, int] = {}
     """By Kafka partition: rows of a copy that stand before are in the table. Where tables move together, events of transactions
     that a cut held back may lie before such rows and join what waits, but those rows do not."""
@@ -164,7 +164,7 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     """What of the source's changes is not delivered, by the tenant's policies."""
     parked_keys: int = 0
-    """Keys whose events are set aside, since the warehouse refused one (``libs.sink_state.parked_keys``)."""
+    """Keys whose events are set aside, because the warehouse refused one (``libs.sink_state.parked_keys``)."""
     dead_letters: int = 0
     """Events of those keys that are set aside."""
     parked: ParkedTable | None = None
@@ -192,7 +192,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
     offsets: Mapping[int, int]
     """By Kafka partition of the table's topic, as the commit carries them."""
     ends: Mapping[int, int]
-    """By Kafka partition: behind the last record that was read for it."""
+    """By Kafka partition: after the last record that was read for it."""
     becomes: TableProgress
     """The table's progress, should the warehouse have it."""
 

@@ -1,4 +1,4 @@
-"""How far micro-batches read on behind Spark's own end: what the sink remembers from one to the next.
+"""How far micro-batches read on after Spark's own end: what the sink remembers from one to the next.
 
 The file ``<state_dir>/read-ahead/<tenant>.json`` belongs to the Spark checkpoint beside it, as the parked keys do.
 """

@@ -1,4 +1,4 @@
-"""A doubted table that is built anew: what a tenant's sink is asked, and what became of it.
+"""A doubted table that is built again: what a tenant's sink is asked, and what became of it.
 
 ``headwater resync`` writes a ``ResyncRequest`` into ``names.resyncs_topic`` when a copy of the source's rows is in the table's
 own topic; of a log at once. The sink reads it in its stream, and tells what became of it in
@@ -12,7 +12,7 @@ import msgspec
 
 
 class ResyncRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Build a table anew from its topic; a record."""
+    """Build a table again from its topic; a record."""
 
     id: str
     topic: str
@@ -21,7 +21,7 @@ class ResyncRequest(msgspec.Struct, frozen=True, kw_only=True):
     """By Kafka partition: from here on the topic tells the whole table, by snapshot rows and the changes committed since. Of a
     partition that is not named, from its first event; so of a log's."""
     to_offsets: Mapping[int, int]
-    """By Kafka partition: behind the last of those snapshot rows; of a log where the topic ended. The sink has been there when
+    """By Kafka partition: after the last of those snapshot rows; of a log where the topic ended. The sink has been there when
     it is asked."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 StreamOffsets = Mapping[str, Mapping[int, int]]
-"""By topic and Kafka partition: behind the last record of the batch."""
+"""By topic and Kafka partition: after the last record of the batch."""
 
 
 def offsets_path(state_dir: Path, tenant: str, batch_id: int) -> Path:

@@ -114,7 +114,7 @@ def is_same_copy(copy: TableCopy, other: TableCopy) -> bool:
 def chunk_delivered(state: IncrementalSnapshot, copy: TableCopy, *, is_last: bool) -> IncrementalSnapshot:
     """The first table stands where ``copy`` says; the last chunk of a table takes it off the list, to the finished ones.
 
-    A table that was stopped meanwhile stays off, and one that was asked for anew since begins at its beginning.
+    A table that was stopped meanwhile stays off, and one that was asked for again since begins at its beginning.
     """
     if not state.tables or not is_same_copy(state.tables[0], copy):
         return state

@@ -31,7 +31,7 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """One ChangeBatch, in log order behind the one before it."""
+    """One ChangeBatch, in log order after the one before it."""
 
     payload: bytes
     """Serialised ChangeBatch; b"" for a heartbeat, which only moves the position."""

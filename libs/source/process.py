@@ -55,7 +55,7 @@ async def serve_reader(
     """Run ``follow`` until ``stop`` is set; fits ``libs.rpc.lifecycle.run_service``.
 
     Raises:
-        PipelineHalted: a human is needed; also for a row that cannot be read, since the log cannot go on behind it.
+        PipelineHalted: a human is needed; also for a row that cannot be read, because the log cannot go on after it.
         TransientError, Fenced: as ``libs.source.follow.follow``.
     """
     structlog.contextvars.bind_contextvars(source=settings.source, source_partition=source_partition)

@@ -260,7 +260,7 @@ class Publisher:
         except BaseException as error:
             failure = error if isinstance(error, HeadwaterError) else BrokerUnavailable(f"publishing failed: {error!r}")
             loop.call_soon_threadsafe(self._fail, failure)
-            # Left open it would hold back everybody's checkpoints behind it, and this source's changes, for minutes.
+            # Left open it would hold back everybody's checkpoints after it, and this source's changes, for minutes.
             with suppress(KafkaException):  # none is open, or Kafka is away or has fenced this producer
                 self._producer.abort_transaction(_ABORT_TIMEOUT_S)
             self._transaction_began_s = None

@@ -1,4 +1,4 @@
-"""Statements that change rows without a row event: every reader tells them, since nobody after it could find out.
+"""Statements that change rows without a row event: every reader tells them, because nobody after it could find out.
 
 A dropped partition takes rows along, an ALTER rounds stored values, a table that nobody captured is renamed to a captured name:
 the log has the statement alone. No event can be made of it. ``on_unseen_change`` says what a reader does besides telling.

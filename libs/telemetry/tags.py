@@ -15,7 +15,7 @@ class TaggedRegistry(CollectorRegistry):
         self._tags = dict(tags)
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric; a copy, since some collectors answer with the same object each time."""
+        """Every metric; a copy, because some collectors answer with the same object each time."""
         for metric in self._registry.collect():
             tagged = copy.copy(metric)
             tagged.samples = [sample._replace(labels={**sample.labels, **self._tags}) for sample in metric.samples]

@@ -48,7 +48,7 @@ def schema_text() -> str:
 
 
 def chart_text(present: str) -> str:
-    """The content of the chart's ``values.schema.json`` with the document's definitions, behind its own; ``present``: what it
+    """The content of the chart's ``values.schema.json`` with the document's definitions, after its own; ``present``: what it
     is now. Its own begin with small letters."""
     schema = msgspec.json.decode(present)
     own = {name: of for name, of in schema["$defs"].items() if name[0].islower()}

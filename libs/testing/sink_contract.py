@@ -98,7 +98,7 @@ class SinkHarness(Protocol):
         ...
 
     def maintain(self, schema: TableSchema) -> None:
-        """What the job does behind a commit."""
+        """What the job does after a commit."""
         ...
 
     def drop_tables(self) -> int:
@@ -521,7 +521,7 @@ def ignore_leaves_the_table_as_it_is(harness: SinkHarness) -> None:
 
 
 def born(item: Column, after_version: int, *, of: Column | None = None) -> Column:
-    """A column that came behind a version, as ``of`` if given."""
+    """A column that came after a version, as ``of`` if given."""
     came = of or item
     how = Born(
         after_version=after_version,
@@ -602,7 +602,7 @@ def tables_are_written_at_once(harness: SinkHarness) -> None:
 
 
 def a_table_is_built_anew_whatever_it_held(harness: SinkHarness) -> None:
-    """Rows that are wrong, missing, or not the source's, with orders of no sense; later batches go on behind it."""
+    """Rows that are wrong, missing, or not the source's, with orders of no sense; later batches go on after it."""
     orders = table(ID, NOTE, column("it's `odd`", "int"))
     harness.apply(
         orders, *(RowChange("c", 900, {"id": key, "note": "doubted", "it's `odd`": key}) for key in (1, 2, 3))
@@ -714,7 +714,7 @@ def maintenance_changes_no_row(harness: SinkHarness) -> None:
 
 
 def a_tenants_tables_go_and_no_others(harness: SinkHarness) -> None:
-    """Their rows too, so that a table of the same name begins anew; and there is no harm in doing it again."""
+    """Their rows too, so that a table of the same name begins again; and there is no harm in doing it again."""
     orders, items = table(), table(name="items")
     other = harness.of_another_tenant()
     for each in (harness, other):

@@ -7,7 +7,7 @@ from libs.types.position import SourcePartition
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What is durable behind one hop; a later report replaces an earlier one."""
+    """What is durable after one hop; a later report replaces an earlier one."""
 
     tenant: str
     hop: str
@@ -16,7 +16,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     table: str = ""
     """``database.table``; empty where the hop is counted for all tables together."""
     committed_at_us: int
-    """Commit time, at the source, of the newest event that is durable behind this hop; microseconds since 1970."""
+    """Commit time, at the source, of the newest event that is durable after this hop; microseconds since 1970."""
     order: EventOrder
     rows: int = 0
     reported_at_us: int = 0

@@ -21,7 +21,7 @@ class RefusedKind(Enum):
     """All of it, by one router: what that one was told of the tenant before stays in force there."""
     RECORDS = "records"
     """Those of a source, in one partition of its changes topic: Kafka takes none for a topic that is there, or the schema
-    registry has not answered for a while, and all that comes behind them waits. Nothing is set aside or lost."""
+    registry has not answered for a while, and all that comes after them waits. Nothing is set aside or lost."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +49,6 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     found it knows: a key is missing there."""
     what: RefusedKind = RefusedKind.TABLE
     router: str = ""
-    """Of a document: who refuses it. It tells that anew as long as it does, for one that is gone cannot tell the end."""
+    """Of a document: who refuses it. It tells that again as long as it does, for one that is gone cannot tell the end."""
     kafka_partition: int = 0
     """Of records: the one of the changes topic. Whoever routes it tries again, and alone knows whether it is over."""

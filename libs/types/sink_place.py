@@ -89,7 +89,7 @@ class Phase(enum.Enum):
 
     HELD = "held"
     REFUSED = "refused"
-    """Held, since the move of this number was refused; that is not taken back."""
+    """Held, because the move of this number was refused; that is not taken back."""
     HANDING_OVER = "handing over"
     """Being written to Kafka, perhaps there already. The tenant is not served here any more."""
     GONE = "gone"

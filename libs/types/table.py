@@ -72,7 +72,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_default_computed: bool = False
     """The DEFAULT is an expression, of which ``default_expression`` is the value where it is constant."""
     former_names: tuple[FormerName, ...] = ()
-    """The oldest first, as far as statements that renamed it were followed. A definition that is read anew tells of none."""
+    """The oldest first, as far as statements that renamed it were followed. A definition that is read again tells of none."""
     earlier_names: tuple[str, ...] = ()
     """Those that it had while its table was called otherwise, whose versions are counted by themselves."""
     born: Born | None = None

@@ -218,7 +218,7 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     former name holds."""
     may_match_nothing: tuple[str, ...] = ()
     """Patterns of this source, word for word, that match no table or column yet: what they hide, filter or rename comes later.
-    Any other that matches nothing is a mistake, since it holds nothing back."""
+    Any other that matches nothing is a mistake, because it holds nothing back."""
     skip_operations: tuple[Operation, ...] = ()
     """Operations that are not delivered. A mirror without some of them is no copy of its source any more."""
     skip_unchanged_updates: bool = False
@@ -403,7 +403,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """At most so many events in a micro-batch, and a quarter of that of tables that are hardly behind; null: as many as the job
     takes. The job's own limit holds too."""
     max_rows_per_s: Annotated[float | None, bounds(0.001, 1_000_000_000)] = None
-    """At most so many events a second, over a micro-batch and the pause behind it; null: as fast as can be."""
+    """At most so many events a second, over a micro-batch and the pause after it; null: as fast as can be."""
 
 
 class TenantLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,7 +3,7 @@
 The choices and defaults are Debezium's (debezium.io, MySQL connector, "Connector properties": ``time.precision.mode``,
 ``decimal.handling.mode``, ``bigint.unsigned.handling.mode``, ``binary.handling.mode``), so consumers that were written for
 one choice go on as they are. A mode changes a column's ``LogicalType`` and nothing else: whoever reads a table's schema reads
-its rows rightly. Every reader takes the modes of its source document; no step behind it knows them.
+its rows rightly. Every reader takes the modes of its source document; no step after it knows them.
 """
 
 import enum

@@ -1,7 +1,7 @@
 """Delta as a tenant's warehouse, read by ``headwater query`` and ``check``: by delta-rs, without Spark or a running stack.
 
 It reads deletion vectors and columns that are mapped by name, but no table with the feature ``typeWidening``: the sink writes a
-table anew whose column has widened (``rewrites_widened``), and such a table is refused here by name.
+table again whose column has widened (``rewrites_widened``), and such a table is refused here by name.
 """
 
 import re

@@ -590,7 +590,7 @@ def sorted_batches(
     only: KeyCondition | None = None,
     temporary_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
-    """``sorted_rows`` of what a reader gives: ``columns``, and those of ``latest_by`` behind them."""
+    """``sorted_rows`` of what a reader gives: ``columns``, and those of ``latest_by`` after them."""
     with _sorting(unsorted, temporary_dir) as connection:
         statement = _current_rows(columns, key, latest_by, only)
         if key:
@@ -609,7 +609,7 @@ def sums_of(
     only: KeyCondition | None,
     temporary_dir: Path,
 ) -> list[tuple[Any, int, int | None]]:
-    """``StoredTable.sums`` of what a reader gives: ``columns``, and those of ``latest_by`` behind them."""
+    """``StoredTable.sums`` of what a reader gives: ``columns``, and those of ``latest_by`` after them."""
     zoneless = unsorted.cast(_schema_without_zones(unsorted.schema))
     with _sorting(zoneless, temporary_dir) as connection:
         current = _current_rows(columns, key, latest_by, only)

@@ -10,7 +10,7 @@ transaction's delivered row events from 1. Both depend on nothing but the log an
 
 An XA transaction stands in the log when it is prepared, which is no commit. Its rows are held until its XA COMMIT, whose order
 they get, and dropped at its XA ROLLBACK. Until then its GTID is left out of the position: the server sends it again to a
-reader that starts anew.
+reader that starts again.
 """
 
 import io
@@ -325,8 +325,8 @@ class LogDecoder:
     def feed(self, log: Packets) -> Iterator[Step]:
         """Take the events of ``log``, one after another.
 
-        Yields a DDL statement before anything behind it is taken (``apply_schemas`` comes before the next step), a table that
-        is unknown before its rows are (``learn``, or else SchemaUnknown), and None wherever the batch may be taken: behind each
+        Yields a DDL statement before anything after it is taken (``apply_schemas`` comes before the next step), a table that
+        is unknown before its rows are (``learn``, or else SchemaUnknown), and None wherever the batch may be taken: after each
         transaction, and inside one when a run was closed for its size.
 
         Raises UndecodableValue, SchemaUnknown, SchemaContradiction, PipelineHalted; the message names the place.
@@ -400,7 +400,7 @@ class LogDecoder:
         return None
 
     def feed_compressed(self, event: BinaryIO) -> Iterator[Step]:
-        """Take a TRANSACTION_PAYLOAD event; yields and raises as ``feed``. The checksum behind it may be there or not."""
+        """Take a TRANSACTION_PAYLOAD event; yields and raises as ``feed``. The checksum after it may be there or not."""
         _, _, _, size, end_position, _ = events.read_header(event.read(events.HEADER_BYTES), 0)
         outer_checksum_bytes, self._checksum_bytes = self._checksum_bytes, 0  # the events inside have none
         self._payload_end = end_position
@@ -434,7 +434,7 @@ class LogDecoder:
         self._forget_tables()
 
     def release(self, table_id: TableId) -> None:
-        """End a quarantine: the table's rows have been read anew, with the schema that is known of it now."""
+        """End a quarantine: the table's rows have been read again, with the schema that is known of it now."""
         if self._quarantined.pop(str(table_id), None) is not None:
             self._forget_tables()
 
@@ -756,7 +756,7 @@ class LogDecoder:
         return run
 
     def _rows(self, run: _OpenRun, log: Packets, first: int) -> int:
-        """Decode a rows event and those of the same table behind it; returns the number of the event to go on with."""
+        """Decode a rows event and those of the same table after it; returns the number of the event to go on with."""
         transaction, decoder = self._transaction, run.table.decoder
         assert transaction is not None
         whole, offset = log, first

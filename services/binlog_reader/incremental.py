@@ -17,7 +17,7 @@ Beside the algorithm (``libs.mysql.watermarks``) five things keep it right:
   in the window, and its rows have left the chunk. A transaction shown after the place is beyond the high watermark, so the
   chunk does not have it. The low watermark's own order would not do: of its transactions the log shows some after the chunk
   was read, with orders up to and above it, and the read would stand below changes that it holds.
-* A copy proves that it was whole: behind its last chunk the source counts the table's rows, and when the log has shown all
+* A copy proves that it was whole: after its last chunk the source counts the table's rows, and when the log has shown all
   that the count has seen, each of them was in a chunk or came by the log since the first one (``rows_missing``).
 * The server says where a table ends: by fewer rows than a SELECT was asked for. Rows are counted as they come, because several
   may share one key in JSON. If a row that may share its key changes in the window, the chunk is read again.
@@ -90,7 +90,7 @@ that explains it. Several servers' commits are awaited exactly then; the table w
 
 _MAX_HALVINGS: Final = 20
 """A chunk of a table without a key during which rows of the table changed is read again with half as many rows, the next one
-behind a chunk that was delivered with twice as many. After so many more of the former the table is given up."""
+after a chunk that was delivered with twice as many. After so many more of the former the table is given up."""
 
 _LOCK_TIMEOUT, _TIME_LIMIT, _DEFINITION_CHANGED, _DEADLOCK = 1205, 3024, 1412, 1213
 _PASSING: Final = frozenset({_LOCK_TIMEOUT, _TIME_LIMIT, _DEFINITION_CHANGED, _DEADLOCK})
@@ -126,7 +126,7 @@ class Chunk:
     dropped_rows: int = 0
     """Taken out because the log delivers them."""
     counted: int | None = None
-    """Of a chunk without rows, behind the last one that has any: how many the source has in the table."""
+    """Of a chunk without rows, after the last one that has any: how many the source has in the table."""
 
     @property
     def table_id(self) -> TableId:
@@ -349,7 +349,7 @@ class IncrementalCopy:
         self._halvings = 0
 
     def chunk_rows(self, most: int) -> int:
-        """How many rows the next chunk should have: fewer where writes made one stale, since it is read faster."""
+        """How many rows the next chunk should have: fewer where writes made one stale, because it is read faster."""
         return max(1, most >> self._halvings)
 
     @property

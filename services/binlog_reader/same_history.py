@@ -73,7 +73,7 @@ def _committed_at_us(connection: Connection, settings: BinlogReaderSettings, pos
         for nth in range(len(packets)):
             place, end = packets[nth]
             raise_error_packet(packets.data, place, end)
-            event = packets.data[place + 1 : end]  # behind an OK byte
+            event = packets.data[place + 1 : end]  # after an OK byte
             kind, body = event[events.KIND_OFFSET], event[events.HEADER_BYTES :]
             if kind in (events.HEARTBEAT, events.HEARTBEAT_V2):
                 heartbeats += 1  # one stands for what was skipped before the transaction

@@ -328,7 +328,7 @@ class BinlogChangeLog:
         """Quarantined tables that were told of."""
         self._keep_quarantine_faults({})  # those of an earlier connection, which the checkpoint may not have
         self._readmitted: set[tuple[str, str]] = set()
-        """Tables, and the signals that had them read anew."""
+        """Tables, and the signals that had them read again."""
 
     def close(self) -> None:
         """Close every connection. Blocks shortly."""
@@ -541,7 +541,7 @@ class BinlogChangeLog:
         return head + source_place(position.pos, 0) + source_tail(thread_id)
 
     async def _apply(self, decoder: LogDecoder, ddl: DdlStatement) -> None:
-        """A DDL statement of the log, at its place: nothing behind it is decoded before its schemas are durable."""
+        """A DDL statement of the log, at its place: nothing after it is decoded before its schemas are durable."""
         decoder.flush()
         applied: dict[TableId, TableSchema | None] = {}
         changes, database = await self._changes_of(decoder, ddl)
@@ -813,7 +813,7 @@ class BinlogChangeLog:
         )
 
     async def _copy(self, readers: Readers) -> AsyncIterator[ReadBatch]:
-        """The rows still to be copied, with a resume point behind each chunk."""
+        """The rows still to be copied, with a resume point after each chunk."""
         progress = self._progress or SnapshotProgress()
         parts = await self._ranges_left(readers, progress)
         left = {
@@ -916,7 +916,7 @@ class BinlogChangeLog:
     # --- log ---------------------------------------------------------------------------------------------------------------
 
     async def _log(self, position: BinlogPosition, until: BinlogPosition | None) -> AsyncIterator[ReadBatch]:
-        """The log behind ``position``; until it has reached another one, or without end."""
+        """The log after ``position``; until it has reached another one, or without end."""
         if until is not None and position.has_reached(until):
             return
         is_gtid_passed = gtid_filter(self._settings)
@@ -1224,7 +1224,8 @@ class BinlogChangeLog:
         return None
 
     async def _readmit(self, decoder: LogDecoder, table_id: TableId, copy: TableCopy) -> TableSchema:
-        """End a quarantine, since a signal has the table read anew: from here on with the definition that the source has now.
+        """End a quarantine, because a signal has the table read again: from here on with the definition that the source has
+        now.
 
         Should the log not have come so far, its next table map contradicts that, and the table is quarantined again.
 
@@ -1381,7 +1382,7 @@ def _records_of(changes: Iterable[TableChange], before: Mapping[TableId, TableSc
                 change.previous_id, SchemaChangeKind.DROP, None, renamed_to=change.table_id
             )
         kind = _HISTORY_KIND.get(change.kind, SchemaChangeKind.ALTER)
-        records.pop(change.table_id, None)  # behind what it takes the place of
+        records.pop(change.table_id, None)  # after what it takes the place of
         records[change.table_id] = _Record(change.table_id, kind, change.schema, change.previous_id)
     return [record for record in records.values() if record.schema is not None or record.table_id in before]
 

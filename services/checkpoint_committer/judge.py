@@ -38,7 +38,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """Its owner went backwards: ignored. A reader's fault, since a reader writes in order."""
+    """Its owner went backwards: ignored. A reader's fault, because a reader writes in order."""
 
     checkpoint: Checkpoint
 

@@ -59,7 +59,7 @@ class ProgressBoard:
         return list(forgotten.values())
 
     def put_back_forgotten(self, reports: Iterable[Progress]) -> None:
-        """They could not be taken out of the view: the next call gives them again, but for those that came anew."""
+        """They could not be taken out of the view: the next call gives them again, but for those that came again."""
         self._forgotten = {_key(each): each for each in reports if _key(each) not in self._reports} | self._forgotten
 
     def measure(self, now_us: int) -> None:

@@ -188,7 +188,7 @@ def reset_entries(
 ) -> list[Entry]:
     """What a reset writes, all in one Kafka transaction, under a token that overrules every earlier checkpoint.
 
-    The order starts anew within the epoch: a position says nothing of it, and the next owner's checkpoints advance by
+    The order starts again within the epoch: a position says nothing of it, and the next owner's checkpoints advance by
     their greater token.
     """
     token = FencingToken(state.newest_token + 1)

@@ -18,7 +18,7 @@ class CheckpointCommitterSettings(msgspec.Struct, frozen=True, kw_only=True):
     transactional_id: str = "headwater-checkpoint-committer"
     """One for each mesh: an instance that starts under it ends the right to grant of every earlier one."""
     kafka_partitions: int = 4
-    """Of the topic, when it is created; do not change it later, since a key would change its Kafka partition.
+    """Of the topic, when it is created; do not change it later, because a key would change its Kafka partition.
 
     A crashed reader's open transaction holds back the checkpoints of the readers in its Kafka partition until that
     reader starts again or the transaction times out; more Kafka partitions, fewer such neighbours.

@@ -5,7 +5,7 @@
 
 A start applies the values of ``state`` and from Kafka only what came after ``#next_offsets``. Values and offsets share
 one key, so that they are lost together or not at all; the topic's id is part of every key, so that a topic that was
-created anew finds no view.
+created again finds no view.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -112,7 +112,7 @@ class CheckpointView:
         return bool(stands)
 
     async def replace(self, offsets: Mapping[int, int], records: Iterable[OutgoingRecord]) -> bool:
-        """Write the whole view anew; False: Redis is away."""
+        """Write the whole view again; False: Redis is away."""
         if self._connection.is_away():
             return False
         try:

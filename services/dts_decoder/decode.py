@@ -212,7 +212,7 @@ class SubscriptionDecoder:
     def feed(self, message: WholeMessage) -> Iterator[DdlStatement | UnknownTable | None]:
         """Take the entries of ``message``, one after another.
 
-        Yields a DDL statement, or a table that is not known, before anything behind it is taken (``apply_schemas`` comes
+        Yields a DDL statement, or a table that is not known, before anything after it is taken (``apply_schemas`` comes
         before the next step), and None wherever the batch may be taken.
 
         Raises UndecodableMessage, UndecodableValue, SchemaContradiction, PipelineHalted, RolledBack; the message names topic,
@@ -349,7 +349,7 @@ class SubscriptionDecoder:
         )
 
     def _epoch(self, reader: EntryReader) -> int:
-        """Grows where the source has no GTIDs and DTS pulls from another server: its places begin anew."""
+        """Grows where the source has no GTIDs and DTS pulls from another server: its places begin again."""
         before = self._position
         if not reader.gtid and before.server_id and reader.server_id != before.server_id:
             return before.epoch + 1
@@ -528,7 +528,7 @@ class SubscriptionDecoder:
     def _decode(
         self, message: WholeMessage, reader: EntryReader, table: _Table, transaction: _Transaction, place: int
     ) -> Iterator[None]:
-        """The entry's rows from ``place`` on, and those of entries like it behind it."""
+        """The entry's rows from ``place`` on, and those of entries like it after it."""
         decoder = table.decoder
         frame = self._frame(table, transaction, reader)
         decoder.row = 0

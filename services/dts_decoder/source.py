@@ -164,7 +164,7 @@ class DtsChangeLog:
             hang_up(self._view.connection)
 
     async def confirm(self, durable: ResumePoint) -> None:
-        """Set the consumer group behind the newest CHECKPOINT that is durable with everything before it."""
+        """Set the consumer group after the newest CHECKPOINT that is durable with everything before it."""
         offset = decode_position(durable.position).offset
         reached = [each for each in self._confirmable if each <= offset]
         if reached:
@@ -245,7 +245,7 @@ class DtsChangeLog:
     # --- snapshot --------------------------------------------------------------------------------------------------------
 
     async def _copy(self, view: ReadView, position: DtsPosition) -> AsyncIterator[ReadBatch]:
-        """The rows still to be copied, with a resume point behind each chunk."""
+        """The rows still to be copied, with a resume point after each chunk."""
         progress = self._progress or SnapshotProgress()
         schemas = self._tables.captured
         for index, schema in enumerate(schemas):

@@ -1,6 +1,6 @@
 """The tables of a subscription: learned from the server or from messages, changed by DDL, each version durable in its history.
 
-``source`` calls this where the decoder hands out a statement or a table that it does not know; nothing behind it is decoded
+``source`` calls this where the decoder hands out a statement or a table that it does not know; nothing after it is decoded
 before the new schemas are durable.
 """
 

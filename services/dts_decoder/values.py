@@ -63,7 +63,7 @@ class Reading:
     padded_bytes: int = 0
     """A BINARY value shorter than this is converted: a BINARY(n)'s, whose zero bytes at the end the log drops."""
     precision: int = 0
-    """Digits of a DECIMAL; with ``scale`` of them behind the point."""
+    """Digits of a DECIMAL; with ``scale`` of them after the point."""
     scale: int = 0
     """Also the digits of the second, of a DATETIME or TIMESTAMP."""
     units_per_s: int = 0

@@ -83,7 +83,7 @@ class ChangesConsumer:
         """Consume until cancelled.
 
         Raises:
-            TransientError: Faust's consumer failed; start the process anew.
+            TransientError: Faust's consumer failed; start the process again.
             PipelineHalted: this Faust would deliver what readers aborted.
         """
         if not self._app.in_transaction:
@@ -125,7 +125,7 @@ class ChangesConsumer:
             await self._lanes.offer(partition, message.generation_id, batch)
 
     async def _on_revoked(self, _app: Any, /, *_: Any, signal: Any, **__: Any) -> None:
-        """All lanes end, not only the revoked: Faust's assignor gives all partitions anew at each rebalance."""
+        """All lanes end, not only the revoked: Faust's assignor gives all partitions again at each rebalance."""
         await self._lanes.close()
 
     async def _on_assigned(self, app: Any, /, *arguments: Any, signal: Any, **_: Any) -> None:

@@ -29,7 +29,7 @@ LACKS: Final = "awaits what comes first from another partition"
 
 
 def stretches(batches: Sequence[Changes]) -> Iterator[tuple[int, int]]:
-    """Where ``batches`` are cut, as (first, behind the last): what awaits others begins a stretch."""
+    """Where ``batches`` are cut, as (first, after the last): what awaits others begins a stretch."""
     first = 0
     for place, batch in enumerate(batches):
         if batch.head.awaited and place > first:
@@ -75,7 +75,7 @@ class PassedPartitions:
         return True
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> Collection[str]:
-        """The tenants that have not; asked behind ``is_passed``."""
+        """The tenants that have not; asked after ``is_passed``."""
         return {
             tenant
             for place, end in ends.items()

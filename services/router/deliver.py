@@ -88,7 +88,8 @@ _KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
 
 
 class Delivery(NamedTuple):
-    """The same records for one or several topics, in order. A tuple, since each run makes one: a fifth of a dataclass' cost."""
+    """The same records for one or several topics, in order. A tuple, because each run makes one: a fifth of a dataclass'
+    cost."""
 
     targets: tuple[Target, ...]
     records: Records | PassedRows
@@ -292,7 +293,7 @@ class _Context:
         return _context_headers(batch.source, batch.source_partition, batch.connector, batch.run_id, is_json)
 
     def around_order(self, *, is_json: bool, schema_version: int) -> tuple[bytes, bytes]:
-        """What stands before and behind the order in a row's headers."""
+        """What stands before and after the order in a row's headers."""
         around = self._headers.get((is_json, schema_version))
         if around is None:
             order = encode_header(ORDER_HEADER, _header_value(_ANY_ORDER, is_json=is_json))
@@ -537,7 +538,7 @@ class _Rows:
         return sides
 
     def around_ordinal(self, *, is_json: bool) -> tuple[bytes, bytes]:
-        """What stands before and behind the ordinal in a row's headers."""
+        """What stands before and after the ordinal in a row's headers."""
         run = self.run
         before, behind = self._context.around_order(is_json=is_json, schema_version=run.schema_version)
         return before + sort_key_prefix(run.epoch, int(run.rank)).encode(), behind

@@ -2,7 +2,7 @@
 its own.
 
 Faust's agent hands batches over (``offer``); the thread takes what waits and, in one Kafka transaction, writes the records
-for all tenants and the consumer offset behind them. So a record and the offset that says it was written become visible
+for all tenants and the consumer offset after them. So a record and the offset that says it was written become visible
 together or not at all, and a router killed anywhere resumes without a gap or a repeat.
 
 A tenant that cannot keep up does not hold the others back: it falls behind and is carried on by ``stragglers`` until it can
@@ -15,7 +15,7 @@ Opening, in this order and in no other:
 2. read the committed offset: only now is it final. (The other order was seen to deliver past the committed offset.)
 3. the same for the tenants that are behind: who they are, then the producer that moves their cursors, then the cursors.
 
-A lane that finds itself fenced stops and waits for Kafka to take the partition away or to give it anew; it never makes a new
+A lane that finds itself fenced stops and waits for Kafka to take the partition away or to give it again; it never makes a new
 producer by itself. Any other error ends the process, and its supervisor starts it again.
 """
 
@@ -106,7 +106,7 @@ class TenantPosition:
     refusal: str | None = None
     """Why its records cannot be written, as was tried last; no time mends that."""
     is_tried: bool = True
-    """They were, since the lane opened."""
+    """They were, because the lane opened."""
 
 
 class Lane:
@@ -130,7 +130,7 @@ class Lane:
         self.awaits: str | None = None
         """What of other partitions is routed first, while the lane stands and waits for it."""
         self.unreadable: str | None = None
-        """The last record that nobody can read and that was set aside, since the lane opened."""
+        """The last record that nobody can read and that was set aside, because the lane opened."""
         self._refused_topics: Mapping[str, str] = {}
         self._shared = shared
         self._rows: dict[str, int] = {}
@@ -501,7 +501,7 @@ class _LaneWorker:
     async def route(
         self, stretch: "Stretch", lacking: Collection[str], transaction_began: Callable[[float | None], None]
     ) -> LanePosition:
-        """Write the outputs of ``stretch`` and the offset behind them, transaction by transaction.
+        """Write the outputs of ``stretch`` and the offset after them, transaction by transaction.
 
         A tenant that cannot keep up falls behind, and those that can again come back. So do those that are ``lacking`` what
         the stretch awaits.
@@ -766,7 +766,7 @@ class _LaneWorker:
         for table_id in (table_id for batch in batches for table_id in gone_tables(batch)):
             refusals.forget_table(self._source, table_id)
             if self._shared.claims.release(self._source, table_id):
-                self._tenants = None  # so that the next book is made anew: its topic may be another's now
+                self._tenants = None  # so that the next book is made again: its topic may be another's now
         refusals.take_in(self._book)
 
     def _stay(self, step: "_Step", refused: Mapping[str, str]) -> None:
@@ -799,7 +799,7 @@ class _LaneWorker:
 
 
 class Stretch(NamedTuple):
-    """Batches one behind the other, of which none but the first awaits others."""
+    """Batches one after the other, of which none but the first awaits others."""
 
     waiting: Sequence[WaitingBatch]
     batches: Sequence[Changes]

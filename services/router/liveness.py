@@ -2,7 +2,7 @@
 
 Consumers were seen to stop silently after a rebalance while their process lives on (faust-streaming issues 175, 532, 640).
 So every few seconds the end of each assigned partition is compared with its lane's position: standing still with batches
-behind it is a stall. Offsets alone cannot tell, since transaction markers and aborted batches take offsets too; so before a
+after it is a stall. Offsets alone cannot tell, because transaction markers and aborted batches take offsets too; so before a
 lane is called stalled, a consumer of its own looks whether a committed batch really waits (``next_record``).
 """
 
@@ -74,7 +74,7 @@ class Liveness:
         """Check until cancelled.
 
         Raises:
-            TransientError: nothing moved for twice the stall timeout; start the process anew.
+            TransientError: nothing moved for twice the stall timeout; start the process again.
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
@@ -212,7 +212,7 @@ def watch_transactions(lanes: Lanes, stuck_after_s: float, exit_process: Callabl
     """End the process when a transaction runs for too long. Runs in a thread of its own, for ever.
 
     A lane gives up each of its calls in time, but a thread may stand inside one that no exception leaves: librdkafka's did
-    after a broker's crash. Ending at once is safe, since Kafka aborts what was open.
+    after a broker's crash. Ending at once is safe, because Kafka aborts what was open.
     """
     while True:
         time.sleep(1.0)

@@ -144,7 +144,7 @@ def _of_others(targets: Iterable[Target], tenants: Collection[str]) -> tuple[Tar
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The record that tells a tenant's sinks the schema behind a version, before its first row."""
+    """The record that tells a tenant's sinks the schema after a version, before its first row."""
 
     target: Target
     delivered: DeliveredSchema
@@ -156,7 +156,7 @@ class Announcement:
 
     @property
     def value(self) -> bytes:
-        """The record's value; made when it is written, since it is kept for each tenant and table."""
+        """The record's value; made when it is written, because it is kept for each tenant and table."""
         return encode_delivered_schema(self.delivered)
 
 
@@ -247,7 +247,7 @@ FetchTableSchema = Callable[[TableId, int], TableSchema]
 
 
 class RouteBook:
-    """The routes of one source for one set of tenants. Made anew when the tenants change; used by one thread."""
+    """The routes of one source for one set of tenants. Made again when the tenants change; used by one thread."""
 
     def __init__(
         self,
@@ -362,7 +362,7 @@ class RouteBook:
 
     def take_compiled(self) -> list[Compiled]:
         """What was found since the last call. To be asked once all is there that rows need: a topic that is refused then makes
-        the book look anew."""
+        the book look again."""
         if not self._not_taken:
             return []
         taken, self._not_taken = self._not_taken, {}

@@ -51,7 +51,7 @@ class GrowingRecords:
         self.headers.append(headers)
 
     def extend(self, records: Records) -> None:
-        """All of ``records``, behind the others."""
+        """All of ``records``, after the others."""
         self.keys.extend(records.keys)
         self.values.extend(records.values)
         self.headers.extend(records.headers)
@@ -115,7 +115,7 @@ class Codec(Protocol):
         """What is kept of a piece."""
 
     def end(self, pieces: list[bytes], /) -> list[bytes]:
-        """A batch's pieces, as the batch holds them one behind the other."""
+        """A batch's pieces, as the batch holds them one after the other."""
 
 
 class _Lz4:
@@ -173,7 +173,7 @@ class Body(NamedTuple):
 
     codec: int
     pieces: Sequence[bytes]
-    """One behind the other."""
+    """One after the other."""
     record_count: int
 
 

@@ -10,7 +10,7 @@ A document is refused by one process, which alone knows the end: it tells of it 
 operators forget what one that is gone told.
 
 Records that cannot be written (Kafka does not take them, or the schema registry does not answer) are tried again by whoever has
-their lane, every few seconds, with all that waits behind them; who has it next goes on with what was told.
+their lane, every few seconds, with all that waits after them; who has it next goes on with what was told.
 
 Where no operator is told of tenants there is nobody to tell: what stands is looked at all the same.
 """
@@ -267,7 +267,8 @@ class Refusals:
         return topics
 
     def settle(self, refusal: Refusal, reason: str | None) -> None:
-        """Somebody looked whether ``refusal`` stands yet: for which reason, or None. Without effect where it was found anew."""
+        """Somebody looked whether ``refusal`` stands yet: for which reason, or None. Without effect where it was found
+        again."""
         with self._lock:
             if self._standing.get(_key(refusal)) != refusal:
                 return
@@ -333,7 +334,7 @@ class Refusals:
     def _find(self, refusal: Refusal) -> None:
         known = self._standing.get(_key(refusal))
         if known is not None and known.schema_version > refusal.schema_version:
-            return  # rows of before the DDL come beside those of behind it
+            return  # rows from before the DDL come beside those from after it
         if known is not None and replace(known, found_at_us=refusal.found_at_us) == refusal:
             return
         self._standing[_key(refusal)] = refusal

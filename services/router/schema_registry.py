@@ -144,7 +144,7 @@ class SchemaRegistry:
 
     def _register_numbered(self, subject: str, schema: ProtobufSchema) -> RegisteredSchema:
         """With the numbers that the subject's versions give its fields. Of two routers that add versions at once, the one whose
-        version came later sees the other's, and numbers its own anew."""
+        version came later sees the other's, and numbers its own again."""
         versions = self._versions(subject)
         same = find_version(schema, [each.schema for each in versions])
         if same is not None:
@@ -278,7 +278,7 @@ class _Notes:
         return known if known is None or known.text else RegisteredSchema(known.schema_id, schema.text)
 
     def add(self, subject: str, schema: SchemaText, registered: RegisteredSchema) -> None:
-        """The newest counts: a registry that was set up anew gives others. A text that is as it was asked for is left out."""
+        """The newest counts: a registry that was set up again gives others. A text that is as it was asked for is left out."""
         place = (subject, _digest(schema))
         text = [registered.text] if registered.text != schema.text else []
         noted = RegisteredSchema(registered.schema_id, *text or [""])

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 _TENANTS_INTERVAL_S: Final = 1.0
 _ASK_TIMEOUT_S: Final = 20.0
-"""An operator is replaced by then; below ``lane.stuck_transaction_s``, since a lane waits for it."""
+"""An operator is replaced by then; below ``lane.stuck_transaction_s``, because a lane waits for it."""
 _TABLES_TIMEOUT_S: Final = 25.0
 """For all tables of a source, which come in parts; below ``lane.stuck_transaction_s``."""
 _MAX_CHANGES_RECORD_BYTES: Final = 64 << 20
@@ -220,8 +220,8 @@ class Tenants:
             log.info("tenant_let_go", tenant_id=tenant)
 
     def look(self) -> None:
-        """Know the tenants as they are now: an operator is asked anew. Called in a lane's thread; blocks for some seconds where
-        no operator answers, and what was told last stays in force."""
+        """Know the tenants as they are now: an operator is asked again. Called in a lane's thread; blocks for some seconds
+        where no operator answers, and what was told last stays in force."""
         if self._received is not None:
             asking = asyncio.run_coroutine_threadsafe(self._received.ask_anew(timeout_s=_ASK_TIMEOUT_S), self._loop)
             try:

@@ -41,7 +41,7 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the producer may hold of records that the broker has not acknowledged yet, in KiB: half of it gathered for batches
     (counted as before compression), half on their way, compressed."""
     compression: str = "lz4"
-    """none, lz4, zstd, snappy or gzip. lz4 takes less CPU than none, since less is sent."""
+    """none, lz4, zstd, snappy or gzip. lz4 takes less CPU than none, because less is sent."""
     max_event_bytes: int = 900_000
     """A larger event becomes a dead letter. Below the 1 MB that a broker takes by default (``message.max.bytes``)."""
     unreadable_records: UnreadableRecords = UnreadableRecords.SET_ASIDE

@@ -110,7 +110,7 @@ class Straggler:
     refusal: str | None = None
     """Why its records could not be written, as was tried last, and cannot until somebody sees to it; safe to read."""
     is_tried: bool = False
-    """They were, since it is here; safe to read."""
+    """They were, because it is here; safe to read."""
     lacks_server_since_s: float | None = None
     """``time.monotonic()`` since which what it needs could not be asked for."""
     state: _State = _State.IDLE
@@ -543,7 +543,7 @@ class Stragglers:
         return passed
 
     def _book_of(self, straggler: Straggler) -> RouteBook:
-        """The routes of one tenant; made anew with its document, and when what was refused may be granted now."""
+        """The routes of one tenant; made again with its document, and when what was refused may be granted now."""
         book, ended = straggler.book, self._shared.refusals.ended
         is_refused = straggler.refused_topics or (book is not None and book.has_collisions)
         is_due = is_refused and (

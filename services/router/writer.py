@@ -51,7 +51,7 @@ class TopicsRefused(PipelineHalted):
 
 
 _TOPICS_NAMED: Final = 5
-"""Of those that are refused together: what to do is not to be lost behind their names."""
+"""Of those that are refused together: what to do is not to be lost after their names."""
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
 _CLOSE_TIMEOUT_S: Final = 2.0  # below the time that a lane's end may take
 _RETRY_MS: Final = 20
@@ -68,7 +68,7 @@ class TransactionWriter:
     One transaction: ``begin``, any number of ``write``, ``send_gathered``, ``send_offset``, ``commit``. All of them raise
 
     * Fenced: another owner has the partition; nothing of the transaction became visible;
-    * TopicsRefused: Kafka will not take records of some topics; ``abort``, and begin anew without them;
+    * TopicsRefused: Kafka will not take records of some topics; ``abort``, and begin again without them;
     * PipelineHalted: Kafka refuses the router; the message says which grant is missing;
     * BrokerUnavailable: anything else, an answer that does not come within 30 s included.
 
@@ -178,7 +178,7 @@ class TransactionWriter:
         self._refusal = None
 
     def forget_topics(self, prefix: str) -> None:
-        """Ask Kafka no more for topics that begin so: a broker that makes topics by itself would make deleted ones anew."""
+        """Ask Kafka no more for topics that begin so: a broker that makes topics by itself would make deleted ones again."""
         kept = {topic for topic in self._known_topics if not topic.startswith(prefix)}
         if kept != self._known_topics:
             self._known_topics = kept
@@ -290,7 +290,7 @@ class TransactionWriter:
             self._in_flight_bytes -= self._in_flight.pop(acknowledged).batch.size()
 
     async def send_offset(self, next_offset: int, *, group: str | None = None, note: str = "") -> None:
-        """Make the offset behind the transaction's input a part of it, of the writer's own group or of another one. After
+        """Make the offset after the transaction's input a part of it, of the writer's own group or of another one. After
         ``send_gathered``: Kafka takes the records meanwhile."""
         group = group or self._group
         if self._offset_group not in (None, group):

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 def topic_spec(settings: SchemaHistorySettings) -> TopicSpec:
-    """One partition, so that changes have one order; kept for ever, since old events need old schemas."""
+    """One partition, so that changes have one order; kept for ever, because old events need old schemas."""
     return TopicSpec(
         name=settings.topic,
         kafka_partitions=1,

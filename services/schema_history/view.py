@@ -5,10 +5,10 @@
 
 A start reads ``heads`` (one entry for each table) and from Kafka only what came after ``#next_offset``. Heads and
 offset share one key, so that they are lost together or not at all; the topic's id is part of every key, so that a
-topic that was created anew finds no view. Versions of a table are checked for gaps against its head when they are read.
+topic that was created again finds no view. Versions of a table are checked for gaps against its head when they are read.
 A SchemaChange stands there compressed, as in memory.
 
-With tens of thousands of tables nothing goes through Redis in one piece, since that outlasts every time-out. A head may
+With tens of thousands of tables nothing goes through Redis in one piece, because that outlasts every time-out. A head may
 be newer than the offset: what is read from Kafka again is known then. The opposite must never be.
 """
 
@@ -150,7 +150,7 @@ class HistoryView:
     async def replace(
         self, next_offset: int, changes: Iterable[RecordedChange], heads: Mapping[TableKey, TableHead]
     ) -> bool:
-        """Write the whole view anew; False: Redis is away."""
+        """Write the whole view again; False: Redis is away."""
         if self._connection.is_away():
             return False
         aside = f"{self._heads_key}:{uuid.uuid4().hex}"

@@ -56,7 +56,7 @@ _OF_JOBS: Final = " of this mesh's Spark jobs ('sink: null' has topics alone)"
 @lru_cache(maxsize=10_000)  # every document is asked for at every look: read once each, as long as there are not more
 def parse_document(text: str) -> Parsed:
     """A tenant's document, from its YAML. Row filters are judged too: one that the router refuses must not look as if in
-    force. Keys of masks are judged behind it (``judge``): they come and go while the text stays.
+    force. Keys of masks are judged after it (``judge``): they come and go while the text stays.
     """
     mistakes: list[str] = []
     spec = parse_tenant(text, mistakes=mistakes, check_condition=condition_mistakes)

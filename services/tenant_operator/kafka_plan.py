@@ -43,7 +43,7 @@ REQUEST_SHARE: Final = "request_percentage"
 def topics_of(spec: TenantSpec) -> tuple[TopicSpec, ...]:
     """The topics that a tenant has from the start. Those of its rows are made by the router, with a table's first row.
 
-    All have one Kafka partition, since their order is that of the log; the router makes them too, in the same way.
+    All have one Kafka partition, because their order is that of the log; the router makes them too, in the same way.
     """
     replication = spec.topics.replication_factor
     names = [dead_letter_topic(spec.tenant)]

@@ -68,7 +68,7 @@ class KubernetesClient:
 
     async def owner(self) -> dict[str, str] | None:
         """What carries this goes with ``owner_config_map``; None: the settings name none. Asked for each time: one that was
-        made anew is another, and what carries the old one would be swept away.
+        made again is another, and what carries the old one would be swept away.
 
         Raises:
             ServiceUnavailable: it is not there; the release is being removed, or the setting names another.

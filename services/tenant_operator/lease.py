@@ -1,6 +1,6 @@
 """Which of several operators works: who holds the Lease (Kubernetes documentation, "Leases").
 
-What a leader does is safe to repeat and is worked out anew from what is there, so a second one that believes to lead for a
+What a leader does is safe to repeat and is worked out again from what is there, so a second one that believes to lead for a
 moment does no harm; its writes on top of another's are refused by the objects' versions.
 """
 

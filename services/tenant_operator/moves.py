@@ -69,7 +69,7 @@ def as_wanted(placement: Placement, job: str, tenant: str, *, wants_own_job: boo
 
 
 def answered(job: str, placement: Placement, tenancy: str, told: Handover | None) -> tuple[str, Placement]:
-    """Job and placement behind what the old job says of the move; as they are where it has said nothing."""
+    """Job and placement after what the old job says of the move; as they are where it has said nothing."""
     if not placement.came_from or told is None or (told.tenancy, told.move) != (tenancy, placement.move):
         return job, placement
     if told.outcome is Outcome.REFUSED:
@@ -128,8 +128,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_sample(samples: Sequence[Sample], sample: Sample, *, window_s: float) -> tuple[Sample, ...]:
-    """The samples that are needed to tell of the last ``window_s``: those within, and one before. Topics that were made anew
-    begin anew."""
+    """The samples that are needed to tell of the last ``window_s``: those within, and one before. Topics that were made again
+    begin again."""
     if samples and sample.events < samples[-1].events:
         samples = ()
     kept = [*samples, sample]

@@ -194,7 +194,7 @@ def tenant_record(found: Json) -> TenantRecord:
 
 
 def _earlier(text: str | None) -> tuple[EarlierVersion, ...]:
-    """Where somebody made it unreadable, they are counted anew: nothing hangs on them."""
+    """Where somebody made it unreadable, they are counted again: nothing hangs on them."""
     try:
         return () if text is None else msgspec.json.decode(text, type=tuple[EarlierVersion, ...])
     except msgspec.DecodeError:
@@ -202,7 +202,7 @@ def _earlier(text: str | None) -> tuple[EarlierVersion, ...]:
 
 
 def _joining(text: str | None) -> Joining:
-    """Where somebody made it unreadable, the tenant joins anew: rows that come once more harm nobody, and one record must not
+    """Where somebody made it unreadable, the tenant joins again: rows that come once more harm nobody, and one record must not
     stop the others."""
     try:
         return NOTHING_NOTICED if text is None else msgspec.json.decode(text, type=Joining)

@@ -1,8 +1,8 @@
 """What routers found: tables that they refuse to a tenant, its document, and records that cannot be written. Kept in the
 tenant's record; the leader tells the team (``report``).
 
-Every operator takes it, leader or not, since a router speaks to any of them: a record is written on top of the version that was
-read, so nothing of two routers, or of the leader, is lost.
+Every operator takes it, leader or not, because a router speaks to any of them: a record is written on top of the version
+that was read, so nothing of two routers, or of the leader, is lost.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import refusals_patch, tenant_record
 
 _MOST: Final = 100
-"""Of one tenant and kind; an object of Kubernetes has 1 MiB. Those beyond are told of when routers meet the tables anew."""
+"""Of one tenant and kind; an object of Kubernetes has 1 MiB. Those beyond are told of when routers meet the tables again."""
 _SILENT_AFTER_US: Final = 300_000_000
 """A router tells of a document that it refuses once a minute: one that is silent for so long is gone."""
 _ATTEMPTS: Final = 5

@@ -168,7 +168,7 @@ class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     since each job costs a pod and a volume."""
     own_job_window_s: float = 600.0
     """In seconds: longer than the copy of a small table takes. Each look for drift (``resync_s``) is a sample; an operator that
-    takes over begins anew."""
+    takes over begins again."""
 
     def __post_init__(self) -> None:
         """Raises InvalidSettings with every value that makes no sense."""
@@ -213,7 +213,7 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Those that are asked for their faults, so that a tenant's ConfigMap tells of those that concern it."""
     keeps_tenants: bool = True
     """What is known of tenants that were not let go (records, known sources) outlives ``kubernetes.owner_config_map``: an
-    operator that is installed anew goes on with it. False: it goes too."""
+    operator that is installed again goes on with it. False: it goes too."""
     largest_document_bytes: int = 262_144
     """A larger document is refused: a ConfigMap may have a megabyte, a router holds every tenant's."""
     resync_s: float = 30.0

@@ -1,7 +1,8 @@
 """The tenants' Spark jobs: who shares one, and the objects that run it, as plain values.
 
 A job is a StatefulSet of one pod, made from the chart's template, and a ConfigMap with its tenants' documents, which the pod
-mounts as its tenants folder. A StatefulSet, since a job's state (Spark's checkpoints) lies on a volume of its own, which comes
+mounts as its tenants folder. A StatefulSet, because a job's state (Spark's checkpoints) lies on a volume of its own, which
+comes
 back with the pod, and since two pods of one job never run at once. Where the template is a SparkApplication, it is one, and a
 claim of that volume beside it. A template without a claim is of jobs whose state is in an object store. A tenant's state lies
 with its job, so that it moves to another job only by a hand-over
@@ -258,8 +259,8 @@ def _claim(job: SinkJob, template: JobTemplate, namespace: str, labels: Mapping[
 
 
 def as_it_was_made(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """``wanted`` as it can become of ``found``: a StatefulSet keeps the policy by which its pods are managed, since Kubernetes
-    refuses another one (API reference, StatefulSetSpec)."""
+    """``wanted`` as it can become of ``found``: a StatefulSet keeps the policy by which its pods are managed, because
+    Kubernetes refuses another one (API reference, StatefulSetSpec)."""
     if found is None or wanted["kind"] != "StatefulSet":
         return wanted
     return {**wanted, "spec": {**wanted["spec"], _POLICY: found["spec"][_POLICY]}}

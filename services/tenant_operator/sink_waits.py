@@ -48,7 +48,7 @@ class SinkWaits:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _follow(self) -> None:
-        """Raises HeadwaterError: read it anew."""
+        """Raises HeadwaterError: read it again."""
         topic = sink_handovers_topic(self._kafka.replication_factor)
         await asyncio.to_thread(ensure_topics, self._kafka, [topic])
         tail = LogTail(self._kafka, topic.name, await identify_log(self._kafka, topic.name), from_offsets={})

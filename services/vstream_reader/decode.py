@@ -4,7 +4,7 @@
 epochs, the columns of every table, the transaction that is open. It talks to nobody: a table that it has not met is handed
 out (``feed`` yields it) and the caller brings its version back, so that everything here is tested from recorded bytes.
 
-A transaction's VGTID comes behind its rows and belongs into each of their events, so the answers of a transaction are kept
+A transaction's VGTID comes after its rows and belongs into each of their events, so the answers of a transaction are kept
 until its COMMIT; large ones lie on disk meanwhile (``TransactionStore``). The VGTID is read once a transaction, and of it only
 the shards that changed.
 
@@ -227,7 +227,7 @@ class StreamDecoder:
             and entry.shard in self._copying
             and not (entry.table_p_ks or position.copied[entry.shard])
         }
-        """Shards of which nothing is copied, since a reshard ends them (``position.followed_to_its_end``)."""
+        """Shards of which nothing is copied, because a reshard ends them (``position.followed_to_its_end``)."""
         self.unconfirmed = frozenset(entry.shard for entry in position.vgtid if not entry.is_place)
         """Shards that begin with this stream, until it is known that no reshard had ended them before."""
         self._not_begun = self._shards_not_begun()
@@ -278,7 +278,7 @@ class StreamDecoder:
         could have been ended by a reshard before that (``confirm``).
 
         From ``current`` a shard would begin later than it did before, behind changes that nobody has; and a shard of which no
-        row was copied would begin its copy anew, perhaps behind the journal of a reshard, which then never comes.
+        row was copied would begin its copy again, perhaps after the journal of a reshard, which then never comes.
         """
         return not self._is_committing and not self._not_begun and not self.unconfirmed
 
@@ -342,8 +342,8 @@ class StreamDecoder:
 
     @property
     def shards_to_begin_again(self) -> frozenset[str]:
-        """Those that another stream begins anew: neither their place has come (or rows of them, where they are copied), nor the
-        journal that ends them."""
+        """Those that another stream begins again: neither their place has come (or rows of them, where they are copied), nor
+        the journal that ends them."""
         return frozenset(self._not_begun - self._only_followed - self._held)
 
     def confirm(self, shards: Set[str]) -> None:
@@ -398,7 +398,7 @@ class StreamDecoder:
         """Take one VStreamResponse.
 
         Yields a ``NewTable`` before any row of it (``learn`` comes before the next step), a statement or a reshard at its
-        place, and None wherever the batch may be taken: behind each transaction, and inside one when a run was closed for its
+        place, and None wherever the batch may be taken: after each transaction, and inside one when a run was closed for its
         size.
 
         Raises:
@@ -437,7 +437,7 @@ class StreamDecoder:
             nth += 1
         if self._is_open:
             self._store.add(events, began, len(events))
-        for place in statements:  # behind the VGTID that came with them
+        for place in statements:  # after the VGTID that came with them
             if not self._options.is_recopy:
                 yield self._statement(binlogdata_pb2.VEvent.FromString(events.event(place)))
 
@@ -755,9 +755,9 @@ class StreamDecoder:
         return nth_after
 
     def _pass_over(self, table: _Table, transaction: _Transaction, events: VEvents, added: int, reason: str) -> int:
-        """Set aside the row that decoding failed at, behind ``added`` others; returns the event to go on with, which may have
+        """Set aside the row that decoding failed at, after ``added`` others; returns the event to go on with, which may have
         more rows. The row's place in the transaction's order stays its own, so that a replay gives every other row the order it
-        had: a new run begins behind it."""
+        had: a new run begins after it."""
         decoder, schema = table.decoder_of(transaction), table.schema
         assert self._options.set_aside is not None
         transaction.rows += added + 1

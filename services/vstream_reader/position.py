@@ -14,7 +14,7 @@ SOURCE_KIND: Final = "vitess"
 
 
 class LetGo(msgspec.Struct, frozen=True, kw_only=True):
-    """Shards of a task that it reads no more, since a reshard joins them with shards of other tasks (``reshard``)."""
+    """Shards of a task that it reads no more, because a reshard joins them with shards of other tasks (``reshard``)."""
 
     journal_id: int
     ended: tuple[str, ...]
@@ -49,7 +49,7 @@ class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
     copied: Mapping[str, tuple[TableLastKey, ...]] = msgspec.field(default_factory=dict)
     """Of each shard whose tables are being copied: the last key of every table that was begun, finished ones too. vtgate
     forgets a table that is finished, and would copy it again for a client that resumes. Without any table: nothing of the shard
-    is copied, since a reshard ends it; its log is followed up to the journal, and the shards behind it are copied."""
+    is copied, because a reshard ends it; its log is followed up to the journal, and the shards after it are copied."""
     taken_over_by: str = ""
     """The source partition of a later generation that reads these shards now; then nobody goes on from here."""
     let_go: tuple[LetGo, ...] = ()
@@ -91,8 +91,8 @@ def encode_position(
 def resume_vgtid(vgtid: Vgtid, copied: Mapping[str, Sequence[TableLastKey]]) -> Vgtid:
     """What to ask vtgate for: the place reached, and for a copy that goes on the last key of every table.
 
-    A table that is finished is asked for behind its last key: rows that came after it are copied, none again. One of which no
-    row had come is copied from its beginning, behind the changes that came to it.
+    A table that is finished is asked for after its last key: rows that came after it are copied, none again. One of which no
+    row had come is copied from its beginning, after the changes that came to it.
     """
     return tuple(
         msgspec.structs.replace(entry, table_p_ks=_united(copied.get(entry.shard, ()), entry.table_p_ks))

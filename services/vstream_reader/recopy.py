@@ -180,7 +180,7 @@ class Recopy:
         self.state = put_first(self.state, self._running)
 
     def delivered(self) -> bool:
-        """Everything that ``decoder`` was fed is in the batch: the state for the checkpoint behind it. True: the second stream
+        """Everything that ``decoder`` was fed is in the batch: the state for the checkpoint after it. True: the second stream
         has no more to bring."""
         decoder, opened = self.decoder, self._opened
         assert decoder is not None

@@ -26,7 +26,7 @@ class SnapshotMode(enum.Enum):
     ALWAYS = "always"
     """At every start of the process."""
     WHEN_NEEDED = "when_needed"
-    """When there is no checkpoint, or the log behind it is gone."""
+    """When there is no checkpoint, or the log after it is gone."""
     NO_DATA = "no_data"
     """Never: follow the log from now."""
     NEVER = "never"

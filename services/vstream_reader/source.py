@@ -195,7 +195,7 @@ class VstreamSource:
             if first is not None and first.deal is not None:
                 return first.deal
             if first is not None:
-                break  # it had none, or dropped it, since all had begun
+                break  # it had none, or dropped it, because all had begun
             if (now_s := time.monotonic()) >= told_at_s:
                 told_at_s = now_s + _STILL_WAITING_S
                 log.warning("first_task_awaited", remedy="see that task 0 runs: it deals the shards to all tasks")
@@ -388,7 +388,7 @@ class VstreamChangeLog:
         return ReadBatch(payload=b"", rows=0, resume=resume)
 
     async def _confirm(self, decoder: StreamDecoder) -> None:
-        """Make sure that the shards which began with this stream did so before the journals that end them: behind one, vtgate
+        """Make sure that the shards which began with this stream did so before the journals that end them: after one, vtgate
         never leads on to the new shards.
 
         Raises:
@@ -731,7 +731,7 @@ class VstreamChangeLog:
     async def _learn(self, found: NewTable, decoder: StreamDecoder) -> None:
         """Find the version of a table's form in the history, or record it as a new one.
 
-        Shards change their tables one after another, and a stream that is opened again tells of every table anew: a form that
+        Shards change their tables one after another, and a stream that is opened again tells of every table again: a form that
         was there before is that version again, whichever shard or replay brings it.
         """
         table_id = found.schema.table_id
@@ -807,7 +807,7 @@ class VstreamChangeLog:
 
 
 def _placed(error: _Error, decoder: StreamDecoder) -> _Error:
-    """The error with where the stream stood: behind the last transaction that ended."""
+    """The error with where the stream stood: after the last transaction that ended."""
     shards = [f"{entry.shard or 'all shards'} at {entry.gtid or 'its copy'}" for entry in decoder.place.vgtid]
     more = [f"{len(shards) - _SHARDS_TOLD} more"] if len(shards) > _SHARDS_TOLD else []
     return type(error)(f"stream behind {', '.join([*shards[:_SHARDS_TOLD], *more])}: {error}")

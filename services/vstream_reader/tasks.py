@@ -108,9 +108,9 @@ def shards_to_copy(
     tasks: TaskSettings | None, position: VitessPosition, serving: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[str]]:
     """The shards of a reader that copies everything once more: all that serve, and of a task those that it reads. And those of
-    a task that a reshard behind its position has joined with other tasks' shards: they come to one task first (``reshard``).
+    a task that a reshard after its position has joined with other tasks' shards: they come to one task first (``reshard``).
 
-    A reshard may have left a task other shards than ``dealt_shards`` gives it now. Where it happened behind the task's
+    A reshard may have left a task other shards than ``dealt_shards`` gives it now. Where it happened after the task's
     position, the task copies the shards that its own became, be they split or joined.
 
     >>> before = VitessPosition(vgtid=(ShardGtid(keyspace="ks", shard="-80", gtid=""),))
@@ -156,7 +156,7 @@ def earlier_partitions(tasks: TaskSettings | None, known: Iterable[str]) -> Sequ
 
     Raises:
         PipelineHalted: a generation of this number, or a later one, has read the source with another number of tasks: its
-            shards would be begun anew.
+            shards would be begun again.
     """
     read = sorted((found.generation, name, found) for name in known if (found := task_of(name)) is not None)
     newest = read[-1][2] if read else None
@@ -288,7 +288,7 @@ async def take_over(
             generation before can go on.
         ServiceUnavailable, BrokerUnavailable, Fenced: try again.
     """
-    # The view holds all that was committed before: the caller has asked for its own checkpoint, behind the read barrier.
+    # The view holds all that was committed before: the caller has asked for its own checkpoint, after the read barrier.
     listed = [each.partition.name for each in await committer.list_checkpoints() if each.partition.source == source]
     owner = f"takeover-{uuid.uuid4()}"
     partitions = [
@@ -347,7 +347,7 @@ async def with_signals_offset(
 
 async def published_ends(source: str, own: str, others: Iterable[str], kafka: KafkaSettings) -> Mapping[int, int]:
     """End offsets of the Kafka partitions of the changes topic that ``others``, source partitions, publish to: what one of them
-    has committed stands below. The Kafka partition of ``own`` is left out, since it has an order of its own.
+    has committed stands below. The Kafka partition of ``own`` is left out, because it has an order of its own.
 
     Raises:
         BrokerUnavailable: try again.

@@ -9,7 +9,7 @@ from libs.source.spill import out_of_room_named, spill_file
 from services.vstream_reader.vevents import VEvents
 
 _MAX_BYTES_IN_MEMORY: Final = 64 << 20
-_SEGMENT_HEAD: Final = struct.Struct("<QQQ")  # bytes, first event, event behind the last
+_SEGMENT_HEAD: Final = struct.Struct("<QQQ")  # bytes, first event, event after the last
 
 Segment = tuple[VEvents, int, int]
 """Some events of an answer: from the first to before the last."""

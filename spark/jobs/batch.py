@@ -127,7 +127,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Anew:
-    """A table is to be built anew."""
+    """A table is to be built again."""
 
     request: ResyncRequest
     spark: SparkSession
@@ -141,7 +141,7 @@ class _Part:
     """What a batch does to one table; one of both is there."""
 
     own: TableBatch | None
-    """The table's events in the batch; not applied where it is built anew, which takes them in."""
+    """The table's events in the batch; not applied where it is built again, which takes them in."""
     anew: _Anew | None = None
 
 
@@ -181,7 +181,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         _check_first_topics(context, spark, progress, {part.topic for part in slices})
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
-        # Begun anew from what is kept, it is to be this very batch: where it ends, reads on and is cut is decided.
+        # Begun again from what is kept, it is to be this very batch: where it ends, reads on and is cut is decided.
         failpoint("sink_before_state_kept")
         context.keep()
         failpoint("sink_after_state_kept")
@@ -316,7 +316,7 @@ def _settled_tries(context: TenantSink, spark: SparkSession, batch: BatchIdentit
     for topic in settled.of_batch | settled.of_earlier:
         context.retries.written(topic)
     for topic, tried in settled.not_found.items():
-        if tried.query_id == batch.query_id:  # one that began anew has forgotten what was parked
+        if tried.query_id == batch.query_id:  # one that began again has forgotten what was parked
             context.parked_keys.take_back(topic, BatchIdentity(tried.query_id, tried.batch_id))
     return Tries(context.state_dir, settled, context.keep)
 
@@ -412,7 +412,7 @@ def _table_batch(
     if not slices and replay is None:
         return None
     versions = _required(context, events.sparkSession, topic, slices)
-    # A query whose checkpoint is another reads the topic from its begin; one of that name may have been made anew.
+    # A query whose checkpoint is another reads the topic from its begin; one of that name may have been made again.
     is_other_query = progress.query_id != batch.query_id
     table = TableBatch(
         topic=topic,
@@ -445,7 +445,7 @@ def _table_batch(
 
 def _other_topic(context: TenantSink, batch: BatchIdentity, known: TableProgress) -> str | None:
     """Why the table's topic is not the one that this query has read; None: it is."""
-    # A query that began anew reads the topic from its begin, whichever it is.
+    # A query that began again reads the topic from its begin, whichever it is.
     is_read = known.standing.batch.startswith(f"{batch.query_id}:")
     return made_again(context.tenant.tenant, known, context.topic_ids.get(known.topic, "")) if is_read else None
 
@@ -879,7 +879,7 @@ def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
 def _latest_rows(
     table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn], truncation: Truncation | None
 ) -> DataFrame:
-    """What a mirror takes: the last change of each key, behind ``truncation``, or marked by it."""
+    """What a mirror takes: the last change of each key, after ``truncation``, or marked by it."""
     if wanted.deletes is Deletes.SOFT:
         return latest_changes_of(table, columns, wanted.key, after=None).transform(mark_deleted(truncation))
     return latest_changes_of(table, columns, wanted.key, after=truncation.order if truncation else None)
@@ -1017,7 +1017,7 @@ def _outcome(
     parked: ParkedTable | None = None,
 ) -> TableOutcome:
     newest = table.newest
-    # What a table is built anew from was counted when it came.
+    # What a table is built again from was counted when it came.
     counted = table.fresh if table.is_anew else table.slices
     live_changes: dict[int, int] = {}
     for part in counted:

@@ -42,7 +42,7 @@ class EventsAtHand:
         return topic in self._groups
 
     def take(self, topic: str, projections: Any) -> Any:
-        """Java's iterator over the topic's events behind ``projections``."""
+        """Java's iterator over the topic's events after ``projections``."""
         group = self._groups[topic]
         with group.lock:
             if group.events is None:
@@ -84,7 +84,7 @@ class Decoder:
     columns: Mapping[str, TableColumn]
     deletes: Deletes
     projections: Any
-    """Java's: of rows of ``_EVENT``, one behind another."""
+    """Java's: of rows of ``_EVENT``, one after another."""
     row_type: Any
     """Spark's StructType, in Java: the table's columns, Headwater's, the op."""
 

@@ -33,7 +33,7 @@ def unaccounted(
 ) -> list[str]:
     """Topics of which a batch has read events that nothing has: no commit took them in, and they do not wait in Kafka.
 
-    ``read_to``: by topic and Kafka partition, behind the last event. ``written``: topics of tables whose part is in the
+    ``read_to``: by topic and Kafka partition, after the last event. ``written``: topics of tables whose part is in the
     warehouse, or that a policy passes over. ``progress``: as the batch leaves it.
     """
     lost = []
@@ -58,7 +58,7 @@ def broken_off(
 ) -> str | None:
     """Why a table that is ``found`` in the warehouse cannot take ``batch``; None: it can.
 
-    ``known``: as the sink left it. Of a query that began anew it says nothing: that reads the topics from their begin.
+    ``known``: as the sink left it. Of a query that began again it says nothing: that reads the topics from their begin.
     ``is_anew``: it gives way to what its topic tells. ``accepts_losses``: what it lacks may be missing.
     """
     known_batch, found_batch = _identity(known.batch), None if found is None else _identity(found.batch)

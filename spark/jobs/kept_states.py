@@ -6,7 +6,7 @@ Spark's checkpoint and our own files are in the job's folder as ever. What is ne
 tenant, and each writing of it names the one before: who finds another's has lost the tenant, and ends by name.
 
 The object is never older than what is seen of the tenant elsewhere. A batch's begin is in it before its first table is written:
-where it ends, how far it reads on, where it is cut. So is every later decision that the same batch, begun anew from there,
+where it ends, how far it reads on, where it is cut. So is every later decision that the same batch, begun again from there,
 could take otherwise: which keys are parked, which resync was refused, which tables are to be shown; and that a tenant is handed
 over.
 """
@@ -77,7 +77,7 @@ class Beginning(enum.Enum):
 def beginning(found: KeptState | None, note: KeptNote | None, *, has_files: bool) -> Beginning:
     """What to begin with, where ``found`` is the object, and a folder has ``note`` and perhaps state.
 
-    The object wins, since nothing is seen elsewhere that it does not know: what a folder knows besides can be done again.
+    The object wins, because nothing is seen elsewhere that it does not know: what a folder knows besides can be done again.
 
     Raises:
         PipelineHalted: they contradict each other. The message says how; its place and remedy are the caller's.

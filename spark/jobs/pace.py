@@ -1,6 +1,6 @@
 """How fast a tenant's micro-batches follow one another: the adaptive trigger, and limits of rows.
 
-Spark starts a batch at every ``trigger_s`` for which there are events, and takes what is there. ``tenant_query`` waits behind a
+Spark starts a batch at every ``trigger_s`` for which there are events, and takes what is there. ``tenant_query`` waits after a
 batch as long as ``next_pace`` says, and what comes meanwhile goes into the next one together. A quiet tenant waits for nothing:
 its first event is taken at the next ``trigger_s``.
 """
@@ -14,7 +14,7 @@ from libs.types.tenant import SinkSettings
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What was decided behind a batch."""
+    """What was decided after a batch."""
 
     interval_s: float
     """From the start of a batch to that of the next."""
@@ -37,8 +37,8 @@ def batch_limit(sink: SinkSettings, job_limit: int) -> int:
 
 
 def is_full_batch(ends: StreamOffsets, ends_before: StreamOffsets, limit: int) -> bool:
-    """Whether a batch from ``ends_before`` to ``ends`` took all that it could: offsets, since Spark's limit counts the marks of
-    transactions too, and of each Kafka partition one less than the limit, which Spark deals out in whole numbers.
+    """Whether a batch from ``ends_before`` to ``ends`` took all that it could: offsets, because Spark's limit counts the
+    marks of transactions too, and of each Kafka partition one less than the limit, which Spark deals out in whole numbers.
 
     Of a query's first batch, whose beginning no file tells, and of a partition that was not there, nothing is known: no.
     """
@@ -52,7 +52,7 @@ def is_full_batch(ends: StreamOffsets, ends_before: StreamOffsets, limit: int) -
 
 
 def next_pace(sink: SinkSettings, before: Pace, *, rows: int, took_s: float, is_full: bool) -> Pace:
-    """The pace behind a batch of ``rows`` events that took ``took_s``; ``is_full``: as ``is_full_batch`` has it.
+    """The pace after a batch of ``rows`` events that took ``took_s``; ``is_full``: as ``is_full_batch`` has it.
 
     A small batch doubles the interval, up to ``trigger_max_s``; a large one halves it. A full one means a backlog:
     ``trigger_s`` at once. How long a batch takes says nothing: a slow one gathers more for the next.

@@ -1,7 +1,7 @@
 """Which keys of a tenant's tables are parked, kept through restarts. ``set_aside`` decides; this only remembers.
 
-The file is written, and kept, behind the letters and before the table's commit. Cut off before it, the batch comes again and
-writes the same letters again; cut off behind it, the batch finds its keys parked, and its commit is what is left to do.
+The file is written, and kept, after the letters and before the table's commit. Cut off before it, the batch comes again and
+writes the same letters again; cut off after it, the batch finds its keys parked, and its commit is what is left to do.
 """
 
 import threading
@@ -28,7 +28,7 @@ class ParkedKeysFile:
     """One tenant's file; for any thread."""
 
     def __init__(self, state_dir: Path, tenant: str, *, keep: Callable[[], None] = lambda: None) -> None:
-        """``keep``: called behind each change; what it raises is the caller's."""
+        """``keep``: called after each change; what it raises is the caller's."""
         self._keep = keep
         self._path = parked_keys_path(state_dir, tenant)
         self._tenant = tenant
@@ -91,7 +91,7 @@ class ParkedKeysFile:
                     "back from a backup, or write the tenant's tables again (docs/sinks/repair.md, 'Write tables again')"
                 ) from error
         if self._known.query_id != batch.query_id:
-            # The query began anew, and with it every topic.
+            # The query began again, and with it every topic.
             self._known = TenantParkedKeys(tenant=self._tenant, query_id=batch.query_id)
         return self._known
 

@@ -40,7 +40,7 @@ class WriteSplit:
 
 
 class Write:
-    """One write; ``split`` is there behind its end."""
+    """One write; ``split`` is there after its end."""
 
     def __init__(self) -> None:
         self.split: WriteSplit | None = None

@@ -65,7 +65,7 @@ class TableCommit:
     """By policy there is no such table."""
     aside: SetAside = SetAside(0, 0, 0, 0)
     columns: Mapping[str, TableColumn] = field(default_factory=dict)
-    """What the table has now, Headwater's own aside; empty: it was not asked, since it held the batch already."""
+    """What the table has now, Headwater's own aside; empty: it was not asked, because it held the batch already."""
     positions: tuple[ReachedPosition, ...] = ()
     """Empty: none was looked for."""
     standing: Standing | None = None
@@ -147,7 +147,7 @@ def with_batch(
 ) -> SinkProgress:
     """``progress`` after a micro-batch. A batch that it holds already is not counted twice; a table that it parked was not
     counted. ``tries``: those that were not asked for; what the batch wrote needs none. ``settled``: topics of tables whose part
-    of the batch is in ``progress``, since a try of it was found."""
+    of the batch is in ``progress``, because a try of it was found."""
     tables, latency, rows = dict(progress.tables), progress.latency, progress.rows
     for outcome in outcomes:
         known = known_table(progress, outcome)

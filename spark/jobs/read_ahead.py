@@ -64,7 +64,7 @@ def _decided(
     if (known.query_id, known.batch_id) == (batch.query_id, batch.batch_id):
         return known
     begins = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)
-    # Of another query, which began anew, the file tells nothing: its topics are read from their begin.
+    # Of another query, which began again, the file tells nothing: its topics are read from their begin.
     taken_in = still_ahead(known.to_offsets if known.query_id == batch.query_id else {}, begins)
     newest: StreamOffsets = {}
     is_full = is_full_batch(ends, begins, context.batch_limit) and not is_cut(context)
@@ -86,7 +86,7 @@ def _decided(
 
 
 def still_ahead(taken_in: StreamOffsets, begins: StreamOffsets) -> StreamOffsets:
-    """Of topics ``taken_in`` to there those that reach behind ``begins``, where Spark's batch begins."""
+    """Of topics ``taken_in`` to there those that reach after ``begins``, where Spark's batch begins."""
     return {
         topic: of
         for topic, of in taken_in.items()

@@ -1,4 +1,4 @@
-"""A table that is doubted, built anew and swapped in (``headwater resync``).
+"""A table that is doubted, built again and swapped in (``headwater resync``).
 
 A copy of the source's rows is in the table's own topic: snapshot rows, and the changes committed meanwhile. Once the sink has
 been past it, a ``ResyncRequest`` says from where on the topic tells the whole table. The batch that meets the request reads the
@@ -54,7 +54,7 @@ def due_resyncs(
     for request in requests:
         answer = context.resyncs.of(request.id)
         if answer is not None and (answer.refused_because or (answer.is_done and not _is_of(answer, batch))):
-            continue  # of a query that began anew since, or this batch has refused it already
+            continue  # of a query that began again since, or this batch has refused it already
         if (older := due.get(request.topic)) is not None:
             refuse(context, batch, older, "a newer request for the same table came with it")
         due[request.topic] = request
@@ -71,7 +71,7 @@ def table_anew(
     """All that the table's topic tells of it, up to the batch's end.
 
     Raises:
-        TableRefused: it cannot be built anew; the message ends with the remedy.
+        TableRefused: it cannot be built again; the message ends with the remedy.
     """
     _check(context, batch, request)
     is_log = context.settings.mode is SinkMode.APPEND

@@ -1,4 +1,4 @@
-"""What became of a tenant's requests to build tables anew, kept through restarts."""
+"""What became of a tenant's requests to build tables again, kept through restarts."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class ResyncAnswers:
     """One tenant's file; for any thread."""
 
     def __init__(self, state_dir: Path, tenant: str, *, keep: Callable[[], None] = lambda: None) -> None:
-        """``keep``: called behind each change; what it raises is the caller's."""
+        """``keep``: called after each change; what it raises is the caller's."""
         self._keep = keep
         self._path = resyncs_path(state_dir, tenant)
         self._tenant = tenant

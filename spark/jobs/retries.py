@@ -35,7 +35,7 @@ def first_piece(begins: Mapping[int, int], ends: Mapping[int, int], limit: int) 
 
 
 def with_joined(waiting: ParkedTable, from_offsets: Mapping[int, int], to_offsets: Mapping[int, int]) -> ParkedTable:
-    """With events that join what waits: behind it, as a rule, or in a Kafka partition that has nothing waiting yet. What a cut
+    """With events that join what waits: after it, as a rule, or in a Kafka partition that has nothing waiting yet. What a cut
     held back may lie before."""
     return msgspec.structs.replace(
         waiting,

@@ -79,7 +79,7 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.shuffle.compress": "false",
         # A batch's generated classes are the same as the last one's, 170 of a history. Of Spark's 100 none was still there when
-        # it was wanted again, and a third of the CPU went into compiling them. The adaptive planner numbers its stages anew
+        # it was wanted again, and a third of the CPU went into compiling them. The adaptive planner numbers its stages again
         # each time; with the number in its name the same code is another class.
         "spark.sql.codegen.cache.maxEntries": "300",
         "spark.sql.codegen.useIdInClassName": "false",

@@ -387,7 +387,7 @@ def chosen_keys(state: ParkedKeysOfTable, requests: Sequence[ReplayRequest]) -> 
 
 
 def letters_of(letters: DataFrame, replay: Replay, table: TableBatch) -> tuple[DataFrame, dict[str, ParkedKey]]:
-    """Of a table's ``letters``, as events, those of the released keys that still wait, and truncations that came behind them.
+    """Of a table's ``letters``, as events, those of the released keys that still wait, and truncations that came after them.
 
     With the keys of which every letter is there: of others Kafka has deleted some, and what is left tells no whole story. Where
     the replay gives up what is refused, it gives that up too.

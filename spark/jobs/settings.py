@@ -16,7 +16,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that the job makes to work for it (``spark.jobs.executors``); the job's own pod is their driver, in client mode."""
 
     instances: int
-    """How many. One that ends is made anew."""
+    """How many. One that ends is made again."""
     cores: int = 1
     """Tasks that each runs at once."""
     memory: str = "1g"
@@ -177,7 +177,7 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many tables of one micro-batch are merged at once; planning and commits of one overlap the work of another. Twice as
     many as cores: a merge of few rows waits more than it works."""
     max_parked_keys: int = 1_000
-    """How many keys of one table may wait behind an event that the warehouse refused; with more the table is parked."""
+    """How many keys of one table may wait after an event that the warehouse refused; with more the table is parked."""
     accepts_losses_of: tuple[str, ...] = ()
     """Tenants whose query goes on where Kafka has lost events that it had not read. For one start: it is said of each loss, and
     without it the tenant is halted."""

@@ -101,7 +101,7 @@ def merge_at_hand(
         rows = RowsAtHand(decoder.row_type, lambda: at_hand.take(table.topic, decoder.projections))
         commit = sink.merge_rows(spark, wanted, rows)
     except (PySparkException, Py4JJavaError) as error:
-        # A value that does not fit, say: the query is told of it anew, and then it is known which.
+        # A value that does not fit, say: the query is told of it again, and then it is known which.
         log.info("sink_table_not_merged_at_hand", table=wanted.table, reason=described(error))
         return ByQuery.FAILED
     if commit is None:

@@ -154,7 +154,7 @@ class TableBatch:
     rest: ParkedTable | None = None
     """What of a parked table still waits when ``events`` are written; None: nothing."""
     read_to: Mapping[int, int] = field(default_factory=dict)
-    """By Kafka partition, where the reading of a parked table's or a whole table's events ended; empty: behind ``fresh``."""
+    """By Kafka partition, where the reading of a parked table's or a whole table's events ended; empty: after ``fresh``."""
 
     @property
     def newest(self) -> DeliveredSchema:
@@ -359,5 +359,5 @@ def _events_of(table: TableBatch, part: Slice, *more: str) -> DataFrame:
     events = table.events.where(
         (sf.col("topic") == part.topic) & (sf.col("schema_version") == part.schema_version)
     ).select("key", "order", "op", "committed_at_us", "image", *more)
-    # A task costs more than a few rows do, and where there is one only, nothing is shuffled behind it.
+    # A task costs more than a few rows do, and where there is one only, nothing is shuffled after it.
     return events.coalesce(1) if part.rows <= _ONE_TASK_ROWS else events

@@ -1,4 +1,4 @@
-"""What lies behind the end of a micro-batch in a tenant's topics, and whether the source's last transaction there has ended.
+"""What lies after the end of a micro-batch in a tenant's topics, and whether the source's last transaction there has ended.
 
 Asked of Kafka's own client in the JVM: a Spark job for some records would cost more than the batch may.
 """
@@ -46,7 +46,7 @@ def oldest_beyond(
     *,
     but: Collection[str] = (),
 ) -> str | None:
-    """Prefix of the oldest transaction that has events behind ``ends``, written by now, committed or not; None: none has.
+    """Prefix of the oldest transaction that has events after ``ends``, written by now, committed or not; None: none has.
 
     Of the topics that ``pattern`` matches, ``but`` these aside, also of ones that are not in ``ends`` yet. Empty: it could not
     be found out in time, and any may.

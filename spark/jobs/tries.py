@@ -1,6 +1,6 @@
 """What became of a try of a parked table: noted before it is written, asked for before the table is met again (ADR 56).
 
-What waits of a parked table is written under the identity of the batch that tries it. Killed behind that write, the batch
+What waits of a parked table is written under the identity of the batch that tries it. Killed after that write, the batch
 comes again, and may not try the table any more, or may try other events of it: the next batch would write them under its own
 identity, and a log or a history have them twice. So the try is noted with the progress, which still has the table parked, and
 whoever begins a batch with a try noted asks the warehouse first. Where it has it, the table goes on from there.
@@ -108,7 +108,7 @@ class Tries:
     state_dir: Path
     settled: Settled
     keep: Callable[[], None]
-    """Called behind each note; what it raises is the caller's."""
+    """Called after each note; what it raises is the caller's."""
     _open: dict[str, Try] = field(init=False)
     _stored: SinkProgress = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)

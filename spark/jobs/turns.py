@@ -126,7 +126,7 @@ class Turns:
         """From when on each is due, of those that have something new."""
         self._running: set[str] = set()
         self._unseen: set[str] = set()
-        """Whose topics have changed, or whose batch has ended, since ``has_new`` was asked."""
+        """Whose topics have changed, or whose batch has ended, because ``has_new`` was asked."""
         self._changed = threading.Condition()
         self._is_closed = False
         self._look_at_s = 0.0

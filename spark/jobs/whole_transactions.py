@@ -2,7 +2,7 @@
 
 Spark cuts a batch anywhere, and a transaction's events lie in several topics. So a batch takes in the transactions that are
 known to be whole below its end; later events wait, in Kafka, for the batch after. A transaction is whole when none of its
-events lies behind the batch's end in any topic of the tenant, and when the batch has a later one, or its END is in the source's
+events lies after the batch's end in any topic of the tenant, and when the batch has a later one, or its END is in the source's
 transaction topic: a router writes a large one in several Kafka transactions.
 
 The cut is durable before anything of the batch is written, so that the batch, should it come again, is cut in the same place.
@@ -28,11 +28,11 @@ from spark.sinks.port import BatchIdentity, ShowsTogether
 from spark.transforms.passing import is_live, passing
 from spark.transforms.read_topics import read_range, topic_pattern
 
-_PREFIX_CHARACTERS: Final = 38  # epoch, rank and the dots behind them (EventOrder.sort_key)
+_PREFIX_CHARACTERS: Final = 38  # epoch, rank and the dots after them (EventOrder.sort_key)
 
 
 _END_WITHIN_S: Final = 5.0
-"""The END of a transaction may come a Kafka transaction behind its last row. Without new rows there is no batch that would take
+"""The END of a transaction may come a Kafka transaction after its last row. Without new rows there is no batch that would take
 up what waits for it."""
 _PAUSE_S: Final = 0.2
 
@@ -44,7 +44,7 @@ class Seen:
     newest: str
     """Prefix of the newest transaction, of those that wait too; empty: there is none."""
     beyond: str | None
-    """Of the oldest one that has events behind the batch; None: none has; empty: it is not known."""
+    """Of the oldest one that has events after the batch; None: none has; empty: it is not known."""
     has_ended: bool
     """The newest one has, as far as the transaction topic tells."""
 
@@ -52,7 +52,7 @@ class Seen:
 def first_that_waits(seen: Seen) -> str | None:
     """Prefix of the first transaction that is not known to be whole; None: all are.
 
-    Those before the newest are over, since it is there. That a later one lies behind the batch says nothing of the newest: it
+    Those before the newest are over, because it is there. That a later one lies after the batch says nothing of the newest: it
     may not be committed, and rows of the newest be on their way beside it.
 
     >>> first_that_waits(Seen(newest="7.", beyond=None, has_ended=True)) is None
@@ -101,7 +101,7 @@ def show_what_waits(context: TenantSink, spark: SparkSession) -> None:
 
 
 def _held_back(cut: Cut, events: DataFrame, still_held: Offsets, oldest: str, newest: str) -> Cut:
-    """With what waits behind the batch: of its events, and of those that waited before and wait on."""
+    """With what waits after the batch: of its events, and of those that waited before and wait on."""
     waiting = (
         events.where(is_live() & (sf.col("order") >= cut.until))
         .groupBy("topic", "kafka_partition")
@@ -152,7 +152,7 @@ def _seen(context: TenantSink, spark: SparkSession, events: DataFrame, ends: Str
     boundaries = transactions_topic(tenant, context.tenant.sources[0].name)
     deadline_s = time.monotonic() + _END_WITHIN_S
     while True:
-        # First whether it has ended: then all of it is written, and what of it the batch does not hold lies behind it.
+        # First whether it has ended: then all of it is written, and what of it the batch does not hold lies after it.
         is_over = has_ended(spark, context.kafka, boundaries)
         beyond = oldest_beyond(spark, context.kafka, topics, ends, but=sink_request_topics(tenant))
         if is_over is not False or beyond is not None or time.monotonic() > deadline_s:

@@ -108,7 +108,7 @@ class Reached:
     committed_at_us: int
     """When the source committed the newest."""
     offsets: Mapping[int, int]
-    """By Kafka partition of its topic: behind the last event."""
+    """By Kafka partition of its topic: after the last event."""
     positions: tuple[ReachedPosition, ...] = ()
     """By source partition: where the source's log has the newest; of those that the batch has nothing of, what was known."""
 
@@ -170,7 +170,7 @@ class SinkTable:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """A table behind its commit."""
+    """A table after its commit."""
 
     files: TableFiles | None = None
     """None: not known."""
@@ -224,7 +224,7 @@ class Sink(Protocol):
     ) -> bool:
         """Whether the table holds the batch already. False where there is no table.
 
-        ``offsets``: behind the batch's events, by Kafka partition of the table's topic, as ``Reached`` has them. A batch that
+        ``offsets``: after the batch's events, by Kafka partition of the table's topic, as ``Reached`` has them. A batch that
         was cut off may come again with others, where the table was parked in between: what was written of it counts only if
         it got as far.
 
@@ -236,7 +236,7 @@ class Sink(Protocol):
     def standing(self, spark: SparkSession, table: WarehouseTable) -> Standing | None:
         """Which table there is, and which batch its rows are of, as ``spark`` writes upon them; None: there is no table.
 
-        Asked behind ``is_applied`` or ``maintain``, which may have looked already.
+        Asked after ``is_applied`` or ``maintain``, which may have looked already.
         """
         ...
 
@@ -328,7 +328,7 @@ class NeedsClasses(Protocol):
 
 @runtime_checkable
 class ReplacesRows(Protocol):
-    """A sink whose mirrors can be built anew beside what they hold, and swapped in."""
+    """A sink whose mirrors can be built again beside what they hold, and swapped in."""
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         """The rows of a mirror give way to ``changes``, which tell the whole table, one commit; what is stored counts for
@@ -342,7 +342,7 @@ class ReplacesRows(Protocol):
 
 @runtime_checkable
 class ReplacesVersions(Protocol):
-    """A sink whose histories can be built anew beside what they hold, and swapped in."""
+    """A sink whose histories can be built again beside what they hold, and swapped in."""
 
     def replace_versions(
         self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
@@ -436,7 +436,7 @@ class NamesRefusedRows(Protocol):
     def refused_rows(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
     ) -> list[RefusedRow]:
-        """Those among ``changes``, of which it changes nothing. ``changes`` have the columns of ``append_to``, and behind them
+        """Those among ``changes``, of which it changes nothing. ``changes`` have the columns of ``append_to``, and after them
         ``KAFKA_PARTITION_COLUMN`` and ``OFFSET_COLUMN``. Stops when it has found more than ``at_most``."""
         ...
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.java import job_class
 
 OffsetRange = tuple[Mapping[int, int], Mapping[int, int]]
-"""By Kafka partition: the first record, and behind the last one. One that has no first record is read from its begin."""
+"""By Kafka partition: the first record, and after the last one. One that has no first record is read from its begin."""
 
 _FROM_BEGIN: Final = -2
 _LEAST_OFFSETS: Final = 5_000

@@ -51,7 +51,7 @@ def split_unavailable(events: DataFrame) -> DataFrame:
 def latest_known_per_key(*, key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
     """As ``latest_per_key``, of rows with ``UNAVAILABLE_COLUMN``: each column has its last value that is known.
 
-    ``UNAVAILABLE_COLUMN`` then names the columns that no change of the batch tells of. Whatever comes behind a delete is whole,
+    ``UNAVAILABLE_COLUMN`` then names the columns that no change of the batch tells of. Whatever comes after a delete is whole,
     so that no value of the row before it is taken.
     """
 

@@ -122,7 +122,7 @@ def consumer_options(kafka: KafkaSettings) -> dict[str, str]:
         "fetch.max.bytes": str(_MOST_FETCHED_BYTES),
         # Nothing here waits for events: what is asked for is there.
         "fetch.max.wait.ms": str(_MAX_FETCH_WAIT_MS),
-        # By Kafka's default a consumer that asks for a topic which was deleted meanwhile makes it anew, also where its tenant
+        # By Kafka's default a consumer that asks for a topic which was deleted meanwhile makes it again, also where its tenant
         # was erased.
         "allow.auto.create.topics": "false",
     }

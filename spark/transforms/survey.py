@@ -46,7 +46,7 @@ class Slice:
     from_offsets: Mapping[int, int]
     """By Kafka partition: the first event."""
     to_offsets: Mapping[int, int]
-    """By Kafka partition: behind the last event."""
+    """By Kafka partition: after the last event."""
     oldest_order: str
     newest_order: str
     newest_place: tuple[int, int] | None

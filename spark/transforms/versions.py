@@ -1,6 +1,6 @@
 """From changes to versions: what each row was, from when to when (slowly changing dimension, type 2).
 
-A version opens with a change of a tracked column, with an insert, and behind a delete; it ends where the next one opens, or
+A version opens with a change of a tracked column, with an insert, and after a delete; it ends where the next one opens, or
 with a delete or a truncation. A change of other columns only rewrites the version that it falls into (type 1), in one pass.
 
 Changes that come late are put where they belong: the stored versions of their rows are taken up beside them, and the same rules
@@ -102,7 +102,7 @@ def versions_anew(
     ``committed_at_us``: of the newest change that the table has seen.
 
     Of a row that is told, what is stored counts up to its last change, and gives way to a change in the same place. Of a row
-    that is not told, its current version ends, just behind the last change that is known of it (``UNTOLD``), at the moment of
+    that is not told, its current version ends, just after the last change that is known of it (``UNTOLD``), at the moment of
     the newest change; what is stored with a greater order than that is no version.
     """
     names = [name for name in changes.columns if name not in _OWN]
@@ -217,7 +217,7 @@ def _believed(told: DataFrame, key: Sequence[str], order: str) -> Callable[[Data
 def _untold_ends(
     believed: DataFrame, told: DataFrame, names: Sequence[str], key: Sequence[str], committed_at_us: int
 ) -> DataFrame:
-    """An end behind all that is known of each row that is not told; of one that has ended it says nothing new."""
+    """An end after all that is known of each row that is not told; of one that has ended it says nothing new."""
     last = (
         believed.join(told, _same(believed, told, key), "left_anti")
         .groupBy(*map(quoted, key))

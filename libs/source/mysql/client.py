@@ -396,7 +396,7 @@ class PacketReader:
             with out_of_room_named(self._spill_dir):
                 file.write(part)
         with out_of_room_named(self._spill_dir):
-            file.seek(1)  # behind the OK byte
+            file.seek(1)  # after the OK byte
         return file, self._more_waits()
 
     def _parts(self, data: bytes) -> Iterator[bytes]:
@@ -515,7 +515,7 @@ def start_dump(
     heartbeat_s: float,
     spill_dir: Path,
 ) -> PacketReader:
-    """Ask for the log behind ``position``; events follow, one a packet, each behind an OK byte.
+    """Ask for the log after ``position``; events follow, one a packet, each after an OK byte.
 
     Transactions ``also_done`` are not sent either.
 
@@ -533,7 +533,7 @@ def start_dump(
         gtid_set = GtidSet.parse(position.gtid_set).union(also_done).encode_binary()
         payload = struct.pack("<HIIQI", 0, replica_server_id, 0, 4, len(gtid_set)) + gtid_set
     _send(connection, command, payload)
-    # Three heartbeats: one may be late behind a large event, two are a coincidence.
+    # Three heartbeats: one may be late after a large event, two are a coincidence.
     return PacketReader(connection, timeout_s=3 * heartbeat_s + 1, spill_dir=spill_dir)
 
 

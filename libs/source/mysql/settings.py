@@ -68,9 +68,9 @@ class SnapshotMode(enum.Enum):
     NEVER = "never"
     """Without a checkpoint: follow the log from its beginning, which must hold every CREATE TABLE."""
     WHEN_NEEDED = "when_needed"
-    """As ``initial``; and when the source no longer holds the log to resume from, copy all rows anew."""
+    """As ``initial``; and when the source no longer holds the log to resume from, copy all rows again."""
     RECOVERY = "recovery"
-    """With a checkpoint: learn the tables' schemas anew, as they are now, then follow the log: for a schema history that was
+    """With a checkpoint: learn the tables' schemas again, as they are now, then follow the log: for a schema history that was
     lost while no table changed. Set the mode back afterwards."""
 
 
@@ -95,7 +95,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     lock: SnapshotLock = SnapshotLock.MINIMAL
     """Whether ``FLUSH TABLES WITH READ LOCK`` is asked for (``snapshot.locking.mode``)."""
     lock_wait_s: Annotated[int, bounds(1, 86_400)] = 2
-    """How long to wait for it, in seconds: every writer of the server waits too, behind a statement that runs on."""
+    """How long to wait for it, in seconds: every writer of the server waits too, after a statement that runs on."""
     readers: Annotated[int, bounds(1, 64)] = 1
     """Processes that read tables and key ranges of the initial copy side by side, each with a connection of its own, and with
     about 80 MB; 1: the reader itself."""

@@ -8,7 +8,7 @@ least everything up to that position, and what it holds beyond comes again from 
 
 **Resuming.** A table is read in chunks along its key, and each chunk is published with the place it ends at. After a crash a
 new read view is opened at a later position; the log is followed up to there first, with every change delivered, and then
-the copy goes on behind the last chunk. Rows of finished chunks are right because the log was followed for them; rows still
+the copy goes on after the last chunk. Rows of finished chunks are right because the log was followed for them; rows still
 to come are read as of the new view, and their order (after the new position's) is above every change delivered before. A table
 without a key is read whole, in one Kafka transaction, and again from its beginning after a crash.
 """
@@ -74,7 +74,7 @@ class Chunk:
     rows: Sequence[tuple[bytes, bytes]]
     """(row as JSON, key as JSON)."""
     last_key: bytes
-    """Where the next chunk begins, behind this one."""
+    """Where the next chunk begins, after this one."""
     has_more: bool
 
 
@@ -172,7 +172,7 @@ def _require_no_long_statement(connection: Connection, wait_s: int) -> None:
 
 
 def _require_no_prepared_xa(connection: Connection) -> None:
-    """A view shows nothing of an XA transaction that is prepared, and the log behind its position does not have the rows.
+    """A view shows nothing of an XA transaction that is prepared, and the log after its position does not have the rows.
 
     Raises SourceUnavailable while there is one. Without the right to ask (XA_RECOVER_ADMIN) its XA COMMIT will halt the reader.
     """
@@ -353,7 +353,7 @@ def without_places(
 
 
 def _statement(schema: TableSchema, last_key: KeyPlace, chunk_rows: int) -> str:
-    """The SELECT for the rows behind ``last_key``; one more row than a chunk tells of more."""
+    """The SELECT for the rows after ``last_key``; one more row than a chunk tells of more."""
     if not is_chunked(schema):
         return f"SELECT {select_list(schema)} FROM {quote_table(schema.table_id)}"
     key = row_key(schema)
@@ -361,7 +361,7 @@ def _statement(schema: TableSchema, last_key: KeyPlace, chunk_rows: int) -> str:
 
 
 def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows: int) -> Chunk:
-    """The next rows of a table behind ``last_key``. Blocks.
+    """The next rows of a table after ``last_key``. Blocks.
 
     Raises:
         SourceUnavailable: connection lost, or the table changed since the view was opened; resume with a new view.

@@ -25,7 +25,7 @@ class Beginning:
 def beginning(
     mode: SnapshotMode, *, has_checkpoint: bool, is_copying: bool, is_purged: bool, is_process_start: bool
 ) -> Beginning:
-    """``is_copying``: the checkpoint is of an unfinished copy. ``is_purged``: the source no longer holds the log behind the
+    """``is_copying``: the checkpoint is of an unfinished copy. ``is_purged``: the source no longer holds the log after the
     checkpoint. ``is_process_start``: not a connection that is opened again by the same process.
 
     A purged position is the caller's error unless what comes back ``begins_anew``.

@@ -90,7 +90,7 @@ class CopiedChunk:
     rows: int
     """All of these."""
     last_key: KeyPlace
-    """Where to go on behind this chunk; b"": the range cannot be entered in its middle."""
+    """Where to go on after this chunk; b"": the range cannot be entered in its middle."""
     is_last: bool
     left_out: Sequence[UnreadRow] = ()
     """Not among ``rows``."""
@@ -205,8 +205,8 @@ def copy_range(
 ) -> Iterator[CopiedChunk]:
     """All rows of ``part``, a chunk at a time, of which the last says so. Blocks.
 
-    A SELECT reads ``chunk_rows``; a chunk has one batch of them at most, so that copying can be resumed behind each batch.
-    A table without a key that can be compared comes whole: it cannot be resumed behind any chunk but the last.
+    A SELECT reads ``chunk_rows``; a chunk has one batch of them at most, so that copying can be resumed after each batch.
+    A table without a key that can be compared comes whole: it cannot be resumed after any chunk but the last.
     ``leaves_out``: a row that cannot be read is told of, and the others go on.
 
     Raises:
@@ -248,7 +248,7 @@ def _selected(
     except PipelineHalted as error:
         if part.select:
             raise PipelineHalted(f"{error}; correct snapshot.select_overrides for {part.name}") from error
-        # The reader's own SELECT is sound SQL: only DDL behind the view, which a new view's log shows, has it refused.
+        # The reader's own SELECT is sound SQL: only DDL after the view, which a new view's log shows, has it refused.
         raise SourceUnavailable(f"{part.name} was changed since the snapshot's view was opened: {error}") from error
 
 

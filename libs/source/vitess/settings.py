@@ -84,7 +84,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Let vtgate end the stream at a reshard. Either way the reader reads each old shard to its end, and then goes on with the
     new ones by itself. Before Vitess 21 it is only so that vtgate tells where they begin."""
     include_reshard_journal_events: bool = False
-    """Have reshards announced: the reader asks for it in any case, since it follows them by what is announced."""
+    """Have reshards announced: the reader asks for it in any case, because it follows them by what is announced."""
     stream_keyspace_heartbeats: bool = False
     """Have the rows of the tablets' heartbeat table sent (``vitess.stream.keyspace.heartbeats``): add
     ``<keyspace>.heartbeat`` to ``include_tables`` to have them delivered."""
@@ -131,7 +131,7 @@ class KeyspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     start_vgtid: str = ""
     """Where to begin without a checkpoint; empty: as ``snapshot.mode`` says.
 
-    ``current``: from now on, nothing is copied. ``earliest``: the tables are copied first, since a keyspace has no earlier
+    ``current``: from now on, nothing is copied. ``earliest``: the tables are copied first, because a keyspace has no earlier
     beginning. A VGTID in JSON (``vitess.vgtid``), with an entry for each shard that is read: there, and only shards whose
     ``gtid`` is empty are copied. For one shard of ``shards`` also a GTID set alone (``vitess.gtid``)."""
     stream: StreamSettings = StreamSettings()

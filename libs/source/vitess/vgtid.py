@@ -29,7 +29,7 @@ class KeyField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A primary key's values, one behind the other."""
+    """A primary key's values, one after the other."""
 
     lengths: tuple[str, ...]
     values: str | UnsetType = UNSET

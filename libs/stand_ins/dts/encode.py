@@ -190,5 +190,5 @@ _SEPARATOR: Final = re.compile(r'("(?:[^"\\]|\\.)*")|([,:])', re.DOTALL)
 
 
 def _spaced(compact: str) -> bytes:
-    """JSON with a space behind each comma and colon, as MySQL prints it."""
+    """JSON with a space after each comma and colon, as MySQL prints it."""
     return _SEPARATOR.sub(lambda match: match[1] or f"{match[2]} ", compact).encode()

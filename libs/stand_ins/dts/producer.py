@@ -59,7 +59,7 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int = 900_000
     """Of an Envelope's data; a larger Entries is cut into parts. Kafka's default limit is 1 MB a message."""
     begin_gtid_set: str | None = None
-    """Where a topic without messages begins: behind these transactions; None: behind all there are."""
+    """Where a topic without messages begins: after these transactions; None: after all there are."""
 
 
 class BinlogEncoder:

@@ -112,7 +112,7 @@ def read_slice(settings: KafkaSettings, wanted: Slice, *, group_id: str) -> Iter
 
 
 def write_recording(path: Path, heading: Heading, messages: Iterable[RecordedMessage]) -> int:
-    """Write the file anew; returns how many messages it holds."""
+    """Write the file again; returns how many messages it holds."""
     count = 0
     with path.open("wb") as file:
         file.write(msgspec.json.encode(heading) + b"\n")
@@ -170,7 +170,7 @@ def replay(settings: KafkaSettings, topic: str, messages: Iterable[RecordedMessa
 class Masker:
     """Replaces the values of a partition's messages, one after another; those in parts come out when they are whole.
 
-    ``salt``: chosen anew for each recording, so that values cannot be guessed by masking a dictionary.
+    ``salt``: a new one for each recording, so that values cannot be guessed by masking a dictionary.
     """
 
     def __init__(self, salt: bytes) -> None:

@@ -4,7 +4,7 @@ FILE is YAML; the databases, and Vitess's own tables, are created where they are
 
     port: 15991            # 0 or left out: any free one
     heartbeats: false      # write keyspace heartbeats
-    track_schema_versions: false   # note columns behind each DDL statement, for streams that lag behind it
+    track_schema_versions: false   # note columns after each DDL statement, for streams that lag behind it
     users: {vitess: secret}
     keyspaces:
       shop:

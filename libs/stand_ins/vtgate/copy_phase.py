@@ -116,7 +116,7 @@ class TabletStream:
     def _is_due(self, event: VEvent) -> bool:
         """No change of a table whose copy has not begun, and of which the client knows no last key: its rows will be read.
 
-        One without a key counts (uvstreamer.go, shouldSendEventForTable); the copy begins anew all the same (copy.go,
+        One without a key counts (uvstreamer.go, shouldSendEventForTable); the copy begins again all the same (copy.go,
         getLastPKFromQR).
         """
         table = event.row_event.table_name or event.field_event.table_name
@@ -219,7 +219,7 @@ class TabletStream:
         return VEvent(type=VEventType.LASTPK, last_p_k_event=LastPKEvent(table_last_p_k=last, completed=key is None))
 
     def _stamped(self, found: list[VEvent]) -> list[VEvent]:
-        """With shard and time of sending; the copy's events have no timestamp, since no statement wrote them."""
+        """With shard and time of sending; the copy's events have no timestamp, because no statement wrote them."""
         now_ns = time.time_ns()
         for event in found:
             event.current_time = now_ns
@@ -297,7 +297,7 @@ class _TableCopy:
         return row_of([values[place] for place in self._key_places])
 
     def packets(self, behind: Row | None) -> Iterator[list[Row]]:
-        """Whole rows behind the key ``behind``, a packet at a time; ``has_reached_end`` says whether there are more."""
+        """Whole rows after the key ``behind``, a packet at a time; ``has_reached_end`` says whether there are more."""
         limit = self._options.copy_rows if self._table.has_key else None
         packet: list[Row] = []
         size = read = 0
@@ -333,7 +333,7 @@ class _TableCopy:
         return f"SELECT {columns} FROM {quote_identifier(self._name)}{where}{order}{bound}"
 
     def _literal(self, value: bytes | None, field: Field) -> str:
-        """SQL for a key's value: text in the column's own character set, since the connection converts nothing."""
+        """SQL for a key's value: text in the column's own character set, because the connection converts nothing."""
         if value is None:
             return "NULL"
         if field.flags & 32768:  # NUM_FLAG

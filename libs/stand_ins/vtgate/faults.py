@@ -29,7 +29,7 @@ class Drop:
 
 @dataclass(slots=True)
 class End:
-    """The stream ends without an error before its next event, or before the one behind the response that has an event of this
+    """The stream ends without an error before its next event, or before the one after the response that has an event of this
     kind."""
 
     behind: "VEventType | None" = None
@@ -52,7 +52,7 @@ class AnonymousColumns:
 
 @dataclass(slots=True)
 class WrongFields:
-    """The table's next FIELD has a column too many: the rows behind it have another count."""
+    """The table's next FIELD has a column too many: the rows after it have another count."""
 
     table: str
 

@@ -42,7 +42,7 @@ class RowReader:
         ]
 
     def read(self, data: bytes, place: int, present: int) -> tuple[Row, int]:
-        """One row image, and the place behind it. A bit of ``present`` says that a column is in it; others read as NULL."""
+        """One row image, and the place after it. A bit of ``present`` says that a column is in it; others read as NULL."""
         logged = [index for index in range(len(self._columns)) if present >> index & 1]
         nulls = int.from_bytes(data[place : place + (len(logged) + 7) // 8], "little")
         place += (len(logged) + 7) // 8
@@ -119,7 +119,7 @@ def _date(packed: int) -> bytes:
 
 
 def _fraction(stored: bytes, digits: int) -> str:
-    """The digits behind the point: big-endian hundredths, ten-thousandths or millionths."""
+    """The digits after the point: big-endian hundredths, ten-thousandths or millionths."""
     if not digits:
         return ""
     return "." + str(int.from_bytes(stored, "big")).rjust(2 * len(stored), "0")[:digits]
@@ -161,7 +161,7 @@ def _members(column: WireColumn, field: Field, *, as_text: bool) -> Render:
 
 
 def _spaced_json(compact: str) -> bytes:
-    """MySQL's own form has a space behind each comma and colon; numbers keep their digits."""
+    """MySQL's own form has a space after each comma and colon; numbers keep their digits."""
     parts: list[str] = []
     is_text = is_escaped = False
     for character in compact:

@@ -115,7 +115,7 @@ class VStream:
         self._stop.set()
 
     def join(self) -> None:
-        """Wait until they have ended: a second or so, since a silent log is heard from twice a second."""
+        """Wait until they have ended: a second or so, because a silent log is heard from twice a second."""
         for thread in tuple(self._threads):
             thread.join()
 
@@ -357,7 +357,7 @@ class VStream:
 
 
 def _commit_behind(packet: Sequence[VEvent], place: int) -> int:
-    """The place behind the COMMIT that follows ``place``."""
+    """The place after the COMMIT that follows ``place``."""
     for later in range(place, len(packet)):
         if packet[later].type == VEventType.COMMIT:
             return later + 1

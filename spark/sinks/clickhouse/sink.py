@@ -1,7 +1,7 @@
 """The ClickHouse sink: a batch is staged as Arrow (``stage``), made into parts, and attached in one step.
 
 ClickHouse has no transaction over several statements. What readers see of a batch is one ``ATTACH PARTITION``: all of its
-parts or none. That a table has taken the batch in is noted behind it, in ``headwater.batches``. A job that dies between the two
+parts or none. That a table has taken the batch in is noted after it, in ``headwater.batches``. A job that dies between the two
 does a mirror's batch again, which changes nothing: rows win or lose by their order. So it does a history's: all versions that
 the batch may touch are read, and what it has made of them already is as it should be. An append table's rows say which batch
 brought them, and which batch is about to is noted before they come, in ``headwater.intents``: so whoever comes next, with this
@@ -462,7 +462,7 @@ class ClickhouseSink:
     def _staged(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame
     ) -> Iterator[tuple[_Stored, list[str], str]]:
-        """The table, the stages of ``changes``, and a name for the parts; behind the block the batch is noted."""
+        """The table, the stages of ``changes``, and a name for the parts; after the block the batch is noted."""
         batch = _batch_of(spark)
         stored = self._stored(table.name)
         stages = self._stage(spark, table.name, stored, changes)
@@ -511,7 +511,7 @@ class ClickhouseSink:
         self._run(notes, f"INSERT INTO {notes} ({columns}) SELECT {', '.join(noted)}")
 
     def _open_intent(self, table: WarehouseTable, batch: BatchIdentity) -> _Intent | None:
-        """The batch of the same query whose rows were to be attached last, if it is not noted, nor one behind it; whether they
+        """The batch of the same query whose rows were to be attached last, if it is not noted, nor one after it; whether they
         came, the table says (``_has_come``)."""
         rows = self._rows(
             f"SELECT batch_id, reached_offsets, least_order, greatest_order FROM {INTENTS} FINAL "
@@ -531,7 +531,7 @@ class ClickhouseSink:
 
     def _take_back(self, table: WarehouseTable, batch: BatchIdentity) -> None:
         """Rows of a batch that was attached and never noted go: its table was refused since then, before it could be asked, so
-        that its events come again, under another batch, which is ``batch``, and perhaps more behind that."""
+        that its events come again, under another batch, which is ``batch``, and perhaps more after that."""
         intent = self._open_intent(table, batch)
         if intent is None or not self._has_come(table, intent):
             return

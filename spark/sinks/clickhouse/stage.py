@@ -36,7 +36,7 @@ class StageTarget:
 
     settings: Settings
     prefix: str
-    """Of the staging tables' names; the number of the task's attempt comes behind it."""
+    """Of the staging tables' names; the number of the task's attempt comes after it."""
     columns: Mapping[str, str]
     """ClickHouse's types by name, in the rows' order."""
     subject: str

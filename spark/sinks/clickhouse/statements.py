@@ -70,7 +70,7 @@ def rows_of_batch(batch: str, least_order: str, greatest_order: str) -> str:
 def replace_entry_statements(
     into: str, target: Target, columns: Sequence[str], stages: Sequence[str], batch: str
 ) -> list[str]:
-    """What a log holds once it is told the staged changes anew: these, and what it held of others."""
+    """What a log holds once it is told the staged changes again: these, and what it held of others."""
     told = ", ".join([_ORDER, *map(quoted, target.key)])
     kept = (
         f"INSERT INTO {into} SELECT * FROM {target.place} "
@@ -100,7 +100,7 @@ def merge_statements(
 def replace_statements(
     into: str, target: Target, table: SinkTable, columns: Sequence[str], stages: Sequence[str]
 ) -> list[str]:
-    """What a mirror holds when it is built anew, whatever orders it has."""
+    """What a mirror holds when it is built again, whatever orders it has."""
     statements = []
     if stages:
         statements.append(_upsert(into, target, table, columns, stages, only_newer=False, stored_since=None))
@@ -186,7 +186,7 @@ def _end_versions(into: str, target: Target, table: SinkTable, stages: Sequence[
 
 
 def all_versions_statement(into: str, columns: Sequence[str], stages: Sequence[str]) -> str:
-    """What a history holds when it is built anew: the staged versions alone, each written once."""
+    """What a history holds when it is built again: the staged versions alone, each written once."""
     names = ", ".join(map(quoted, columns))
     return (
         f"INSERT INTO {into} ({names}, {quoted(GONE_COLUMN)}, {quoted(VERSION_COLUMN)}) "

@@ -22,7 +22,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     vacuum_every_commits: int = 200
     """How often what is older than ``keep_hours`` is looked for; each time the whole folder is listed."""
     rewrites_widened: bool = True
-    """Write a table's files anew when a column of it has widened, so that the table does without the feature ``typeWidening``:
+    """Write a table's files again when a column of it has widened, so that the table does without the feature ``typeWidening``:
     few engines but Spark read a table that has it. False where tables are too large for that, and Spark alone reads them."""
     keep_hours: int = 168
     """For how long files that were replaced stay, for readers that began with an older version. Below 168 a long query, or a

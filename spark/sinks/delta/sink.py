@@ -419,7 +419,7 @@ def _properties(snapshot: Any) -> dict[str, str]:
 def _evolve(
     plain: SparkSession, name: str, table: SinkTable, changes: Evolution, properties: Mapping[str, str]
 ) -> None:
-    """What fills a column, and what it was called, is noted before the column is there, the version behind all: cut off
+    """What fills a column, and what it was called, is noted before the column is there, the version after all: cut off
     between, the next call goes on."""
     renames = _one_by_one(changes.renamed, table)
     if renames and properties.get("delta.columnMapping.mode") == "none":

@@ -59,7 +59,7 @@ def due(state: TableState, settings: Settings, *, rewritten_files: int) -> Due:
     if not settings.is_maintaining:
         return Due()
     is_small = state.bytes < state.data_files * settings.target_file_mb * 1_000_000 // 2
-    # By a number alone a table of a thousand files would be written anew for every few merges of its own.
+    # By a number alone a table of a thousand files would be written again for every few merges of its own.
     has_many_deletes = state.delete_files >= max(settings.rewrite_at_delete_files, state.data_files // 2)
     has_grown = state.data_files >= max(settings.rewrite_at_files, 2 * rewritten_files)
     since_orphans = state.commits - state.orphans_removed_at

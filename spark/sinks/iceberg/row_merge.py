@@ -46,7 +46,7 @@ def is_small_table(facts: TableFacts) -> bool:
 
 
 def is_better_anew(facts: TableFacts, changes: int) -> bool:
-    """Whether so many changes go into a small table at less cost by all of it being written anew: they replace much of it, or
+    """Whether so many changes go into a small table at less cost by all of it being written again: they replace much of it, or
     what every batch reads of it is many files.
 
     Rows of tables of format 3 have numbers, which a merge keeps.

@@ -433,8 +433,8 @@ def _is_behind(iceberg_table: Any, newest: Any | None) -> bool:
 
 
 def _forestall(spark: SparkSession, iceberg_table: Any) -> None:
-    """A commit without rows: behind it, whatever commit of the table a job was killed in, or was not answered, has come, or
-    never comes, since it is upon a snapshot that is the newest no more. Refreshes ``iceberg_table``.
+    """A commit without rows: after it, whatever commit of the table a job was killed in, or was not answered, has come, or
+    never comes, because it is upon a snapshot that is the newest no more. Refreshes ``iceberg_table``.
 
     A batch is merged into versions by what it reads of them, which is not the ended ones; and a MERGE bears what has come
     between that reading and its own. A mirror's rows tell by their orders, and an append by the snapshot that it names.

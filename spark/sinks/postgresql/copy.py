@@ -46,7 +46,7 @@ class StageTarget:
 
     settings: Settings
     prefix: str
-    """Of the staging tables' names; the number of the task's attempt comes behind it."""
+    """Of the staging tables' names; the number of the task's attempt comes after it."""
     columns: str
     """Their names and types, in the lines' order."""
     subject: str
@@ -180,7 +180,7 @@ def _raise(error: str, message: str) -> NoReturn:
 
 
 def lines_of(batch: pa.RecordBatch) -> memoryview:
-    """The text of a batch's only column, in one piece: Arrow keeps values one behind the other."""
+    """The text of a batch's only column, in one piece: Arrow keeps values one after the other."""
     lines: Any = batch.column(0)
     _, offsets, data = lines.buffers()
     ends = memoryview(offsets).cast("q" if pa.types.is_large_string(lines.type) else "i")

@@ -4,7 +4,7 @@ Exactly once: ``headwater.tables`` holds for each table the last batch that it t
 transaction that writes the batch. The transaction locks the row first, so that of two sessions that write the same table one
 waits, and a batch that was overtaken (its session was believed dead) finds a later one there and writes nothing.
 
-Where a tenant's tables move together, all of a batch's are written in one transaction, each behind a savepoint.
+Where a tenant's tables move together, all of a batch's are written in one transaction, each after a savepoint.
 
 Columns and registry change in one transaction too: DDL is transactional in PostgreSQL.
 """
@@ -198,7 +198,7 @@ class _Stored:
         return quoted(column_name(known))
 
     def has(self, batch: BatchIdentity) -> bool:
-        """Whether it took in ``batch``, or one that came behind it."""
+        """Whether it took in ``batch``, or one that came after it."""
         return (
             self.batch is not None and self.batch.query_id == batch.query_id and self.batch.batch_id >= batch.batch_id
         )
