@@ -37,7 +37,7 @@ _STOP_TIMEOUT_S: Final = 2.0
 _CRASH_CHECK_S: Final = 0.2
 _BUFFERED_BATCHES: Final = 1_000
 """Never reached: a full buffer makes Faust's consumer sleep for a second, which left lanes idle four fifths of the time in a
-catch-up. What bounds the buffer is ``_paced``, by the lanes' room."""
+catch-up. ``_paced`` bounds the buffer, by the lanes' room."""
 _POLLED_BATCHES: Final = 4
 
 
@@ -84,7 +84,7 @@ class ChangesConsumer:
 
         Raises:
             TransientError: Faust's consumer failed; start the process again.
-            PipelineHalted: this Faust would deliver what readers aborted.
+            PipelineHalted: this Faust would deliver aborted records.
         """
         if not self._app.in_transaction:
             raise PipelineHalted("Faust's consumer is not read_committed; pin the release of faust-streaming that is")
@@ -105,7 +105,7 @@ class ChangesConsumer:
             log.info("consumer_left_behind", reason="Faust did not stop in time; the group finds out by its timeout")
 
     def _paced(self, to_agent: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
-        """What Faust's consumer calls for each message: it goes on to the agent when its lane has room.
+        """Called by Faust's consumer for each message: passes it to the agent when its lane has room.
 
         Faust stops waiting here by itself when a rebalance begins; the message is fetched again after it.
         """

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 def deal(
     subscriptions: Mapping[str, Collection[str]], partitions: Mapping[str, Collection[int]]
 ) -> dict[str, dict[str, list[int]]]:
-    """The partitions of each member, by topic; every member is in it, whoever gets none too.
+    """The partitions of each member, by topic; members without a partition are in it too.
 
     Each partition goes to the member with the fewest so far, of those that subscribe to its topic: no two have numbers that
     differ by more than one where all subscribe to the same. The same members get the same again.

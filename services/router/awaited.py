@@ -1,13 +1,13 @@
-"""What a batch awaits: records of other Kafka partitions of its topic, which each tenant gets before it.
+"""Awaited records: those of other Kafka partitions of a batch's topic, which each tenant gets before the batch.
 
 Shards of a keyspace pass from one reader to another, and with them their rows from one Kafka partition to another. The first
 batch of the new reader says up to where the others are routed first (``ChangeBatch.awaited``), so that a key's changes stand
-in order in the tenants' topics. A lane waits there for the router's group, whoever's lane the other partition is; tenants that
-are behind in it fall behind here too, at this batch, and each passes it when its own cursor there has.
+in order in the tenants' topics. A lane waits there for the router's group, in whichever process the other lane runs; tenants
+that are behind in it fall behind here too, at this batch, and each passes it when its own cursor there has.
 
-Nobody waits in a circle: what a batch awaits was published before it was.
+Lanes cannot wait in a circle: awaited records were published before the batch.
 
-Offsets alone do not say that something is missing: where a cursor stands below what is awaited, a consumer looks whether a
+Offsets alone do not show a missing record: where a cursor stands below the awaited offset, a consumer looks whether a
 record is between the two (``next_record``).
 """
 
@@ -29,7 +29,7 @@ LACKS: Final = "awaits what comes first from another partition"
 
 
 def stretches(batches: Sequence[Changes]) -> Iterator[tuple[int, int]]:
-    """Where ``batches`` are cut, as (first, after the last): what awaits others begins a stretch."""
+    """Where ``batches`` are cut, as (first, after the last): a batch that awaits others begins a stretch."""
     first = 0
     for place, batch in enumerate(batches):
         if batch.head.awaited and place > first:
@@ -40,7 +40,7 @@ def stretches(batches: Sequence[Changes]) -> Iterator[tuple[int, int]]:
 
 
 def awaited_ends(batch: Changes, topic: str) -> Mapping[TopicPartition, int]:
-    """What ``batch``, of ``topic``, awaits: the offset below which all is routed first, by partition."""
+    """The offsets that ``batch``, of ``topic``, awaits, by partition: all records below are routed first."""
     ends: dict[TopicPartition, int] = {}
     for awaited in batch.head.awaited:  # a record of several batches may name a partition twice
         place = TopicPartition(topic, awaited.kafka_partition)
@@ -59,14 +59,14 @@ class PassedPartitions:
         self._group = group
 
     def is_passed(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether the group's lanes have routed all that stands below ``ends``, for those who were not behind."""
+        """Whether the group's lanes have routed all records below ``ends``, for tenants that did not lag."""
         return all(self._has_passed(place, end) for place, end in ends.items())
 
     def is_passed_by(self, tenant: str, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether one tenant has got all that stands below ``ends``."""
         own = straggler_group(self._group, tenant)
         for place, end in ends.items():
-            # The lanes first: who falls behind later than that has passed.
+            # The lanes first: a tenant that falls behind later has passed.
             if not self._has_passed(place, end):
                 return False
             committed = committed_offsets(self._kafka, [own], place)[own]

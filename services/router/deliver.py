@@ -1,7 +1,7 @@
 """From a ChangeBatch to records for tenant topics: plain functions, called by a lane for each batch.
 
 Order: a tenant's deliveries come in the order of the batch's entries, and a run's records in the order of its rows, so each
-topic receives its table's events in log order. Nothing is dropped but what a tenant's document filters out; an event that
+topic receives its table's events in log order. Only events that a tenant's document filters out are dropped; one that
 cannot be projected for a tenant becomes a dead letter of that tenant, and everything else goes on.
 
 A run that passes as it is stays where it lies in the ChangeBatch's bytes, until it is written into Kafka's batch; only filters,
@@ -102,7 +102,7 @@ class Delivery(NamedTuple):
     table: str = ""
     """Of dead letters and of rows that were copied: ``database.table``."""
     reason: str = ""
-    """Why the last of the dead letters is one; empty where all of the table are refused, of which a fault tells."""
+    """The reason of the last dead letter; empty where the whole table is refused, which a fault reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class BatchPlace:
 
 
 class Announced:
-    """The table schemas that this lane has told to tenants since it started."""
+    """The table schemas that this lane has written for tenants since it started."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], TableSchema] = {}
@@ -129,7 +129,7 @@ class Announced:
         return True
 
     def still_to_tell(self, announcements: Sequence[Announcement]) -> list[Delivery]:
-        """Those that were not told yet, or that a tenant's new document changed; they count as told from now on."""
+        """Schemas not yet written, or changed by a tenant's new document; they count as written from now on."""
         deliveries = []
         for announcement in announcements:
             topic, schema = announcement.delivered.topic, announcement.delivered.table_schema
@@ -165,7 +165,7 @@ def read_changes(payload: bytes) -> Changes:
 
 
 def read_record(payload: bytes | None, source: str) -> Changes:
-    """A record of a source's changes topic, whatever its bytes are: one that nobody can read has no entries, and says why."""
+    """A record of a source's changes topic, of any bytes: an unreadable one has no entries, and the reason."""
     try:
         changes = read_changes(payload or b"")
         if changes.head.source != source:
@@ -194,7 +194,7 @@ def deliver_batch(
     """Everything that tenants get of a batch, in order. Looks schemas up where ``book`` does not know them yet.
 
     Raises:
-        SchemaUnknown, ServiceUnavailable: see ``RouteBook.routes``; not for what ``targets_of`` looked up.
+        SchemaUnknown, ServiceUnavailable: see ``RouteBook.routes``; not for tables that ``targets_of`` looked up.
     """
     context = _Context(batch.head, book, announced, place, max_event_bytes)
     for entry in batch.entries:
@@ -253,7 +253,7 @@ def gone_tables(batch: Changes) -> Iterator[TableId]:
 
 
 def form_of(batch: ChangeBatch) -> EnvelopeForm:
-    """What the batch's events have in common."""
+    """The common part of the batch's events."""
     removed = tuple(dict.fromkeys(batch.removed_fields))  # joined batches name them once each
     return _form(batch.connector, removed, batch.has_ordered_transactions)
 
@@ -273,7 +273,7 @@ def _route_targets(routes: TableRoutes) -> Iterator[Target]:
 
 
 class _Context:
-    """What all entries of one batch share."""
+    """The common values of all entries of one batch."""
 
     __slots__ = ("_headers", "announced", "batch", "book", "form", "max_event_bytes", "place")
 
@@ -293,7 +293,7 @@ class _Context:
         return _context_headers(batch.source, batch.source_partition, batch.connector, batch.run_id, is_json)
 
     def around_order(self, *, is_json: bool, schema_version: int) -> tuple[bytes, bytes]:
-        """What stands before and after the order in a row's headers."""
+        """The header bytes before and after a row's order."""
         around = self._headers.get((is_json, schema_version))
         if around is None:
             order = encode_header(ORDER_HEADER, _header_value(_ANY_ORDER, is_json=is_json))
@@ -356,7 +356,7 @@ def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
 
 
 class _Asked(NamedTuple):
-    """What a group is asked about."""
+    """The row that a group judges."""
 
     places: Sequence[int]
     """Of rows of the run, in order; a changed key by its first half."""
@@ -438,13 +438,13 @@ def _contained(rows: "_Rows", group: RouteGroup, context: _Context, asked: _Aske
 
 
 def _run_routes(run: Run, book: RouteBook, form: EnvelopeForm) -> TableRoutes:
-    """Who gets a run's rows: all who see its table, or of these the ones that it is addressed to."""
+    """The tenants that get a run's rows: all that see its table, or those among them that it is addressed to."""
     routes = book.routes(run.database, run.table, run.schema_version, form)
     return routes.only(run.for_tenants) if run.for_tenants else routes
 
 
 class _Rows:
-    """A run, and what is only made for those who look at single rows, when first asked for: keys, values and headers, and
+    """A run, with values that only groups of single rows need, made on first use: keys, values and headers, and
     columns. Groups that look at the same share it."""
 
     def __init__(self, run: Run, context: _Context, columns: tuple[bytes, ...] = ()) -> None:
@@ -538,7 +538,7 @@ class _Rows:
         return sides
 
     def around_ordinal(self, *, is_json: bool) -> tuple[bytes, bytes]:
-        """What stands before and after the ordinal in a row's headers."""
+        """The header bytes before and after a row's ordinal."""
         run = self.run
         before, behind = self._context.around_order(is_json=is_json, schema_version=run.schema_version)
         return before + sort_key_prefix(run.epoch, int(run.rank)).encode(), behind
@@ -743,7 +743,7 @@ _Invalid = tuple[int, str, bool]
 def _write_rows(
     rows: _Rows, group: RouteGroup, written: _Written, max_event_bytes: int, places: Sequence[int] | None
 ) -> list[_Invalid]:
-    """Write each row that the group sees; what cannot be written is returned."""
+    """Write each row that the group sees; returns the rows that cannot be written."""
     invalid: list[_Invalid] = []
     starts = _starts(rows) if places is None else ((each, rows.ops[each : each + 2] == _KEY_CHANGE) for each in places)
     for index, is_pair in starts:
@@ -867,7 +867,7 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
             yield _statement_set_aside(change, reader, target, reason, context)
             continue
         if len(value) >= context.max_event_bytes:
-            continue  # a statement that does not fit into a record: the schema itself was told above
+            continue  # a statement that does not fit into a record: the schema itself was written above
         yield Delivery(
             (target,), _single(key, value, join_headers(*context.headers(is_json=encoding.has_json_headers)))
         )
@@ -884,7 +884,7 @@ def _table_of(change: TableChange, book: RouteBook) -> tuple[TableId | None, Tab
 def _statement_set_aside(
     change: TableChange, reader: Subscriber, target: Target, reason: str, context: _Context
 ) -> Delivery:
-    """A statement's event that the tenant's form cannot hold; the schema that it made was told all the same."""
+    """A statement's event that the tenant's form cannot hold; its schema was written all the same."""
     place = context.place
     letter = DeadLetter(
         tenant=reader.tenant,
@@ -913,7 +913,7 @@ def _statement_set_aside(
 def _change_readers(
     change: TableChange, book: RouteBook, form: EnvelopeForm
 ) -> Iterator[tuple[Subscriber, Target, Encoding]]:
-    """Who gets the event of a statement, where, and in which form."""
+    """A receiver of a statement's event, with its topic and form."""
     if not change.value:
         return
     if change.table:

@@ -52,7 +52,7 @@ class SchemaIds(Protocol):
         """
 
     def known(self, subject: str, schema: SchemaText) -> RegisteredSchema:
-        """The same by what this process was told before; asks nobody.
+        """The same from this process's memory, without a request.
 
         Raises:
             SchemaRefused: the registry refused it a moment ago, or there is no registry.
@@ -60,7 +60,7 @@ class SchemaIds(Protocol):
         """
 
     def forget_refusals(self) -> None:
-        """What was refused may be asked about again."""
+        """Let refused schemas be requested again."""
 
 
 class SchemaNotKnown(Exception):
@@ -68,7 +68,7 @@ class SchemaNotKnown(Exception):
 
 
 class KnownSchemas:
-    """A registry that is never asked: what is done for all tenants must not wait for a server of some."""
+    """A registry without requests: work for all tenants must not wait for a server of some."""
 
     def __init__(self, registry: SchemaIds) -> None:
         self._registry = registry
@@ -124,7 +124,7 @@ class Encoding:
 
     tombstones: bool
     key_prefix: bytes = b""
-    """With schemas: what stands before the payload, see ``payload_prefix``; empty without schemas, or without a key."""
+    """With schemas: the bytes before the payload, see ``payload_prefix``; empty without schemas, or without a key."""
     value_prefix: bytes = b""
     key_writer: AvroWriter | ProtobufWriter | None = None
     """Of a binary form, and of events that have a key."""
@@ -213,7 +213,7 @@ def encoding(event_format: FormatSettings, schemas: EventSchemas | None, ids: Wi
 
 
 _PLAIN: Final = {tombstones: Encoding(tombstones=tombstones) for tombstones in (False, True)}
-"""One object for all tenants: what is made of a run by it is made once."""
+"""One object for all tenants, so that a run is encoded once."""
 
 
 def _writer(kind: EventFormat, schema: ConnectSchema, registered: RegisteredSchema) -> AvroWriter | ProtobufWriter:

@@ -59,7 +59,7 @@ class ColumnIndex:
     """By a value's JSON."""
 
     def candidates(self, op: int, event: bytes) -> Candidates:
-        """Who may get something of an event. An update is looked at on both sides: a row may leave one tenant for another."""
+        """The groups that may get an event. An update counts on both sides: a row may leave one tenant for another."""
         if op == OP_TRUNCATE:
             return Candidates(self.numbers, is_all=True)
         try:
@@ -105,7 +105,7 @@ class ColumnIndex:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterIndex:
-    """Of all groups of a table version. Compared by identity: who was told something by it is remembered so."""
+    """Of all groups of a table version. Compared by identity, by which the caller remembers its receivers."""
 
     columns: tuple[ColumnIndex, ...]
     others: tuple[int, ...]

@@ -1,7 +1,7 @@
 """A lane: one partition of a changes topic, routed exactly once by a thread with an event loop and a transactional producer of
 its own.
 
-Faust's agent hands batches over (``offer``); the thread takes what waits and, in one Kafka transaction, writes the records
+Faust's agent hands batches over (``offer``); the thread takes waiting ones and, in one Kafka transaction, writes the records
 for all tenants and the consumer offset after them. So a record and the offset that says it was written become visible
 together or not at all, and a router killed anywhere resumes without a gap or a repeat.
 
@@ -10,10 +10,11 @@ come back. That it leaves, and that it comes back, is part of the transaction fr
 
 Opening, in this order and in no other:
 
-1. open the producer under the partition's transactional id: Kafka aborts what an older owner left open and refuses whatever it
+1. open the producer under the partition's transactional id: Kafka aborts an older owner's open transaction and refuses all
+that it
    still sends;
 2. read the committed offset: only now is it final. (The other order was seen to deliver past the committed offset.)
-3. the same for the tenants that are behind: who they are, then the producer that moves their cursors, then the cursors.
+3. the same for the tenants that lag: read their names, open the producer that moves their cursors, read the cursors.
 
 A lane that finds itself fenced stops and waits for Kafka to take the partition away or to give it again; it never makes a new
 producer by itself. Any other error ends the process, and its supervisor starts it again.
@@ -77,7 +78,7 @@ _MAX_WRITING_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LanePosition:
-    """How far a lane got: what its last committed transaction made visible."""
+    """How far a lane got: the end of its last committed transaction."""
 
     next_offset: int
     """Of the changes topic."""
@@ -89,7 +90,7 @@ class LanePosition:
     """Commit time, at the source, of the newest change routed."""
     order: EventOrder | None = None
     tenants: frozenset[str] = frozenset()
-    """Who gets something of the source."""
+    """The tenants of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Lane:
         """None until the lane is open."""
         self.is_fenced = False
         self.awaits: str | None = None
-        """What of other partitions is routed first, while the lane stands and waits for it."""
+        """Offsets of other partitions that are routed first, while the lane waits for them."""
         self.unreadable: str | None = None
         """The last record that nobody can read and that was set aside, because the lane opened."""
         self._refused_topics: Mapping[str, str] = {}
@@ -137,7 +138,7 @@ class Lane:
         self._waiting: collections.deque[WaitingBatch] = collections.deque()
         self._waiting_bytes = 0
         self._lock = threading.Lock()
-        """Of what waits."""
+        """Of the waiting batches."""
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
@@ -172,8 +173,8 @@ class Lane:
 
     @property
     def refused_topics(self) -> Mapping[str, str]:
-        """Tenants' topics that Kafka would not create, or whose schemas the registry would not have, with the reason: what was
-        meant for them is set aside. One that was found to be refused no more is none of them, though no row has come since."""
+        """Tenants' topics that Kafka would not create, or whose schemas the registry refused, with the reason. Their events
+        are set aside. Lifted refusals are left out, even before the next row."""
         refused = dict(self._refused_topics)
         for each in self._stragglers.all():
             refused |= each.refused_topics
@@ -215,7 +216,7 @@ class Lane:
 
         Raises:
             BrokerUnavailable: it took longer than ``ready_timeout_s``.
-            HeadwaterError: what went wrong in the lane.
+            HeadwaterError: the lane failed with this error.
         """
         try:
             async with asyncio.timeout(self._shared.settings.ready_timeout_s):
@@ -249,8 +250,8 @@ class Lane:
         return len(self._waiting) < settings.queued_batches and self._waiting_bytes + size <= settings.queued_bytes
 
     async def close(self) -> None:
-        """Let the running transaction end, then stop; what waits is dropped. After ``close_timeout_s`` the thread is left
-        behind: whatever it still tries is refused once the next owner has fenced it."""
+        """Let the running transaction end, then stop and drop waiting batches. After ``close_timeout_s`` the thread is left
+        behind: its writes are refused once the next owner has fenced it."""
         self._closing = True
         self._wake_thread()
         self._room.set()
@@ -258,7 +259,7 @@ class Lane:
         if self._thread.is_alive():
             self._log.warning("lane_abandoned", reason="its transaction did not end in time")
         if self._opened.done() and not self._opened.cancelled():
-            self._opened.exception()  # retrieved: it was told to on_failure
+            self._opened.exception()  # retrieved: on_failure has it
 
     def let_go(self, tenant: str) -> None:
         """Nothing is routed to ``tenant`` any more: its topics may be deleted. Called from any thread."""
@@ -293,7 +294,7 @@ class Lane:
             self._wake_agent()
 
     async def _follow(self) -> None:
-        """Open, then route what waits until the lane shall close."""
+        """Open, then route waiting batches until the lane is to close."""
         self._lane_loop = asyncio.get_running_loop()
         place = TopicPartition(self.topic, self.kafka_partition)
         shared = self._shared
@@ -327,12 +328,12 @@ class Lane:
             await writer.close()
 
     async def _take(self, worker: "_LaneWorker") -> list[WaitingBatch]:
-        """What waits, up to a transaction's bound; waits for the first. Empty: the lane shall close."""
+        """Waiting batches, up to a transaction's bound; waits for the first. Empty: the lane is to close."""
         while not self._waiting and not self._closing:
             self._work.clear()
             if not self._waiting and not self._closing:
                 await self._work.wait()
-                worker.take_in_tenants()  # who is gone now may come back before a row does
+                worker.take_in_tenants()  # a tenant that is gone now may come back before a row does
         if self._closing:
             return []
         with self._lock:
@@ -342,7 +343,7 @@ class Lane:
         return taken
 
     async def _await_others(self, stretch: "Stretch", passed: PassedPartitions) -> Collection[str] | None:
-        """Return when what the stretch awaits is routed, with the tenants that have not got it; None: the lane shall close."""
+        """Return when the awaited records are routed, with the tenants that lack them; None: the lane is to close."""
         ends = awaited_ends(stretch.batches[0], self.topic)
         if not ends:
             return ()
@@ -428,7 +429,7 @@ def _committed_offset(place: TopicPartition, shared: LaneDependencies) -> int:
 
 
 class _LaneWorker:
-    """Routes what a lane hands it, for all tenants that keep up; used by the lane's thread alone."""
+    """Routes a lane's batches for all tenants that keep up; used by the lane's thread alone."""
 
     def __init__(
         self,
@@ -452,9 +453,9 @@ class _LaneWorker:
         self._outputs = Outputs(source, place, writer, shared, rows, Meter(), logger)
         self._stragglers = stragglers
         self._behind: set[str] = set()
-        """Who is with the stragglers, by what is committed."""
+        """The tenants among the stragglers, by committed state."""
         self._released: set[str] = set()
-        """Who was behind and is no tenant any more: Kafka is told with the next transaction."""
+        """Former stragglers that are no longer tenants: the next transaction notes it in Kafka."""
         self._reached = Reached()
         self._source_partition = ""
         self.unreadable: str | None = None
@@ -467,7 +468,7 @@ class _LaneWorker:
         self._told_schemas: set[str] = set()
         """Of the book's refused schemas, those that were logged."""
         self._told_unseen: set[tuple[str, TableId]] = set()
-        """Who could not be given rows that are addressed to it, by the book."""
+        """Tenants that could not get rows addressed to them, by the book."""
         self._specs: dict[str, TenantSpec] = {}
         self._current_book()
         for tenant, cursor in found.items():
@@ -479,7 +480,7 @@ class _LaneWorker:
         stragglers.advance(next_offset, next_offset, ())
 
     def stretches(self, waiting: Sequence[WaitingBatch]) -> Iterator["Stretch"]:
-        """What of ``waiting`` is not routed yet, cut before each batch that awaits others."""
+        """The unrouted part of ``waiting``, cut before each batch that awaits others."""
         fresh = [batch for batch in waiting if batch.offset >= self._next_offset]
         batches = [read_record(batch.payload, self._source) for batch in fresh]
         self._judge_unreadable(fresh, batches)
@@ -570,7 +571,7 @@ class _LaneWorker:
             )
 
     def take_in_tenants(self) -> None:
-        """Between two transactions: who is no tenant any more is behind no more."""
+        """Between two transactions: forget stragglers that are no longer tenants."""
         self._current_book()
 
     def _current_book(self) -> RouteBook:
@@ -659,7 +660,7 @@ class _LaneWorker:
         tell_refused_schemas(book, self._told_schemas, self._log)
         return stuck
 
-    # --- who falls behind, and who comes back
+    # --- tenants that fall behind, and that come back
 
     def _leave(self, step: "_Step", offset: int, reached: Reached) -> None:
         """Those that cannot go on fall behind from ``offset`` on."""
@@ -683,7 +684,7 @@ class _LaneWorker:
         return frozenset(self._behind - step.joining.keys() | step.left.keys())
 
     def _take_joining(self, step: "_Step", batches: Sequence[Changes]) -> None:
-        """Those that may come back, when all that they need for what they miss, and for what comes, is there."""
+        """Tenants that may come back, once everything is there for their missed and later events."""
         for straggler, backlog in self._stragglers.take_joining():
             tenant = straggler.tenant
             missed = [(each.offset, read_record(each.payload, self._source)) for each in backlog]
@@ -713,12 +714,13 @@ class _LaneWorker:
                 await self._outputs.write(batch, offset, self._book)
 
     def _offset_after(self, done: Sequence[WaitingBatch], step: "_Step") -> int:
-        """After what this transaction wrote: backlogs of those who come back, then ``done``. Raises OffsetNotWritten."""
+        """Write, after this transaction's records, the backlogs of returning tenants, then ``done``. Raises
+        OffsetNotWritten."""
         written, before = self._outputs.take_written(), 0
         try:
             for tenant, missed in step.backlogs.items():
                 own = written[before : before + len(missed)]
-                # What a tenant missed ends before the first batch that it gets with the others.
+                # A tenant's missed events end before the first batch that it gets with the others.
                 end = offset_after(step.joining[tenant].cursor, [offset for offset, _ in missed], own)
                 offset_after(end, [each.offset for each in done[:1]], [each.offset for each in done[:1]])
                 before += len(missed)
@@ -761,7 +763,7 @@ class _LaneWorker:
         self._book.leave_out(self._behind)
 
     def _note_refusals(self, batches: Sequence[Changes]) -> None:
-        """By what the committed transaction set aside, or did not."""
+        """By the events that the committed transaction set aside, or did not."""
         refusals = self._shared.refusals
         for table_id in (table_id for batch in batches for table_id in gone_tables(batch)):
             refusals.forget_table(self._source, table_id)
@@ -817,15 +819,15 @@ class Left:
 
 @dataclass(slots=True)
 class _Step:
-    """What one transaction changes of who is behind."""
+    """The changes of one transaction to the set of stragglers."""
 
     stuck: dict[str, str]
     """Tenants that cannot go on, with the reason."""
     lacking: Collection[str] = ()
-    """Tenants that have not got yet what the first batch awaits."""
+    """Tenants that still lack the first batch's awaited records."""
     left: dict[str, Left] = field(default_factory=dict)
     joining: dict[str, Straggler] = field(default_factory=dict)
     backlogs: dict[str, list[tuple[int, Changes]]] = field(default_factory=dict)
-    """What those who come back missed, by offset."""
+    """The missed batches of returning tenants, by offset."""
     reached: Reached | None = None
-    """By what is written of it so far; None: nothing is."""
+    """By its records written so far; None: there are none."""

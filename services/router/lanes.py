@@ -1,6 +1,6 @@
 """The lanes of this process: one for each partition of a changes topic that Kafka assigned to it.
 
-``app`` tells what Faust's consumer is told: partitions taken away, partitions given, a batch that came. Health, progress and
+``app`` passes on the events of Faust's consumer: partitions taken away, partitions given, a batch. Health, progress and
 the watchdog look at the lanes from here.
 """
 
@@ -36,7 +36,7 @@ class Lanes:
         self.empty_since_s: float | None = time.monotonic()
         """``time.monotonic()`` since when there is no lane; None while there is one."""
         self.is_assigned = False
-        """Whether Kafka has told this process which partitions are its own, be it none."""
+        """Whether Kafka has assigned partitions to this process, also if there are none for it."""
 
     def all(self) -> tuple[Lane, ...]:
         """The lanes now."""

@@ -2,7 +2,7 @@
 
 Consumers were seen to stop silently after a rebalance while their process lives on (faust-streaming issues 175, 532, 640).
 So every few seconds the end of each assigned partition is compared with its lane's position: standing still with batches
-after it is a stall. Offsets alone cannot tell, because transaction markers and aborted batches take offsets too; so before a
+after it is a stall. Offsets alone do not show it, because transaction markers and aborted batches take offsets too; so before a
 lane is called stalled, a consumer of its own looks whether a committed batch really waits (``next_record``).
 """
 
@@ -198,7 +198,7 @@ def _ends(consumer: Consumer, partitions: Sequence[ChangesPartition]) -> dict[Ch
 
 
 def _group_positions(consumer: Consumer, topics: Sequence[str]) -> dict[ChangesPartition, int]:
-    """What the group committed: looked at while this process has no lane, so that a group of none is noticed."""
+    """The group's committed offsets: read while this process has no lane, to notice a group without members."""
     partitions = [
         TopicPartition(topic, number)
         for topic in topics

@@ -103,7 +103,7 @@ class Subscriber:
         )
 
     def single_topic(self, name: str, **config: str) -> TopicSpec:
-        """A topic whose records must stay in one order, whatever their keys: one Kafka partition."""
+        """A topic whose records must stay in one order for all keys: one Kafka partition."""
         return msgspec.structs.replace(self.topic(name, **config), kafka_partitions=1)
 
 
@@ -144,7 +144,7 @@ def _of_others(targets: Iterable[Target], tenants: Collection[str]) -> tuple[Tar
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The record that tells a tenant's sinks the schema after a version, before its first row."""
+    """The record with a version's schema for a tenant's sinks, before its first row."""
 
     target: Target
     delivered: DeliveredSchema
@@ -182,7 +182,7 @@ class RefusedRoute:
 
 @dataclass(frozen=True, slots=True)
 class TableRoutes:
-    """Everybody who gets the rows of one table version."""
+    """The tenants that get the rows of one table version."""
 
     table_id: TableId
     groups: tuple[RouteGroup, ...] = ()
@@ -214,17 +214,17 @@ class TableRoutes:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a book found of a table version, and for whom."""
+    """A book's findings about a table version, and the tenants concerned."""
 
     schema_version: int
     form: EnvelopeForm
     routes: TableRoutes
     tenants: frozenset[str]
-    """Who would get the table's rows by the book now, if they see it, and are not refused."""
+    """Tenants that see the table in the book now, and are not refused."""
 
 
 class TopicFate(NamedTuple):
-    """What became of what is meant for a topic of a tenant's that holds no rows."""
+    """The result for a topic of a tenant that holds no rows."""
 
     tenant: str
     what: RefusedKind
@@ -236,7 +236,7 @@ class TopicFate(NamedTuple):
 
 
 class RefusedSchema(NamedTuple):
-    """What the registry said of a schema of a topic."""
+    """The registry's answer for a schema of a topic."""
 
     tenant: str
     reason: str
@@ -279,7 +279,7 @@ class RouteBook:
         self._encodings: dict[tuple[str, EnvelopeForm], Encoding | None] = {}
         self._compiled: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
-        """Those compiled, without who is left out."""
+        """The compiled ones, without left-out tenants."""
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
         self._newest: dict[TableId, TableSchema] = {}
         """Of tables that statements were met of."""
@@ -361,7 +361,7 @@ class RouteBook:
         return compiled.without(self.left_out).indexed() if self.left_out else compiled
 
     def take_compiled(self) -> list[Compiled]:
-        """What was found since the last call. To be asked once all is there that rows need: a topic that is refused then makes
+        """The findings since the last call. Call it once everything is there that rows need: a topic that is refused then makes
         the book look again."""
         if not self._not_taken:
             return []
@@ -373,7 +373,7 @@ class RouteBook:
         ]
 
     def take_fates(self) -> list[TopicFate]:
-        """What was found of topics without rows since the last call; to be asked as ``take_compiled``."""
+        """The findings about topics without rows since the last call; call it like ``take_compiled``."""
         taken, self._fates_not_taken = self._fates_not_taken, {}
         absent = self.left_out | self.unready.keys()
         self._forget_fates(place for place in taken if place[0] in absent)
@@ -630,7 +630,7 @@ def _group(source: str, projection: Projection, written: Encoding, members: Sequ
         tuple(
             _announcement(source, projection.schema, member, target)
             for member, target in zip(members, targets, strict=True)
-            if not member.shares_topic  # a topic and a version tell no schema there, and no sink reads it
+            if not member.shares_topic  # a topic and a version name no schema there, and no sink reads it
         ),
     )
 

@@ -1,9 +1,9 @@
 """Whose CPU it was: the seconds of a lane's thread, and of fetching, divided among the tenants they were spent for.
 
 Each delivery is measured by the thread's own clock (one reading a delivery, which is a run of rows for a group of alike
-tenants: 0.3 µs). What cannot be measured for one tenant alone, such as fetching and reading a batch, compressing, and the
-commit, is divided as the measured part is. So the tenants' seconds add up to all that the lane's threads used; what the
-process does beside, such as heartbeats and its metrics' endpoint, is nobody's.
+tenants: 0.3 µs). Work that cannot be measured for one tenant alone, such as fetching and reading a batch, compressing, and the
+commit, is divided like the measured part. So the tenants' seconds add up to the CPU time of the lane's threads. The
+process's other work, such as heartbeats and its metrics' endpoint, is nobody's.
 """
 
 import time
@@ -16,7 +16,7 @@ _NS: Final = 1e-9
 
 
 class HasFetchCost(Protocol):
-    """A batch that knows what fetching it took."""
+    """A batch with the CPU time of its fetch."""
 
     @property
     def fetch_cpu_ns(self) -> int:
@@ -47,7 +47,7 @@ class Meter:
 
 
 class FetchMeter:
-    """What fetching costs in the event loop's thread, batch by batch: from one that is handed over to the next."""
+    """The cost of fetching in the event loop's thread, batch by batch: from one hand-over to the next."""
 
     def __init__(self) -> None:
         self._before_ns = time.thread_time_ns()
@@ -61,12 +61,12 @@ class FetchMeter:
         return took_ns
 
     def tick(self) -> None:
-        """Called again and again: where no batch came between two calls, what was used meanwhile is no batch's."""
+        """Called repeatedly: CPU time between two calls without a batch belongs to no batch."""
         if self._was_idle:
             self._before_ns = time.thread_time_ns()
         self._was_idle = True
 
 
 def fetch_cpu_ns(batches: Iterable[HasFetchCost]) -> int:
-    """What fetching all of them took."""
+    """The CPU time of fetching all of them."""
     return sum(batch.fetch_cpu_ns for batch in batches)

@@ -1,4 +1,4 @@
-"""Whether a committed record comes next in a partition of a changes topic: what offsets alone do not say, because the ends of
+"""Whether a committed record comes next in a partition of a changes topic. Offsets alone do not show it, because the ends of
 transactions and aborted records take some too."""
 
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ LOOK_TIMEOUT_S: Final = 2.0
 
 
 class NextRecord(NamedTuple):
-    """What comes next from an offset on."""
+    """The next record from an offset on."""
 
     offset: int
     """Of the record; where there is none, the one that is looked at next: an open transaction's first, or the end."""
@@ -39,7 +39,7 @@ def open_looker(kafka: KafkaSettings, group: str) -> Consumer:
 
 
 def next_record(looker: Consumer, place: TopicPartition, offset: int) -> NextRecord | None:
-    """What comes at or after ``offset``; None where Kafka does not answer in time. Blocks. Raises KafkaException."""
+    """The record at or after ``offset``; None where Kafka does not answer in time. Blocks. Raises KafkaException."""
     looker.assign([OffsetOf(place.topic, place.partition, offset)])
     try:
         message = looker.poll(LOOK_TIMEOUT_S)

@@ -1,6 +1,6 @@
-"""What goes into the transactions of one writer: topics that are there, records of batches, and the count of both by tenant.
+"""The content of one writer's transactions: existing topics, records of batches, and the count of both by tenant.
 
-Used by what is done for all tenants together (``lane``) and by what is done for one that is behind (``stragglers``).
+Used for all tenants together (``lane``) and for a single one that lags (``stragglers``).
 """
 
 import collections
@@ -44,12 +44,12 @@ class WaitingBatch:
     offset: int
     payload: bytes
     fetch_cpu_ns: int = 0
-    """What it took to fetch it, and to hand it over."""
+    """The CPU time of its fetch and hand-over."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneDependencies:
-    """What all lanes of a process share."""
+    """The common parts of all lanes of a process."""
 
     kafka: KafkaSettings
     group: str
@@ -71,7 +71,7 @@ class LaneDependencies:
     topic_quotas: TopicQuotas = field(default_factory=TopicQuotas)
     """Of all tenants."""
     look_at_tenants: Callable[[], None] = lambda: None
-    """Have ``tenants`` be what the documents say at this moment; blocks shortly. From any thread."""
+    """Update ``tenants`` from the documents at this moment; blocks shortly. From any thread."""
 
 
 RefusedTopics = Sequence[tuple[Target, PipelineHalted]]
@@ -90,7 +90,7 @@ class Outputs:
         meter: Meter,
         logger: Any,
     ) -> None:
-        """``rows``: by tenant, what was committed since the lane opened; a tenant is written to by one of its users at a time.
+        """``rows``: by tenant, the committed rows since the lane opened; one of its users at a time writes to a tenant.
         ``meter``: of the writer's thread."""
         self._source = source
         self._place = place
@@ -102,7 +102,7 @@ class Outputs:
         self._known_topics: set[str] = set()
         self._meter = meter
         self._tallies: collections.defaultdict[str, _Tally] = collections.defaultdict(_Tally)
-        """What the running transaction holds for each tenant; counted once it is committed."""
+        """The running transaction's records for each tenant; counted once it is committed."""
         self._set_aside: dict[tuple[str, str], int] = {}
         """By tenant and table: the dead letters of its events since the start, or since a copy of the table."""
         self._written: list[int] = []
@@ -142,7 +142,7 @@ class Outputs:
         await self._writer.learn_topics(self._known_topics)
 
     async def write(self, batch: Changes, offset: int, book: RouteBook) -> None:
-        """Write what the book's tenants get of a batch.
+        """Write a batch's records for the book's tenants.
 
         Raises:
             TopicsRefused: also where dead letters have no place; see ``TransactionWriter`` for the others.
@@ -166,7 +166,7 @@ class Outputs:
         self._written.append(offset)
 
     def _create_dead_letters(self, targets: Iterable[Target]) -> None:
-        """Where they go is made as the broker likes it, if need be: what is set aside must lie somewhere."""
+        """The topic is created with the broker's defaults if need be: letters must lie somewhere."""
         refused = self.create(targets)
         simplest = [
             Target(target.tenant, TopicSpec(name=target.topic.name, replication_factor=_BROKERS_CHOICE))
@@ -178,7 +178,7 @@ class Outputs:
             raise TopicsRefused("; ".join(str(error) for _, error in still_refused), names)
 
     def _note_set_aside(self, tenant: str, delivery: Delivery) -> None:
-        """A copy of the table brings again what was set aside before it, or has it set aside again."""
+        """A copy of the table brings earlier letters' rows again, or sets them aside again."""
         place = (tenant, delivery.table)
         if delivery.reason:
             tally = self._tallies[tenant]
@@ -193,7 +193,7 @@ class Outputs:
         return {topic.partition(".")[0] for topic in topics} & tenants
 
     def count(self, others_ns: int = 0) -> float:
-        """Take into the metrics what was committed; the CPU seconds that it took, ``others_ns`` of other threads among them."""
+        """Count committed records in the metrics, and their CPU seconds, with ``others_ns`` of other threads."""
         cpu_s = self._meter.divide({tenant: tally.cpu_ns for tenant, tally in self._tallies.items()}, others_ns)
         for tenant, tally in self._tallies.items():
             self._rows[tenant] = self._rows.get(tenant, 0) + tally.rows
@@ -212,14 +212,14 @@ class Outputs:
         return cpu_s
 
     def forget(self) -> None:
-        """The transaction was aborted: nothing of it was told to anybody."""
+        """The transaction was aborted: nothing of it became visible."""
         self._tallies.clear()
         self._written.clear()
         self._announced = Announced()
 
 
 def tell_refused_schemas(book: RouteBook, told: set[str], logger: Any) -> bool:
-    """Log those of a book's refused schemas that are not among ``told`` yet; whether there were any."""
+    """Log a book's refused schemas that are not among ``told`` yet; returns whether there were any."""
     new = [(topic, refused) for topic, refused in book.refused_schemas.items() if topic not in told]
     for topic, refused in new:
         told.add(topic)
@@ -230,7 +230,7 @@ def tell_refused_schemas(book: RouteBook, told: set[str], logger: Any) -> bool:
 
 @dataclass(slots=True)
 class _Tally:
-    """What one transaction holds for one tenant."""
+    """One transaction's records for one tenant."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -239,7 +239,7 @@ class _Tally:
     set_aside: dict[str, str] = field(default_factory=dict)
     """By table: why its last dead letter is one."""
     cpu_ns: float = 0.0
-    """Of what was done for it alone, or for a group of alike tenants: its part."""
+    """Its part of the work for it alone, or for a group of alike tenants."""
 
     def add(self, delivery: Delivery, size_bytes: int, cpu_ns: float) -> None:
         self.cpu_ns += cpu_ns
@@ -260,7 +260,7 @@ class Reached:
 
 
 def reached_by(batch: Changes, before: Reached) -> Reached:
-    """Where somebody stands who was at ``before`` and did a batch."""
+    """The place after a batch, for one that was at ``before``."""
     committed_at_us, order = 0, before.order
     for entry in reversed(batch.entries):
         committed_at_us = committed_at_us or entry.committed_at_us

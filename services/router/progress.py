@@ -1,4 +1,4 @@
-"""Tells checkpoint_committer how far each tenant got: for ``headwater status`` and for whoever waits for a tenant.
+"""Reports each tenant's progress to checkpoint_committer: for ``headwater status`` and for callers that wait for a tenant.
 
 Reports are about committed transactions only. They are not durable themselves: a report that is lost is made good by the next.
 """
@@ -24,7 +24,7 @@ HOP: Final = "router"
 
 
 class ProgressReporter:
-    """Reports what changed since its last report."""
+    """Reports changes since its last report."""
 
     def __init__(self, committer: CheckpointCommitterClient, lanes: Lanes, interval_s: float) -> None:
         self._committer = committer
@@ -32,10 +32,10 @@ class ProgressReporter:
         self._interval_s = interval_s
         self._reported: dict[tuple[int, str], tuple[EventOrder, int, int]] = {}
         self._rows_before: dict[int, dict[str, int]] = {}
-        """For each lane, what its tenants had got before it opened."""
+        """For each lane, its tenants' rows from before it opened."""
 
     async def run(self) -> None:
-        """Report until cancelled; an unreachable committer is only told of."""
+        """Report until cancelled; an unreachable committer is only logged."""
         is_reachable = True
         while True:
             await asyncio.sleep(self._interval_s)
@@ -82,7 +82,7 @@ def _partition(position: LanePosition) -> SourcePartition:
 
 
 def _told(report: Progress) -> tuple[EventOrder, int, int]:
-    """What makes a report worth telling."""
+    """The parts of a report that make it worth sending."""
     return report.order, report.committed_at_us, report.rows
 
 

@@ -1,7 +1,7 @@
-"""A tenant's view of one table version: which rows, which columns, and what stands in place of masked values.
+"""A tenant's view of one table version: its rows, its columns, and the values in place of masked ones.
 
 ``match`` compiles a ``Projection`` for each (table, schema version, selection); ``deliver`` asks it about every row of a
-tenant that has one. An event is taken apart only as far as its images' columns, and what is not masked keeps its bytes: a
+tenant that has one. An event is taken apart only as far as its images' columns, and unmasked values keep their bytes: a
 float's digits and a decimal's scale stay those that the reader wrote.
 """
 
@@ -40,13 +40,13 @@ Mask = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of an image are masked, left out or renamed. Tenants of equal ones share the cutting of a row; what a
-    mask makes of a value is each one's own."""
+    """Which columns of an image are masked, left out or renamed. Tenants with equal choices share the cutting of a row; the
+    masked values are each one's own."""
 
     actions: bytes
     """By the table's columns: ``row_cuts.KEPT`` and so on."""
     openings: tuple[bytes, ...]
-    """What stands in front of each one's value."""
+    """The bytes in front of each one's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ProjectedRow:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What a tenant sees of one table version."""
+    """A tenant's view of one table version."""
 
     schema: TableSchema
     """The table as the tenant receives it, its columns by the names that the tenant reads."""
@@ -94,7 +94,7 @@ class Projection:
 
     @property
     def looks_into_rows(self) -> bool:
-        """What becomes of an event depends on its images."""
+        """The result for an event depends on its images."""
         return bool(self.filters or self.skips_unchanged or self.changes_columns)
 
     @property
@@ -177,7 +177,7 @@ def compile_projection(
 
 @functools.lru_cache(maxsize=1_000)
 def openings_of(columns: tuple[str, ...]) -> tuple[bytes, ...]:
-    """What stands in front of each column's value in an image; the same object for all who ask it of a table."""
+    """The bytes in front of each column's value in an image; the same object for all callers of a table."""
     return tuple(msgspec.json.encode(name) + b":" for name in columns)
 
 

@@ -1,9 +1,9 @@
 """How fast a tenant may go: token buckets, one for each tenant with limits, shared by all lanes of the process.
 
-A bucket holds a second's worth. What is written is taken from it, into debt where need be: a batch is written whole. A tenant
+A bucket holds a second's worth. Written records are taken from it, into debt where need be: a batch is written whole. A tenant
 in debt falls behind (``stragglers``) and goes on when its bucket has filled; so over some seconds its rate is the limit.
 
-A tenant's document says what its team wants; the router's settings say what it may have (``limits_in_force``).
+A tenant's document has its team's wish; the router's settings have its maximum (``limits_in_force``).
 """
 
 import math
@@ -63,7 +63,8 @@ class RateLimits:
         self._tenants: object = None
 
     def set_tenants(self, tenants: tuple[TenantSpec, ...]) -> None:
-        """Take the limits of the tenants in force; who keeps them keeps what is in the buckets. Cheap for the same tuple."""
+        """Take the limits of the tenants in force; a tenant with unchanged limits keeps its buckets. Cheap for the same
+        tuple."""
         if tenants is self._tenants:
             return
         with self._lock:
@@ -93,7 +94,7 @@ class RateLimits:
         return 1.0 if limits is None else limits.weight
 
     def take(self, tenant: str, rows: int, size_bytes: int) -> None:
-        """Note what was written for a tenant."""
+        """Note the records written for a tenant."""
         buckets = self._buckets.get(tenant)
         if buckets is None:
             return

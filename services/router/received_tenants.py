@@ -1,6 +1,6 @@
-"""Tenants' documents as tenant_operator tells of them, kept in a folder of the router's own.
+"""Tenants' documents from tenant_operator, kept in a folder of the router's own.
 
-``TenantFolder`` follows that folder as it would one that somebody else fills: what is refused, and what stays in force, is
+``TenantFolder`` follows that folder as it would one that somebody else fills: refusals, and documents that stay in force, are
 decided in one place. Where a set of documents is half written, nobody looks: one lock is for changing and for looking.
 """
 
@@ -34,19 +34,19 @@ class ReceivedTenants:
         self._streams = 0
         """How many were begun. What an older one told is not taken in any more: what it left out would never be told again."""
         self.is_current = False
-        """The folder has what an operator tells now: the stream stands, and has told all."""
+        """The folder has an operator's present documents: the stream stands, and is complete."""
         self._is_break_told = False
         self._reading: asyncio.Task[None] | None = None
         self._begun_anew: asyncio.Future[None] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     async def begin(self, *, timeout_s: float) -> None:
-        """Fill the folder: with what the operator tells or, where it does not answer in time, with what it told before.
+        """Fill the folder with the operator's documents; if it does not answer in time, with its former ones.
 
         Without it, rows would pass that tenants should have had.
 
         Raises:
-            ServiceUnavailable: the operator does not answer, and this router was never told of any tenant.
+            ServiceUnavailable: the operator does not answer, and this router never had a document.
         """
         try:
             async with asyncio.timeout(timeout_s), TenantsClient(self._settings) as client:
@@ -62,7 +62,7 @@ class ReceivedTenants:
             log.warning("tenants_from_before", reason="tenant_operator does not answer", folder=str(self.folder))
 
     async def follow(self) -> None:
-        """Take in every change until cancelled; while the operator is away, what it told last stays in force."""
+        """Take in every change until cancelled; while the operator is away, its last documents stay in force."""
         async with TenantsClient(self._settings) as client:
             while True:
                 self._reading = asyncio.create_task(self._read(client))
@@ -79,7 +79,7 @@ class ReceivedTenants:
                 await asyncio.sleep(_PAUSE_S)
 
     async def ask_anew(self, *, timeout_s: float) -> None:
-        """Have all documents in force told again by an operator that answers now, and take them in.
+        """Request all documents in force from an operator that answers now, and take them in.
 
         A stream that is broken, or whose operator is cut off from Kubernetes, does not show it for a while.
 

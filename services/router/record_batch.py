@@ -91,7 +91,7 @@ MAX_SENT_BYTES: Final = 1_000_000
 """A batch as it is sent, one larger record aside; brokers take 1,048,588 by default (``message.max.bytes``). Records that are
 not compressed yet count in full, and lz4 makes nothing larger by more than its frame."""
 MAX_BATCH_BYTES: Final = 2_000_000
-"""A batch's records before compression: what a consumer that takes them out as a whole must hold."""
+"""Size of a batch's records before compression, which a consumer that reads them as a whole must hold."""
 MAX_BATCH_RECORDS: Final = 10_000
 
 
@@ -112,7 +112,7 @@ class Codec(Protocol):
     """Kafka's for it."""
 
     def take_piece(self, piece: memoryview, /) -> bytes:
-        """What is kept of a piece."""
+        """The kept part of a piece."""
 
     def end(self, pieces: list[bytes], /) -> list[bytes]:
         """A batch's pieces, as the batch holds them one after the other."""
@@ -159,7 +159,7 @@ CODECS: Final[dict[str, Callable[[], Codec]]] = {
 _IS_TRANSACTIONAL: Final = 1 << 4
 _OPENING: Final = struct.Struct(">qiibI")
 _CHECKED: Final = struct.Struct(">hiqqqhii")
-"""What stands behind the checksum and is covered by it, as the records are."""
+"""The header after the checksum, which covers it as it covers the records."""
 _HEAD_BYTES: Final = _OPENING.size + _CHECKED.size
 _UNCOUNTED_BYTES: Final = 12
 """Of the opening: the base offset and the length itself."""
@@ -234,7 +234,7 @@ class RecordBatch:
         if self._whole is None:
             codec, pieces, count = self._body
             attributes, moment = _IS_TRANSACTIONAL | codec, self._timestamp_ms
-            # Put together once, in place: copies of a megabyte cost more than what else is done for a batch.
+            # Joined once, in place: copies of a megabyte cost more than all other work for a batch.
             self._whole = bytearray().join((bytes(_HEAD_BYTES), *pieces))
             _CHECKED.pack_into(
                 self._whole, _OPENING.size, attributes, count - 1, moment, moment, *self._producer, count

@@ -1,18 +1,18 @@
-"""What is refused to which tenants: tables, found by lanes, documents, and records that cannot be written; kept by
-tenant_operator, told to teams by it.
+"""Refusals to tenants: tables, found by lanes, documents, and records that cannot be written; kept by
+tenant_operator, which reports them to teams.
 
-A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
-every few seconds, so a refusal ends by whichever router meets the table when it is over, is told of the document that mends
+A router itself knows its findings since its start. The operators hold those of others, and its earlier ones: they are asked
+every few seconds, so a refusal ends by whichever router meets the table when it is over, gets the document that mends
 it, or finds that the schema registry takes the schema now, Kafka the topic, that no other table has the topic any more, or that
 it has a key that it lacked: these are looked at again with growing pauses.
 
-A document is refused by one process, which alone knows the end: it tells of it once a minute as long as it stands, and
-operators forget what one that is gone told.
+A document is refused by one process, which alone knows the end: it reports the refusal once a minute while it stands, and
+operators forget the refusals of a process that is gone.
 
 Records that cannot be written (Kafka does not take them, or the schema registry does not answer) are tried again by whoever has
 their lane, every few seconds, with all that waits after them; who has it next goes on with what was told.
 
-Where no operator is told of tenants there is nobody to tell: what stands is looked at all the same.
+Without an operator nothing is reported: standing refusals are looked at all the same.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ from services.router.topic_claims import TopicClaims, TopicCollision
 
 _TICK_S: Final = 2.0
 _ASK_INTERVAL_S: Final = 5.0
-"""Below the 7 s after which a lane of a killed router goes on in another one: that is to know what was told of its tables."""
+"""Below the 7 s after which a killed router's lane continues in another one, which needs the refusals of its tables."""
 _TOLD_AT_ONCE: Final = 200
 _FIRST_PAUSE_S: Final = 15.0
 _LONGEST_PAUSE_S: Final = 600.0
@@ -75,9 +75,9 @@ _LONGEST_REASON: Final = 400
 """Characters: the operator keeps 100 for each tenant, in an object of 1 MiB."""
 
 _LONGEST_DOCUMENT_REASON: Final = 1_000
-"""Characters: it may have many mistakes, and each says what to do."""
+"""Characters: it may have many mistakes, each with its remedy."""
 _LONGEST_RECORDS_REASON: Final = 1_000
-"""Characters: names of topics, which may be long, and what to do."""
+"""Characters: names of topics, which may be long, and the remedy."""
 _RECORDS_REASON_STANDS_US: Final = 60_000_000
 """Of two topics that refuse records now the one answers first, now the other: so often the words may change."""
 _TOLD_AGAIN_AFTER_US: Final = 60_000_000
@@ -100,7 +100,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class RecordsFate:
-    """How it stands with records in one partition of a changes topic, by who has it."""
+    """The state of records in one partition of a changes topic, by the process that has it."""
 
     source: str
     kafka_partition: int
@@ -112,7 +112,7 @@ class RecordsFate:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an operator does not know yet, of one moment; of much a part."""
+    """News for an operator, as of one moment; a part if there is much."""
 
     found: tuple[Refusal, ...]
     """It does not hold them so."""
@@ -123,10 +123,10 @@ class News:
 
 
 class Refusals:
-    """Those that stand by what this process knows. Thread-safe."""
+    """The refusals that this process knows to stand. Thread-safe."""
 
     def __init__(self, router: str = "", now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
-        """``router``: what operators know this process by."""
+        """``router``: this process's name for operators."""
         self.router = router
         self._now_us = now_us
         self._lock = threading.Lock()
@@ -150,11 +150,11 @@ class Refusals:
         return _key(refusal) in self._lacking_keys
 
     def form_of(self, source: str) -> EnvelopeForm | None:
-        """What the newest events of a source had in common; None: this process met none."""
+        """The common part of a source's newest events; None: this process met none."""
         return self._forms.get(source)
 
     def take_in(self, book: RouteBook) -> None:
-        """What a book found since it was asked last."""
+        """A book's findings since the last call."""
         for compiled in book.take_compiled():
             self._take_in_table(book.source, compiled)
         for fate in book.take_fates():
@@ -212,7 +212,7 @@ class Refusals:
                 self._end(known)
 
     def take_in_records(self, fate: RecordsFate) -> None:
-        """What was tried last in one partition. Of who is not told of, nothing waits there."""
+        """The last attempt in one partition. A tenant that is not named has no waiting records there."""
         now_us = self._now_us()
         with self._lock:
             for tenant, reason in fate.refused.items():
@@ -256,7 +256,7 @@ class Refusals:
             return list(self._standing.values())
 
     def topics_of(self, source: str, specs: Iterable[TenantSpec]) -> set[str]:
-        """Topics that are not written for what stands now, by the documents in force."""
+        """Topics that standing refusals keep from being written, by the documents in force."""
         tenants = {spec.tenant: spec for spec in specs}
         topics: set[str] = set()
         for each in self.all():
@@ -279,7 +279,7 @@ class Refusals:
                 self._find(replace(refusal, reason=reason[:_LONGEST_REASON], found_at_us=found_at_us))
 
     def news(self) -> News:
-        """What an operator is to be told now."""
+        """The news for an operator now."""
         with self._lock:
             standing = dict(self._standing)
             found = [each for key, each in standing.items() if self._told.get(key) != each]
@@ -289,7 +289,7 @@ class Refusals:
         return News(tuple(found[:_TOLD_AT_ONCE]), tuple(over[:_TOLD_AT_ONCE]), standing)
 
     def answered(self, news: News, answer: Iterable[Refusal]) -> None:
-        """An operator took ``news``, and ``answer`` is what it holds. What was found or ended meanwhile is told next."""
+        """An operator took ``news``, and holds ``answer``. Later findings and ends are reported next."""
         answer = list(answer)
         held = {_key(each): each for each in answer if each.what is not RefusedKind.DOCUMENT}
         taken = {_key(each) for each in (*news.found, *news.over)}
@@ -308,7 +308,7 @@ class Refusals:
             self._told_documents = {each.tenant: each for each in answer if each.what is RefusedKind.DOCUMENT}
 
     def _found_documents(self) -> list[Refusal]:
-        """Those that an operator does not hold so, or has not been told of for a while."""
+        """Refusals that an operator holds differently, or has not heard of for a while."""
         now_us, found = self._now_us(), []
         for tenant, reason in self._documents.items():
             refusal = Refusal(
@@ -378,8 +378,8 @@ class _Looked:
 
 
 class RefusalTeller:
-    """Tells operators, hears from them, and looks whether what stands is over: when documents change, and now and then of what
-    the schema registry, Kafka or another table stands against. Nobody waits for it."""
+    """Reports to operators, hears from them, and looks whether refusals are over: when documents change, and now and then
+    for those that the schema registry, Kafka or another table causes. Nobody waits for it."""
 
     def __init__(
         self,
@@ -395,8 +395,8 @@ class RefusalTeller:
         claims: TopicClaims,
         records: Callable[[], Iterable[RecordsFate]] = tuple,
     ) -> None:
-        """``settings``: of the operators; None: there are none. ``tenants``: those in force now; None while no operator tells.
-        It blocks shortly, as ``fetch_schema`` does. ``records``: of the lanes that this process has now."""
+        """``settings``: of the operators; None: there are none. ``tenants``: those in force now; None while no operator
+        answers. It blocks shortly, as ``fetch_schema`` does. ``records``: of the lanes that this process has now."""
         self._settings = settings
         self._sources = sources
         self._refusals = refusals
@@ -411,7 +411,7 @@ class RefusalTeller:
         self._asked_s = -_ASK_INTERVAL_S
 
     async def run(self) -> None:
-        """Tell until cancelled; while no operator takes it, it is only kept."""
+        """Report until cancelled; while no operator takes the news, it is only kept."""
         is_heard = True
         async with nullcontext() if self._settings is None else TenantsClient(self._settings) as client:
             while True:
@@ -426,7 +426,7 @@ class RefusalTeller:
                 await asyncio.sleep(_TICK_S)
 
     async def tell(self, client: TenantsClient | None) -> None:
-        """Look once at what stands; and tell, if there is anything to tell, or if it is time to ask.
+        """Look once at standing refusals; report news if there is any, or if it is time to ask.
 
         Raises:
             HeadwaterError: as ``TenantsClient.tell_refusals``; nothing is lost.
@@ -487,7 +487,7 @@ class RefusalTeller:
         if subscriber is None:
             return None
         if refusal.what is RefusedKind.RECORDS:
-            return refusal.reason  # who has the lane knows
+            return refusal.reason  # the lane's process knows
         if refusal.is_of_topic:
             return self._refused_by_kafka(refusal, subscriber)
         if refusal.is_of_claim:
@@ -550,7 +550,7 @@ def _stable(refusal: Refusal) -> Refusal:
 
 
 def _gets(subscriber: Subscriber, refusal: Refusal) -> bool:
-    """By its document the tenant is still to get what was refused."""
+    """Whether the tenant's document still asks for the refused table or topic."""
     if refusal.what is RefusedKind.RECORDS:
         return True
     if refusal.what is RefusedKind.TABLE:

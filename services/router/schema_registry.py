@@ -5,7 +5,7 @@ restart, or a second router, adds nothing. Confluent's client does the talking; 
 
 A Protobuf schema gets its fields' numbers from all versions that its subject has, so that they are the registry's to remember.
 
-What it gave is noted in a file. A router that starts while the registry is away goes on with that, and only a schema that was
+Its ids are noted in a file. A router that starts while the registry is away goes on with those, and only a schema that was
 never registered has to wait.
 """
 
@@ -89,7 +89,7 @@ class SchemaRegistry:
         return known
 
     def known(self, subject: str, schema: SchemaText) -> RegisteredSchema:
-        """What ``register`` found before; asks nobody, and waits for nobody.
+        """An earlier result of ``register``, without a request and without a wait.
 
         Raises:
             SchemaRefused: the registry refused it less than a minute ago.
@@ -104,7 +104,7 @@ class SchemaRegistry:
         raise SchemaNotKnown(f"subject {subject}: its schema is not registered yet")
 
     def forget_refusals(self) -> None:
-        """What was refused is asked about again: a document may have changed, or a person says that it shall be."""
+        """Request refused schemas again: a document has changed, or a person asks for it."""
         self._refusals = {}
 
     def _register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
@@ -245,7 +245,7 @@ class _Version(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    """What the registry said no to."""
+    """The registry's refusals."""
 
     reason: str
     at_s: float
@@ -259,7 +259,7 @@ class _Notes:
         self._file = file
         self._url = url
         self._known: dict[tuple[str, str], RegisteredSchema] = {}
-        """By subject and digest of what was to be registered."""
+        """By subject and digest of the schema."""
         if file.exists():
             for line in file.read_text(encoding="utf-8").splitlines():
                 self._read(line)

@@ -59,8 +59,8 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
 
     Raises:
         InvalidSettings: the tenants' folder does not exist, or a certificate of the schema registry cannot be read.
-        ServiceUnavailable: tenant_operator does not tell of the tenants, and nothing is known of them from before.
-        TransientError, PipelineHalted: routing cannot go on; what was committed is whole.
+        ServiceUnavailable: tenant_operator does not answer, and no earlier documents are known.
+        TransientError, PipelineHalted: routing cannot go on; committed transactions are whole.
     """
     quieten_aiokafka()
     loop = asyncio.get_running_loop()
@@ -209,7 +209,7 @@ class Tenants:
                 self._tell_let_go(lanes)
 
     def _tell_let_go(self, lanes: Lanes) -> None:
-        """Nothing is written any more for those whose document is away: whoever erases a tenant waits for that."""
+        """Whether nothing more is written for tenants without a document: erasing a tenant waits for that."""
         for tenant in self._served - {spec.tenant for spec in self.in_force.tenants}:
             if lanes.may_write_apart_for(tenant, self._changed_at_s):
                 continue
@@ -221,7 +221,7 @@ class Tenants:
 
     def look(self) -> None:
         """Know the tenants as they are now: an operator is asked again. Called in a lane's thread; blocks for some seconds
-        where no operator answers, and what was told last stays in force."""
+        where no operator answers, and its last documents stay in force."""
         if self._received is not None:
             asking = asyncio.run_coroutine_threadsafe(self._received.ask_anew(timeout_s=_ASK_TIMEOUT_S), self._loop)
             try:
@@ -232,14 +232,15 @@ class Tenants:
         self.refresh()
 
     def as_told_now(self) -> tuple[TenantSpec, ...] | None:
-        """Those in force by what an operator tells now, or by the folder's documents; None: none tells. Thread-safe."""
+        """Tenants in force by an operator's answer now, or by the folder's documents; None: no operator answers.
+        Thread-safe."""
         if self._received is not None and not self._received.is_current:
             return None
         self.refresh()
         return self.in_force.tenants
 
     def refresh(self) -> None:
-        """Take in what changed in the folder. Thread-safe."""
+        """Take in the folder's changes. Thread-safe."""
         with self._refreshing:
             self._refresh()
 
@@ -257,7 +258,7 @@ class Tenants:
         metrics.TENANTS.set(len(changed.tenants))
         metrics.TENANT_REFUSED.clear()
         for by_tenant in (metrics.ROUTER_TENANT_LAG, metrics.ROUTER_TENANT_DELAY, metrics.ROUTER_TENANT_BEHIND):
-            by_tenant.clear()  # of those who are gone; the others' come again within seconds
+            by_tenant.clear()  # of tenants that are gone; the others' come again within seconds
         for document in changed.refused:
             log.error(
                 "tenant_refused", file=str(document.file), in_force=document.tenant, mistakes=list(document.mistakes)
@@ -267,7 +268,7 @@ class Tenants:
 
 
 def _why_refused(document: RefusedDocument) -> str:
-    """For the tenant's team, who knows the document by the name of its key in the ConfigMap."""
+    """For the tenant's team, which knows the document by the name of its key in the ConfigMap."""
     behind = (
         "the version before stays in force there"
         if document.tenant
@@ -321,7 +322,7 @@ class TableSchemas:
 
 
 def _changes_topics(settings: RouterSettings, names: list[str]) -> list[TopicSpec]:
-    """The readers make them too; whoever is first."""
+    """The readers create them too; the first one does."""
     return [
         TopicSpec(
             name=name,

@@ -18,7 +18,7 @@ from services.router.record_batch import CODECS
 
 
 class UnreadableRecords(enum.Enum):
-    """What becomes of a record of a changes topic that is no ChangeBatch of its source."""
+    """Treatment of a record of a changes topic that is no ChangeBatch of its source."""
 
     SET_ASIDE = "set_aside"
     """It is passed over; the log, a metric and ``headwater status`` say where it lies."""
@@ -38,14 +38,14 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     (12 to 27 ms by the clock, 2 to 3 ms of CPU) is shared by 8,000 rows when the router is behind.
     """
     producer_queue_kbytes: int = 12_288
-    """What the producer may hold of records that the broker has not acknowledged yet, in KiB: half of it gathered for batches
+    """Limit of the producer's unacknowledged records, in KiB: half of it gathered for batches
     (counted as before compression), half on their way, compressed."""
     compression: str = "lz4"
     """none, lz4, zstd, snappy or gzip. lz4 takes less CPU than none, because less is sent."""
     max_event_bytes: int = 900_000
     """A larger event becomes a dead letter. Below the 1 MB that a broker takes by default (``message.max.bytes``)."""
     unreadable_records: UnreadableRecords = UnreadableRecords.SET_ASIDE
-    """What becomes of a record of a changes topic that is no ChangeBatch, such as bytes that a stranger wrote."""
+    """Treatment of a record of a changes topic that is no ChangeBatch, such as bytes that a stranger wrote."""
     transaction_timeout_s: float = 60.0
     """How long Kafka keeps a transaction open without its end; an abandoned one delays readers by so much at most."""
     stuck_transaction_s: float = 45.0
@@ -58,7 +58,7 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantLimitSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What tenants may take, whatever their documents say: those are the teams' own. Each router process counts by itself."""
+    """Upper limits for tenants, above their own documents, which belong to teams. Each router process counts by itself."""
 
     default_events_per_s: float | None = None
     """Of a tenant whose document has no ``limits.events_per_s``; None: it has no limit, or the greatest that there is."""
@@ -86,7 +86,7 @@ class TenantLimitSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a router is told."""
+    """All settings of a router."""
 
     sources: tuple[str, ...]
     """Names of the sources whose changes are routed."""
@@ -95,12 +95,13 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenants_folder: str = "tenants"
     """Folder of the tenants' documents; looked at every second."""
     tenant_operator: GrpcClientSettings | None = None
-    """Who tells of the tenants' documents, instead of ``tenants_folder``; what it told last is kept in ``state_folder``.
+    """The operators that send the tenants' documents, instead of ``tenants_folder``; the last ones are kept in
+    ``state_folder``.
 
     A mounted ConfigMap is refreshed a minute and more after it changed (Kubernetes documentation, "ConfigMaps").
     """
     tenants_timeout_s: float = 30.0
-    """How long to wait at the start for tenant_operator, in seconds, before routing begins with what was told before."""
+    """How long to wait at the start for tenant_operator, in seconds, before routing begins with its former documents."""
     keys_folder: str | None = None
     """Folder with the keys of tenants' masks, ``<tenant>/<name>``; None: keys come from the environment alone."""
     state_folder: str = ".headwater/router"
@@ -112,28 +113,28 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the schemas of tenants with ``format.kind: avro`` or ``protobuf`` are registered; None: their rows are set
     aside."""
     grpc: GrpcServerSettings | None = None
-    """Where it says over gRPC what is wrong (``headwater.faults.v1.Faults``). None: ``/faults`` of ``telemetry`` alone does."""
+    """Where it serves its faults over gRPC (``headwater.faults.v1.Faults``). None: only ``/faults`` of ``telemetry`` does."""
     telemetry: TelemetrySettings = TelemetrySettings()
     lane: LaneSettings = LaneSettings()
     tenant_limits: TenantLimitSettings = TenantLimitSettings()
     topic_quotas: TopicQuotaSettings = TopicQuotaSettings()
-    """A table whose topic would be one more is refused; tenant_operator is told the same."""
+    """A table whose topic would exceed the quota is refused; tenant_operator has the same setting."""
     session_timeout_s: float = 7.0
     """A router that is silent for so long loses its partitions: after a kill, routing goes on 2 to 6 s later."""
     heartbeat_interval_s: float = 2.0
     """At most a third of the session timeout (Kafka documentation, ``heartbeat.interval.ms``)."""
     fetch_bytes: int = 2_000_000
-    """What one fetch takes of each partition, compressed (batches shrink to a fifth or less); a larger one comes alone.
+    """Limit of one fetch from each partition, compressed (batches shrink to a fifth or less); a larger batch comes alone.
 
     Measured: 500 kB left a lane waiting for Faust (33,000 events/s), 2 MB did not (166,000) and took 6 MB more.
     """
     progress_interval_s: float = 2.0
-    """How often checkpoint_committer is told how far each tenant got."""
+    """How often each tenant's progress is reported to checkpoint_committer."""
     stall_timeout_s: float = 60.0
     """``/healthz`` answers 503 when batches wait for so long and none is routed; after twice that the process ends."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises InvalidSettings with every mistake."""
+        """Refuse settings that cannot work. Raises InvalidSettings with every mistake."""
         mistakes = []
         if not self.sources:
             mistakes.append("sources: name at least one source")

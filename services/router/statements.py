@@ -1,4 +1,4 @@
-"""A statement's event as a tenant may read it: Debezium's, without a word of what is hidden from the tenant.
+"""A statement's event as a tenant may read it: Debezium's, without any hidden name or value.
 
 Hidden columns are left out of ``tableChanges``; of masked ones the name stays, with the type that the tenant receives. The
 statement's own text goes to those alone from whom nothing is hidden that it could name.

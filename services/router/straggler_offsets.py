@@ -1,9 +1,9 @@
-"""Who is behind the others in a partition of a changes topic, and where: kept in Kafka, as offsets of groups.
+"""The tenants that lag in a partition of a changes topic, and their places: kept in Kafka, as offsets of groups.
 
 A tenant that fell behind has a group of its own, ``<router's group>.<tenant>``. Its offset is the tenant's cursor, and the note
 beside it says that the cursor counts (``straggling``) or that the tenant went back to the others (none). Both change in the
 Kafka transactions that write the tenant's records, so they are never apart from them. Beside the router's own offset stands how
-many tenants are behind: whoever finds fewer groups than that was not told of all.
+many tenants lag: a process that finds fewer groups than that lacks some.
 """
 
 import re
@@ -70,12 +70,12 @@ def committed_offsets(
 
 
 def count_note(stragglers: Collection[str]) -> str:
-    """What stands beside the router's own offset."""
+    """The note beside the router's own offset."""
     return f"{STRAGGLING}={len(stragglers)};" if stragglers else ""
 
 
 def straggler_count(note: str) -> int:
-    """What ``count_note`` wrote, whatever stands behind it (``is_straggling``); another note says nothing."""
+    """The count that ``count_note`` wrote, also with more text after it (``is_straggling``); None for another note."""
     found = _COUNT.match(note)
     return int(found[1]) if found is not None else 0
 

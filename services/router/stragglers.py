@@ -1,17 +1,18 @@
 """Tenants that are behind the others in a partition of a changes topic, each with a cursor of its own.
 
 The lane goes on for all others while a tenant cannot or may not keep up: it is over its limits, a topic of it cannot be
-written, the registry does not know its schema. What such a tenant missed is read from the changes topic again, from its cursor
+written, the registry does not know its schema. Its missed batches are read from the changes topic again, from its cursor
 on, and written for it alone, by a thread and a transactional producer beside the lane's. When only the last few batches are
 missing, and nothing is in the way, the lane takes the tenant in again and writes these with its next transaction.
 
 A tenant belongs to the lane or to the stragglers, never to both. It leaves and comes back in the lane's transactions alone;
 its cursor moves in the stragglers' transactions alone, each with the records that it covers. So nothing is lost or repeated,
-and each topic has its events in log order, whatever is killed (``straggler_offsets`` tells what is kept).
+and each topic has its events in log order, through any kill (``straggler_offsets`` says where the state lies).
 
-Turns are given by weight: who is ready and took the least CPU for its weight is next. A turn ends after some batches, and all
-pause for as long as it took CPU, so that turns leave at least half of a core to the lanes. What may have to wait for a
-server (schemas, topics) is done before a turn, beside those of others.
+Turns are given by weight: the ready tenant that took the least CPU for its weight is next. A turn ends after some batches,
+and all
+pause for as long as it took CPU, so that turns leave at least half of a core to the lanes. Work that may have to wait for a
+server (schemas, topics) is done before a turn, beside others' turns.
 """
 
 import asyncio
@@ -65,11 +66,11 @@ _NEAR_S: Final = 0.2
 """How long a tenant that could be taken in waits for that, before it goes on by itself: the source may be silent."""
 _PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
-"""Between two attempts at what failed; the pauses double up to it."""
+"""Longest pause between two attempts; the pauses double up to it."""
 _REFUSAL_PATIENCE_S: Final = 10.0
 """How long a topic's first refusal is doubted: a broker that is away for a moment makes Kafka refuse topics too."""
 _UNAVAILABLE_PATIENCE_S: Final = 20.0
-"""How long a server that a tenant needs may be away before its team is told: one that is restarted is back by then."""
+"""How long a server that a tenant needs may be away before its team is informed: a restarted one is back by then."""
 _REFUSED_RETRY_S: Final = 60.0
 """How often Kafka is asked again for topics that it refused."""
 _TOUCH_S: Final = 3_600.0
@@ -81,7 +82,7 @@ _AT_ONCE: Final = 8
 
 
 class ChangesLost(HeadwaterError):
-    """What a tenant missed is not in the changes topic any more."""
+    """A tenant's missed batches are no longer in the changes topic."""
 
 
 class _State(enum.Enum):
@@ -94,7 +95,7 @@ class _State(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Straggler:
-    """One tenant that is behind. What is not said to be safe belongs to the thread, or to the lane while it is joining."""
+    """One tenant that lags. Fields that are not called safe belong to the thread, or to the lane while it is joining."""
 
     spec: TenantSpec
     cursor: int
@@ -112,7 +113,7 @@ class Straggler:
     is_tried: bool = False
     """They were, because it is here; safe to read."""
     lacks_server_since_s: float | None = None
-    """``time.monotonic()`` since which what it needs could not be asked for."""
+    """``time.monotonic()`` since which its requests have failed."""
     state: _State = _State.IDLE
     due_s: float = 0.0
     """``time.monotonic()`` before which nothing is done for it."""
@@ -143,7 +144,7 @@ class Straggler:
         self.put_off(reason)
 
     def refuse(self, reason: str) -> None:
-        """As ``fail``, of what no time mends."""
+        """As ``fail``, for a lasting cause."""
         self.refusal, self.is_tried = reason, True
         self.fail(reason)
 
@@ -166,7 +167,7 @@ class Straggler:
 
 
 class RecentBatches:
-    """What was read of the changes topic lately, so that those who are a little behind do not read it again. Thread-safe."""
+    """The changes topic's latest batches, so that tenants with a small lag do not read them again. Thread-safe."""
 
     def __init__(self, most_bytes: int = _KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -223,11 +224,11 @@ class Stragglers:
         self._log = logger
         self._on_failure = on_failure
         self._lock = threading.Lock()
-        """Of who is here and in which state."""
+        """Of the tenants here and their states."""
         self._stragglers: dict[str, Straggler] = {}
         self._recent = RecentBatches()
         self._end = 0
-        """The lane's: what stands below it is committed, and done for the others."""
+        """The lane's offset: records below it are committed, and done for the others."""
         self._closing = False
         self._opened = threading.Event()
         self._thread: threading.Thread | None = None
@@ -244,7 +245,7 @@ class Stragglers:
         self._tenants: object = None
         self._writer: TransactionWriter | None = None
         self._looked_at_documents_s = -math.inf
-        """``time.monotonic()`` before the thread looked last who the tenants are."""
+        """``time.monotonic()`` before the thread last read the tenants."""
         self._rests_until_s = 0.0
         self.transaction_began_s: float | None = None
         """``time.monotonic()`` at the begin of the running transaction; the watchdog looks at it."""
@@ -252,7 +253,7 @@ class Stragglers:
     # --- the lane's side
 
     def open(self) -> None:
-        """Begin, and fence whoever moved cursors before. Blocks. Raises BrokerUnavailable."""
+        """Begin, and fence the process that moved cursors before. Blocks. Raises BrokerUnavailable."""
         self._begin()
         if not self._opened.wait(_OPEN_TIMEOUT_S) or self._failed:
             raise BrokerUnavailable(
@@ -277,7 +278,7 @@ class Stragglers:
             self._rouse()
 
     def take_gone(self, tenants: Container[str]) -> list[str]:
-        """Those that are no tenants any more, and are forgotten here. Who has a turn just now is not gone yet: its cursor
+        """Tenants that no longer exist, and are forgotten here. One with a turn just now is not gone yet: its cursor
         would be written once more."""
         with self._lock:
             gone = [
@@ -309,13 +310,13 @@ class Stragglers:
         return backlog if backlog is not None and len(backlog) <= _JOINING_BATCHES else None
 
     def joined(self, straggler: Straggler) -> None:
-        """The lane has committed what it missed, and goes on for it."""
+        """The lane has committed its missed batches, and goes on for it."""
         with self._lock:
             self._stragglers.pop(straggler.tenant, None)
         self._log.info("tenant_caught_up", tenant_id=straggler.tenant, cursor=straggler.cursor)
 
     def stay(self, straggler: Straggler, reason: str | None) -> None:
-        """The lane did not take it in; with a reason it has to go on by itself first, which finds out what is in the way."""
+        """The lane did not take it in; with a reason it has to go on by itself first, which finds the obstacle."""
         with self._lock:
             if reason is not None:
                 straggler.reason, straggler.is_stuck = reason, True
@@ -336,7 +337,7 @@ class Stragglers:
             return straggler.state is not _State.IDLE or self._looked_at_documents_s <= gone_since_s
 
     def forget_topics(self, prefix: str) -> None:
-        """See ``TransactionWriter.forget_topics``; of who has none any more. From any thread."""
+        """See ``TransactionWriter.forget_topics``; for tenants without topics. From any thread."""
         if self._writer is not None:
             self._call(functools.partial(self._writer.forget_topics, prefix))
 
@@ -416,7 +417,7 @@ class Stragglers:
             await writer.close()
 
     def _take_documents(self) -> None:
-        """A changed document may mend what is in the way."""
+        """Try at once: a changed document may remove the obstacle."""
         looked_s = time.monotonic()
         tenants = self._shared.tenants()
         if tenants is not self._tenants:
@@ -436,7 +437,7 @@ class Stragglers:
                     straggler.spec, straggler.due_s = spec, 0.0
 
     async def _pause(self) -> None:
-        """Until something is to be done, by what is known now."""
+        """Seconds until something is to be done, by present knowledge."""
         now_s = time.monotonic()
         waits_s = [each.due_s - now_s for each in self.all() if each.cursor < self._end and each.state is _State.IDLE]
         timeout_s = max(0.01, min([_POLL_S, *(wait_s if wait_s > 0 else _NEAR_S / 4 for wait_s in waits_s)]))
@@ -474,7 +475,7 @@ class Stragglers:
         return True
 
     async def _prepare(self, straggler: Straggler, writer: TransactionWriter) -> None:
-        """Read what comes next for a tenant, and all that writing it takes, beside the thread."""
+        """Read a tenant's next batches, and prepare their writing, beside the thread."""
         if straggler.outputs is None:
             straggler.outputs = Outputs(
                 self._source, self._place, writer, self._shared, self._rows, self._meter, self._log
@@ -527,7 +528,7 @@ class Stragglers:
     def _passed(
         self, batches: Sequence[tuple[WaitingBatch, Changes]], tenant: str
     ) -> list[tuple[WaitingBatch, Changes]]:
-        """Up to the first batch that awaits what the tenant has not got. Raises _Awaits: that is the first."""
+        """Up to the first batch whose awaited records the tenant lacks. Raises _Awaits: it is the first one."""
         passed: list[tuple[WaitingBatch, Changes]] = []
         for waiting, batch in batches:
             ends = awaited_ends(batch, self._place.topic)
@@ -543,7 +544,7 @@ class Stragglers:
         return passed
 
     def _book_of(self, straggler: Straggler) -> RouteBook:
-        """The routes of one tenant; made again with its document, and when what was refused may be granted now."""
+        """The routes of one tenant; made again with its document, and when a refusal may be over."""
         book, ended = straggler.book, self._shared.refusals.ended
         is_refused = straggler.refused_topics or (book is not None and book.has_collisions)
         is_due = is_refused and (
@@ -700,7 +701,7 @@ class _NotYet(HeadwaterError):
 
 
 class _Awaits(HeadwaterError):
-    """What comes next is for when the tenant has got what another partition has."""
+    """The next batch waits until the tenant has another partition's records."""
 
 
 def _open_consumer(shared: LaneDependencies) -> Consumer:

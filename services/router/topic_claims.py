@@ -1,6 +1,6 @@
 """Which of several tables has a topic whose names Kafka makes one (``a b`` and ``a_b``): the same in all routers, at any time.
 
-Whoever wrote a topic said so: before a table's first row its schema stands in the tenant's ``table-schemas`` topic, in the same
+The owner of a topic is noted: before a table's first row its schema stands in the tenant's ``table-schemas`` topic, in the same
 transaction. So of the tables that map to a topic the one that was announced there last has it, as long as it exists and the
 tenant gets it; of those that never were, the first by name. Which tables exist schema_history knows, and only where two of them
 meet is Kafka asked. What a process has once found it keeps to until the table is gone, or its tenant gets it no more.
@@ -76,8 +76,8 @@ class TopicClaims:
         """Note that a tenant's table has its topic.
 
         Raises:
-            TopicCollision: it is another table's that the tenant gets.
-            ServiceUnavailable: who has it cannot be known now; try again.
+            TopicCollision: the topic belongs to another table that the tenant gets.
+            ServiceUnavailable: its owner cannot be known now; try again.
         """
         topic, mine = row_topic(spec.tenant, source, table_id, row_topic_template(spec)), (source, table_id)
         place = folded_topic(topic)
@@ -149,10 +149,10 @@ def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[Tabl
     """The tables that were written to a tenant's topic, or are being written, the last one first. ``topic``: as
     ``folded_topic`` has it. Blocks.
 
-    What an open transaction holds counts: its table is about to have the topic.
+    Records of an open transaction count: its table is about to have the topic.
 
     Raises:
-        ServiceUnavailable: Kafka does not tell.
+        ServiceUnavailable: Kafka does not answer.
     """
     consumer = Consumer(
         client_config(kafka)
@@ -184,7 +184,7 @@ def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[Tabl
                 continue
             try:
                 delivered = decode_delivered_schema(value)
-            except msgspec.DecodeError:  # not written by a router: it says nothing of who has the topic
+            except msgspec.DecodeError:  # not written by a router: it does not name the topic's owner
                 continue
             table = (delivered.source, delivered.table_schema.table_id)
             written.pop(table, None)  # so that it stands last

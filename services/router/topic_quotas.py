@@ -1,6 +1,6 @@
 """Topics of rows that a tenant may not have any more, because it has as many as the mesh grants it.
 
-What is there stays, and is written: a table is refused only where a topic would have to be made for it. Kafka's own list
+Existing topics stay, and are written: a table is refused only if a topic would have to be made for it. Kafka's own list
 counts, so all routers agree but for a moment, in which two of them may each make one more. The topics that every tenant gets
 count before they are there: a document is judged by them too.
 """
@@ -44,7 +44,7 @@ class TopicQuotas:
         as made from now on, but in a trial. Blocks where Kafka is asked.
 
         Raises:
-            BrokerUnavailable: Kafka does not tell which topics there are.
+            BrokerUnavailable: Kafka does not list its topics.
         """
         limited: list[Target] = []
         others: list[Target] = []

@@ -3,8 +3,8 @@
 The producer is aiokafka's, for its protocol; the batches are our own (``record_batch``). It lives in the event loop of the
 lane's thread, and so does everything here.
 
-What protects the partition is the transactional id alone: whoever opens a writer for it fences the one before, and Kafka
-refuses whatever that one still sends, records and offsets alike. The consumer group's generation is not sent with the offsets
+The transactional id alone protects the partition: opening a writer for it fences the former one, and Kafka
+refuses all that that one still sends, records and offsets alike. The consumer group's generation is not sent with the offsets
 (aiokafka sends the group's name only), and need not be: an owner of an older generation has an older producer.
 
 Each batch's acknowledgement is looked at before a commit: aiokafka by itself commits although a batch was refused.
@@ -51,7 +51,7 @@ class TopicsRefused(PipelineHalted):
 
 
 _TOPICS_NAMED: Final = 5
-"""Of those that are refused together: what to do is not to be lost after their names."""
+"""Most names of topics in a refusal: the remedy must not be lost after them."""
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
 _CLOSE_TIMEOUT_S: Final = 2.0  # below the time that a lane's end may take
 _RETRY_MS: Final = 20
@@ -72,8 +72,8 @@ class TransactionWriter:
     * PipelineHalted: Kafka refuses the router; the message says which grant is missing;
     * BrokerUnavailable: anything else, an answer that does not come within 30 s included.
 
-    After another error than TopicsRefused the writer is good for ``close`` only: the next ``open`` under the same id ends what
-    was left open.
+    After another error than TopicsRefused only ``close`` is allowed: the next ``open`` under the same id ends the
+    transaction that was left open.
 
     Order: a Kafka partition of a topic gets its records in the order of the calls.
     """
@@ -84,7 +84,7 @@ class TransactionWriter:
         self._group = group
         self._codec = CODECS[settings.compression]()
         self._limit_bytes = settings.producer_queue_kbytes * 1024 // 2
-        """Of what is gathered, and of what is in flight."""
+        """Of gathered records, and of those in flight."""
         self._known_topics: set[str] = set()
         self._gathered: dict[str, list[_Gathered]] = {}
         """For each topic that the running transaction writes to, and for each of its Kafka partitions, the batch to be; topics
@@ -107,11 +107,11 @@ class TransactionWriter:
     ) -> Self:
         """Fence the partition's older owners; when this returns, no transaction of theirs is open any more.
 
-        ``part``: of what is done for the partition, where several writers share that; each has owners of its own.
+        ``part``: of the partition's work, if several writers share it; each has owners of its own.
         """
         producer = AIOKafkaProducer(
             **aiokafka_config(kafka),
-            # Topic and partition, so that whoever owns the partition next has the same id and fences us.
+            # Topic and partition, so that the partition's next owner has the same id and fences us.
             transactional_id=f"{group}-{place.topic}-{place.partition}{part}",
             transaction_timeout_ms=int(settings.transaction_timeout_s * 1000),
             request_timeout_ms=int(_KAFKA_CALL_TIMEOUT_S * 1000),
@@ -128,7 +128,7 @@ class TransactionWriter:
         return writer
 
     async def close(self) -> None:
-        """Give the connections back; what is not committed is left to be aborted by the next owner, or by Kafka in time."""
+        """Give the connections back; the next owner, or Kafka in time, aborts an open transaction."""
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self._producer.stop()
@@ -168,7 +168,7 @@ class TransactionWriter:
         for acknowledged, sent in self._in_flight.items():
             is_refused = acknowledged.done() and acknowledged.exception() is not None
             if is_refused and sent.batch.base_sequence >= 0:
-                # Kafka counts what it took, aiokafka what it sent.
+                # Kafka counts the records that it took, aiokafka those that it sent.
                 numbers = manager._sequence_numbers
                 numbers[sent.place] = min(numbers[sent.place], sent.batch.base_sequence)
         self._in_flight.clear()
@@ -191,7 +191,7 @@ class TransactionWriter:
         await self._answered(self._producer.begin_transaction())
 
     async def write(self, records: Records | PassedRows, topics: Iterable[str]) -> None:
-        """Write the records to each topic. A full batch goes out; what does not fill one waits for more, or for ``flush``."""
+        """Write the records to each topic. A full batch goes out; the rest waits for more, or for ``flush``."""
         alike: dict[_Gathered, list[str]] = {}
         empty: _Gathered | None = None
         for topic in topics:
@@ -254,14 +254,14 @@ class TransactionWriter:
             await self._send(gathered)
 
     async def send_gathered(self) -> None:
-        """Hand to the producer what waits for more. Returns before Kafka has acknowledged it: ``commit`` waits for that."""
+        """Hand the rest to the producer. Returns before Kafka has acknowledged it: ``commit`` waits for that."""
         for batches in list(self._gathered.values()):
             for gathered in batches:
                 if len(gathered.records):
                     await self._send(gathered)
 
     async def _send(self, gathered: "_Gathered") -> None:
-        """Hand what was gathered to the producer; waits while too much is in flight."""
+        """Hand gathered records to the producer; waits while too much is in flight."""
         self._gathered_bytes -= gathered.records.size_bytes
         body = take_body(gathered.records, self._codec)
         for place in gathered.places:
@@ -294,7 +294,7 @@ class TransactionWriter:
         ``send_gathered``: Kafka takes the records meanwhile."""
         group = group or self._group
         if self._offset_group not in (None, group):
-            # aiokafka has a transaction tell of one group alone: let it find the other's coordinator, and tell Kafka of it.
+            # aiokafka's transaction names one group only: let it find the other's coordinator, and name that to Kafka.
             self._producer._txn_manager._txn_consumer_group = None
             self._producer._sender._coordinator_dead(CoordinationType.GROUP)
         self._offset_group = group
@@ -314,7 +314,7 @@ class TransactionWriter:
             self._settle(done if not waiting else {ended for ended in done if ended.exception() is not None})
 
     async def _answered(self, call: Awaitable[_T]) -> _T:
-        """What a call gives, within a time, with its errors as ours."""
+        """The result of a call, within a time, with its errors as ours."""
         try:
             async with asyncio.timeout(_KAFKA_CALL_TIMEOUT_S):
                 return await call
@@ -328,7 +328,7 @@ class TransactionWriter:
             raise self._as_ours(error) from error
 
     def _as_ours(self, error: BaseException) -> HeadwaterError:
-        """The error that tells most. When aiokafka's sender has ended, or one of several batches was refused, the others fail
+        """The error that says most. When aiokafka's sender has ended, or one of several batches was refused, the others fail
         with less: a call that is not allowed any more, a batch outside of a transaction."""
         sender = self._producer._sender.sender_task
         ended = [
@@ -386,7 +386,7 @@ class _Gathered:
         return self
 
     def parted(self, topics: Sequence[str]) -> "_Gathered":
-        """The same records so far, for ``topics`` alone: what comes is for them and not for the others."""
+        """The same records so far, for ``topics`` alone: later ones are for them and not for the others."""
         return _Gathered(self.records.copy(), self._give_up(topics))
 
     def _give_up(self, topics: Sequence[str]) -> list[TopicPartition]:
@@ -399,9 +399,10 @@ class _Gathered:
 
 
 def quieten_aiokafka() -> None:
-    """Leave out what aiokafka logs although nothing is wrong, or over and over again. Called once, when logs are set up.
+    """Leave out aiokafka's lines that mean nothing wrong, or repeat. Called once, when logs are set up.
 
-    The sender's warnings are about attempts that are made again, such as the first produce to a new topic; what does not
+    The sender's warnings are about attempts that are made again, such as the first produce to a new topic; an attempt that
+    does not
     succeed at last ends in an error of ours. A topic that was made a moment ago is "not found" until the broker heard of it.
     """
     logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
@@ -461,7 +462,7 @@ _REMEDIES: Final[dict[type[BaseException], str]] = {
 
 
 def reason_with_remedy(error: BaseException) -> str:
-    """Kafka's words for a refusal of a topic's records, with what to do where that is known."""
+    """Kafka's words for a refusal of a topic's records, with the remedy if it is known."""
     if isinstance(error, kafka_errors.TopicAuthorizationFailedError):
         return _GRANT
     remedy = _REMEDIES.get(type(error))
@@ -478,7 +479,7 @@ _REFUSED: Final = (
 
 
 def as_ours(error: BaseException) -> HeadwaterError:
-    """aiokafka's error by what the lane does next; it may be the cause of a vaguer one."""
+    """aiokafka's error by the lane's next step; it may be the cause of a vaguer one."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, _FENCED):
