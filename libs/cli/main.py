@@ -34,6 +34,7 @@ class _Subcommand(NamedTuple):
 
 
 SUBCOMMANDS: Final = {
+    "audit": _Subcommand("audit", "audit", "Show who changed what by calls to services."),
     "check": _Subcommand("check", "check_command", "Compare the source with tenants' tables, every row and column."),
     "dead-letter": _Subcommand("dead_letter", "dead_letter", "Show and replay events that could not be delivered."),
     "demo": _Subcommand("demo", "demo", "Run the main job: MySQL into Iceberg tables, with kills, then a comparison."),

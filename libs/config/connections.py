@@ -232,6 +232,8 @@ class GrpcServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     client_names: tuple[str, ...] = ()
     """Who may call, of those whom the client CA knows: a caller's certificate must have one of these names (its subject
     alternative names, as they stand there). Empty: all of them."""
+    has_reflection: bool = False
+    """Tell any caller which methods there are, for ``grpcurl`` while something is developed."""
 
 
 class GrpcClientSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from libs.types.tenant import TenantSpec, TopicLayout
 CHECKPOINTS_TOPIC: Final = "headwater.checkpoints"
 SCHEMA_HISTORY_TOPIC: Final = "headwater.schema-history"
 SIGNALS_TOPIC: Final = "headwater.signals"
+AUDIT_TOPIC: Final = "headwater.audit"
 SINK_HANDOVERS_TOPIC: Final = "headwater.sink-handovers"
 """Compacted topic of what Spark jobs hand over of tenants that move (see libs.types.sink_place.Handover)."""
 

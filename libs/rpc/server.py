@@ -13,6 +13,8 @@ from grpc_reflection.v1alpha import reflection
 from libs.config.connections import GrpcServerSettings
 from libs.errors import InvalidSettings
 from libs.rpc import faults
+from libs.rpc.audit import Audited, TakeRecord
+from libs.rpc.bounds import BoundedRequests
 from libs.rpc.callers import KnownCallers
 from libs.rpc.tls import server_credentials
 from libs.telemetry.metrics import RPC_SECONDS
@@ -67,16 +69,19 @@ class RpcServer:
                 await self._server.stop(grace_s)
 
 
-async def start_server(settings: GrpcServerSettings, services: Mapping[str, Register]) -> RpcServer:
+async def start_server(
+    settings: GrpcServerSettings, services: Mapping[str, Register], audit: TakeRecord | None = None
+) -> RpcServer:
     """Start to answer; health is NOT_SERVING until ``set_serving(True)``.
 
     ``services`` maps full names (``headwater.schema_history.v1.SchemaHistory``) to what registers them; ``Faults`` is there
-    beside them.
+    beside them. ``audit``: gets the record of each call that changes something, beside the log.
 
     Raises:
         InvalidSettings: a TLS file is missing, of no use or half of a pair, or the port is taken.
     """
-    interceptors = [_Measured(), *([KnownCallers(settings.client_names)] if settings.client_names else [])]
+    known = [KnownCallers(settings.client_names)] if settings.client_names else []
+    interceptors = [_Measured(), Audited(audit), *known, BoundedRequests()]
     server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors, maximum_concurrent_rpcs=CONCURRENT_CALLS)
     for register in services.values():
         register(server)
@@ -84,7 +89,8 @@ async def start_server(settings: GrpcServerSettings, services: Mapping[str, Regi
     health_checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lag behind
     health_pb2_grpc.add_HealthServicer_to_server(health_checks, server)
     names = (*services, faults.SERVICE_NAME, health.SERVICE_NAME)
-    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    if settings.has_reflection:
+        reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     address = f"{settings.host}:{settings.port}"
     credentials = server_credentials(settings)
     try:

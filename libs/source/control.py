@@ -8,6 +8,7 @@ import grpc
 
 from libs.errors import BrokerUnavailable
 from libs.events.checkpoint_codec import incremental_to_proto, position_to_proto, snapshot_to_proto
+from libs.rpc.audit import note_change
 from libs.source.publisher import Published
 from libs.source.signals import InvalidSignal
 from libs.source.status import ReaderState, ReaderStatus
@@ -80,12 +81,16 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
 
     async def Pause(self, request: pb.PauseRequest, context: _Context) -> pb.PauseResponse:  # noqa: N802
         """No batch is handed over any more; what was is still published."""
+        before = self._status.state.value
         self._status.pause()
+        note_change(before={"state": before}, after={"state": self._status.state.value})
         return pb.PauseResponse()
 
     async def Resume(self, request: pb.ResumeRequest, context: _Context) -> pb.ResumeResponse:  # noqa: N802
         """Go on."""
+        before = self._status.state.value
         self._status.resume()
+        note_change(before={"state": before}, after={"state": self._status.state.value})
         return pb.ResumeResponse()
 
     async def SendSignal(self, request: pb.SendSignalRequest, context: _Context) -> pb.SendSignalResponse:  # noqa: N802

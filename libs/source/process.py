@@ -10,6 +10,7 @@ import structlog
 
 from libs.config.connections import GrpcServerSettings, KafkaSettings, TelemetrySettings
 from libs.errors import InvalidEvent, PipelineHalted
+from libs.kafka.audit_topic import AuditTopic
 from libs.rpc.server import start_server
 from libs.source.control import ReaderControl
 from libs.source.signal_topic import send_signal
@@ -68,6 +69,7 @@ async def serve_reader(
     server = await start_server(
         settings.grpc,
         {_CONTROL_NAME: lambda target: add_ReaderControlServicer_to_server(control, target)},  # type: ignore[no-untyped-call]
+        AuditTopic(settings.kafka),
     )
     await server.set_serving(True)
     work = asyncio.ensure_future(follow(settings, status))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import structlog
 
+from libs.kafka.audit_topic import AuditTopic
 from libs.kafka.clients import ensure_topics
 from libs.kafka.state_log import StateLog
 from libs.kafka.tail import LogIdentity, identify_log
@@ -47,7 +48,7 @@ async def serve(settings: CheckpointCommitterSettings, stop: asyncio.Event) -> N
         settings.telemetry, alive=state_log.alive, ready=state_log.ready, degraded=lambda: view.unavailable
     )
     register = functools.partial(add_CheckpointCommitterServicer_to_server, service)
-    server = await start_server(settings.grpc, {SERVICE_NAME: register})
+    server = await start_server(settings.grpc, {SERVICE_NAME: register}, AuditTopic(settings.kafka))
     loaded = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -9,6 +9,7 @@ import structlog
 from libs.errors import TransientError
 from libs.events.checkpoint_codec import checkpoint_to_proto, position_from_proto
 from libs.kafka.state_log import Decision, StateLog
+from libs.rpc.audit import note_change
 from libs.rpc.checkpoint_committer_client import progress_from_proto, progress_to_proto
 from libs.telemetry.metrics import CHECKPOINT_RESETS, LEASE_REFUSALS, LEASE_TAKEOVERS, READ_BARRIER_SECONDS
 from libs.types.checkpoint import Checkpoint, FencingToken
@@ -64,6 +65,10 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
             await _abort_held(context, partition, answer)
         lease = answer.lease
         if answer.previous_owner is not None:
+            note_change(
+                before={"owner": answer.previous_owner},
+                after={"owner": lease.owner, "fencing_token": int(lease.fencing_token)},
+            )
             LEASE_TAKEOVERS.labels(partition.source, partition.name).inc()
             log.info(
                 "lease_taken_over",
@@ -128,6 +133,8 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
         # So that a checkpoint committed before is judged before the reset, and not refused after it.
         await self._wait_for_barrier(partition, context)
 
+        previous = self._partitions.state(partition).standing.checkpoint
+
         async def decide() -> Decision[Held | None]:
             state = self._partitions.state(partition)
             now_s = time.monotonic()
@@ -142,12 +149,16 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
             await _abort_unavailable(context, error)
         if held is not None:
             await _abort_held(context, partition, held)
+        note_change(
+            before={"position": _shown(previous.position) if previous is not None else None},
+            after={"position": _shown(position) if position is not None else None},
+        )
         CHECKPOINT_RESETS.labels(partition.source, partition.name).inc()
         log.warning(
             "checkpoint_reset",
             source=partition.source,
             source_partition=partition.name,
-            position=position.token.decode(errors="backslashreplace") if position is not None else None,
+            position=_shown(position) if position is not None else None,
             reason=request.reason,
             peer=context.peer(),
         )
@@ -170,6 +181,7 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
         if not request.tenant:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a tenant must be given")
         reports = self._progress.forget(request.tenant)
+        note_change(before={"reports": reports}, after={"reports": 0})
         log.info("progress_forgotten", tenant_id=request.tenant, reports=reports)
         return pb.ForgetProgressResponse(reports=reports)
 
@@ -181,6 +193,10 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
             await _abort_unavailable(context, error)
         finally:
             READ_BARRIER_SECONDS.observe(time.perf_counter() - started_s)
+
+
+def _shown(position: SourcePosition) -> str:
+    return position.token.decode(errors="backslashreplace")
 
 
 def reset_entries(

@@ -7,6 +7,7 @@ import time
 
 import structlog
 
+from libs.kafka.audit_topic import AuditTopic
 from libs.kafka.clients import ensure_topics
 from libs.kafka.state_log import StateLog
 from libs.kafka.tail import identify_log
@@ -54,7 +55,7 @@ async def serve(settings: SchemaHistorySettings, stop: asyncio.Event) -> None:
         settings.telemetry, alive=state_log.alive, ready=state_log.ready, degraded=lambda: view.unavailable
     )
     register = functools.partial(add_SchemaHistoryServicer_to_server, service)
-    server = await start_server(settings.grpc, {SERVICE_NAME: register})
+    server = await start_server(settings.grpc, {SERVICE_NAME: register}, AuditTopic(settings.kafka))
     loaded = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -12,6 +12,7 @@ from libs.errors import TransientError
 from libs.events.checkpoint_codec import order_from_proto
 from libs.events.schema_change import LARGEST_CHANGE_BYTES, SchemaChange, schema_change_from_proto
 from libs.kafka.state_log import Decision, StateLog
+from libs.rpc.audit import note_change
 from libs.telemetry.metrics import SCHEMA_HISTORY_CHANGES, SCHEMA_HISTORY_REPEATS
 from libs.types.order import EventOrder
 from libs.types.table import TableId
@@ -62,6 +63,7 @@ class SchemaHistoryService(schema_history_pb2_grpc.SchemaHistoryServicer):
             SCHEMA_HISTORY_REPEATS.labels(change.source).inc()
         else:
             SCHEMA_HISTORY_CHANGES.labels(change.source).inc()
+            note_change(after={"table": str(change.table_id), "version": answer.version, "kind": change.kind.value})
             log.info(
                 "schema_change_recorded",
                 source=change.source,

@@ -12,6 +12,7 @@ from typing import Any, Final
 import grpc
 
 from libs.errors import HeadwaterError
+from libs.rpc.audit import note_change
 from libs.rpc.tenants_client import refusal_from_proto, refusal_to_proto
 from libs.telemetry.metrics import OPERATOR_WATCHERS
 from protos.headwater.tenants.v1 import tenants_pb2 as pb
@@ -68,6 +69,8 @@ class TenantsService(tenants_pb2_grpc.TenantsServicer):
             standing = await self._refusals.take(request.router, request.sources, found, over)
         except HeadwaterError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        if request.found or request.over:
+            note_change(after={"found": len(request.found), "over": len(request.over)})
         return pb.TellRefusalsResponse(standing=map(refusal_to_proto, standing))
 
 

@@ -6,10 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import grpc
 import pytest
 import redis
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from libs.config.connections import KafkaSettings
 from libs.errors import PipelineHalted, SchemaUnknown, ServiceUnavailable
@@ -367,17 +365,10 @@ async def test_a_broker_crash_loses_nothing_and_is_survived(
     assert await record(client, 20, "id", "total") == 2
 
 
-async def test_it_stops_cleanly_serves_reflection_and_refuses_what_is_no_change(
-    start_service: StartService, clients: Clients
-) -> None:
-    """SIGTERM ends it with code 0; reflection lists it; a change without a schema is refused, not retried."""
+async def test_it_stops_cleanly_and_refuses_what_is_no_change(start_service: StartService, clients: Clients) -> None:
+    """SIGTERM ends it with code 0; a change without a schema is refused, not retried."""
     service = start_service()
     client = clients(service)
-    async with grpc.aio.insecure_channel(service.client_settings.address) as channel:
-        ask = reflection_pb2.ServerReflectionRequest(list_services="")
-        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([ask]))
-        listed = {entry.name for entry in (await call.read()).list_services_response.service}
-
     with pytest.raises(PipelineHalted, match="table_schema"):
         await client.record_schema_change(
             source="erp",
@@ -390,7 +381,6 @@ async def test_it_stops_cleanly_serves_reflection_and_refuses_what_is_no_change(
             table_schema=None,
         )
 
-    assert {"headwater.schema_history.v1.SchemaHistory", "grpc.health.v1.Health"} <= listed
     assert service.stop() == 0
 
 
