@@ -138,7 +138,7 @@ class _Anew:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a batch does to one table; one of both is there."""
+    """A batch's work on one table; one of both is there."""
 
     own: TableBatch | None
     """The table's events in the batch; not applied where it is built again, which takes them in."""
@@ -181,7 +181,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         _check_first_topics(context, spark, progress, {part.topic for part in slices})
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
-        # Begun again from what is kept, it is to be this very batch: where it ends, reads on and is cut is decided.
+        # Save state first: after a restart the batch must have the same offsets, read-ahead and cut.
         failpoint("sink_before_state_kept")
         context.keep()
         failpoint("sink_after_state_kept")
@@ -258,7 +258,7 @@ def _check_accounted(
     tries: Tries,
     progress: SinkProgress,
 ) -> None:
-    """What is about to be noted as done is what was done.
+    """Check that the batch to be noted as done is the one that was done.
 
     Raises:
         PipelineHalted: events were read, and nothing has them.
@@ -273,7 +273,7 @@ def _check_accounted(
 
 
 def _check_first_topics(context: TenantSink, spark: SparkSession, progress: SinkProgress, topics: Set[str]) -> None:
-    """Of topics of which no id is noted yet: that what was read is of the topic whose id will be.
+    """For topics without a noted id: check that the events are of the topic whose id will be noted.
 
     Raises:
         TransientError: one was made again meanwhile; the batch comes again.
@@ -287,15 +287,15 @@ def _check_first_topics(context: TenantSink, spark: SparkSession, progress: Sink
 def _show_together(
     context: TenantSink, spark: SparkSession, outcomes: Sequence[TableOutcome]
 ) -> tuple[list[TableOutcome], float]:
-    """Show what the batch wrote; how many seconds that took, besides. Only then are the tables maintained, which moves what is
-    shown."""
+    """Make the batch's rows visible; returns the seconds that it took. Tables are maintained only after that, which moves
+    what is shown."""
     started_s = time.monotonic()
     written = [outcome for outcome in outcomes if outcome.commit is not None and not outcome.commit.is_left_out]
     # A try that was found may have been staged before its batch was cut off.
     found = context.tries.settled.places
     places = tuple(dict.fromkeys((*(outcome.place for outcome in written), *found)))
     context.cut_file.store(msgspec.structs.replace(context.cut, publishing=places))
-    context.keep()  # else who begins from there would show some tables only when all were gone through once more
+    context.keep()  # else a restart from there would show some tables only after another pass over all
     context.confirm()
     show_what_waits(context, spark)
     shown_at_us, took_s = time.time_ns() // 1_000, time.monotonic() - started_s
@@ -304,11 +304,11 @@ def _show_together(
 
 
 def _settled_tries(context: TenantSink, spark: SparkSession, batch: BatchIdentity, progress: SinkProgress) -> Tries:
-    """Those of the batch, when what became of earlier ones was asked; what was found of these is durable."""
-    # What was staged is known only to who stages.
+    """The batch's tries, once earlier ones' results were asked for; those results are durable."""
+    # Only the stager knows the staged rows.
     is_staged = isinstance(context.sink, ShowsTogether) and context.moves_together and bool(progress.tries)
     with context.sink.staged_batch(spark) if is_staged else nullcontext():
-        # What a cut held back is released in between, and would stand among what is written: nothing may join what waits then.
+        # Events held back by a cut are released in between, and would stand among written ones: none may join the waiting ones.
         settled = settle(context.sink, spark, batch, progress, may_wait=not context.cut.query_id)
     if settled.of_earlier:
         store_progress(context.state_dir, settled.stored)
@@ -316,13 +316,13 @@ def _settled_tries(context: TenantSink, spark: SparkSession, batch: BatchIdentit
     for topic in settled.of_batch | settled.of_earlier:
         context.retries.written(topic)
     for topic, tried in settled.not_found.items():
-        if tried.query_id == batch.query_id:  # one that began again has forgotten what was parked
+        if tried.query_id == batch.query_id:  # one that began again has forgotten parked tables
             context.parked_keys.take_back(topic, BatchIdentity(tried.query_id, tried.batch_id))
     return Tries(context.state_dir, settled, context.keep)
 
 
 def _shown(context: TenantSink, spark: SparkSession, outcome: TableOutcome, shown_at_us: int) -> TableOutcome:
-    """With what maintenance came to; what was not written now is as it was."""
+    """With the results of maintenance; tables that were not written are as before."""
     commit = outcome.commit
     if commit is None or commit.timings is None:
         return outcome
@@ -334,10 +334,10 @@ def _shown(context: TenantSink, spark: SparkSession, outcome: TableOutcome, show
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What requests in a batch ask of it."""
+    """The requests in a batch."""
 
     replays: Mapping[str, Sequence[ReplayRequest]]
-    """By table topic: what it is to take up again."""
+    """By table topic: the letters to apply again."""
     resyncs: Sequence[ResyncRequest]
     retried: frozenset[str]
     """Topics of tables that are to be tried now, where they are parked."""
@@ -365,14 +365,14 @@ def _table_batch(
     events: DataFrame,
     asked: _Asked,
 ) -> TableBatch | None:
-    """What to apply of one topic; None: nothing is.
+    """The events to apply of one topic; None: there are none.
 
     A parked table is tried again now and then, with all that was passed over, whether or not the batch has more of it.
     """
     known = progress.tables.get(topic)
     parked = None if known is None else known.parked
     if parked is not None and parked.is_catching_up and has_noted(progress, batch):
-        return None  # its piece is written under this batch's identity: what waits is the next batch's
+        return None  # its piece is written under this batch's identity: the rest is the next batch's
     other_topic = None if known is None else _other_topic(context, batch, known)
     if known is not None and other_topic is not None:
         parked = whole_topic(other_topic, _ends(context, batch, topic, slices))
@@ -403,7 +403,7 @@ def _table_batch(
             events, slices, read_to = _piece(context, events.sparkSession, topic, waiting)
             parked, rest = waiting, left_behind(waiting, read_to)
         except (PySparkException, Py4JJavaError) as error:
-            # This table's own: the others need none of what is read here.
+            # This table's own: the others need none of these events.
             log.error("sink_parked_events_unread", topic=topic, reason=described(error), remedy=_RESYNC)
             is_retry = False
     if parked is not None and not is_retry and replay is not None:
@@ -459,8 +459,8 @@ def _ends(context: TenantSink, batch: BatchIdentity, topic: str, slices: Sequenc
 def _piece(
     context: TenantSink, spark: SparkSession, topic: str, waiting: ParkedTable
 ) -> tuple[DataFrame, list[Slice], dict[int, int]]:
-    """Of what waits of a parked table as much as a batch may hold, and where that ends; a larger piece where it holds
-    nothing but marks and tombstones. All of it where batches are cut: what a cut holds back comes between the pieces."""
+    """Of a parked table's waiting events as many as a batch may hold, and where they end; a larger piece where it holds
+    nothing but marks and tombstones. All of them where batches are cut: held-back events come between the pieces."""
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
     limit = waiting.waiting_offsets if context.cut.query_id else waiting.piece_offsets or context.batch_limit
     while True:
@@ -476,7 +476,7 @@ def _piece(
 def _known_offsets(
     context: TenantSink, batch: BatchIdentity, topic: str, parked: ParkedTable | None = None
 ) -> dict[int, int]:
-    """By Kafka partition, where the batches before ended; of a parked table, where what waits begins."""
+    """By Kafka partition, where the former batches ended; for a parked table, the start of its waiting events."""
     dealt = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)
     ended = joined_offsets(dealt.get(topic, {}), context.ahead.from_offsets.get(topic, {}), choose=max)
     return ended if parked is None else {**ended, **parked.from_offsets}
@@ -575,7 +575,7 @@ def _apply_part(context: TenantSink, batch: BatchIdentity, part: _Part) -> Table
 
 
 def _apply_anew(context: TenantSink, batch: BatchIdentity, anew: _Anew) -> TableOutcome | None:
-    """Swap the table for what its topic tells; None: it cannot be, and stays as it is."""
+    """Swap the table for one built from its topic; None: this is impossible, and it stays as it is."""
     request = anew.request
     try:
         if context.tries.is_unknown(request.topic):
@@ -640,7 +640,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     begun_s = time.monotonic()
     spark = table.events.sparkSession
     positions = _positions(context, table)
-    # Before anything refuses the table: parked, what it holds would come once more.
+    # Before anything refuses the table: if it were parked, its rows would come once more.
     is_applied = _is_applied(context, batch, table)
     found = _found(context, batch, table)
     if is_applied:
@@ -797,7 +797,7 @@ def _try_of(
     positions: tuple[ReachedPosition, ...],
     ignored: tuple[str, ...],
 ) -> Try:
-    """Of a table that is parked, or is to be: what the batch writes of it."""
+    """For a table that is or will be parked: the events that the batch writes."""
     now_us = time.time_ns() // 1_000
     aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
     standing = Standing(id=table.known_standing.id, batch=str(batch))
@@ -815,7 +815,7 @@ def _try_of(
 
 
 def _leave_try(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> None:
-    """A commit that was not answered may have been made, and who was refused the question cannot know of one before."""
+    """An unacknowledged commit may have succeeded. Record the attempt, so that the next batch asks first."""
     context.tries.leave(table.topic, _try_of(context, batch, table, table.known_positions, table.known_ignored))
 
 
@@ -836,7 +836,7 @@ def _newest_event(table: TableBatch) -> EventPlace | None:
 
 
 def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:
-    """The rows are safe already: what fails here must neither stop the tenant nor park the table, which would be given them
+    """The rows are safe already: a failure here must neither stop the tenant nor park the table, which would get them
     once more, and is tried again after the next commit."""
     try:
         return context.sink.maintain(spark, table)
@@ -879,14 +879,14 @@ def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
 def _latest_rows(
     table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn], truncation: Truncation | None
 ) -> DataFrame:
-    """What a mirror takes: the last change of each key, after ``truncation``, or marked by it."""
+    """A mirror's changes: the last one of each key, after ``truncation``, or marked by it."""
     if wanted.deletes is Deletes.SOFT:
         return latest_changes_of(table, columns, wanted.key, after=None).transform(mark_deleted(truncation))
     return latest_changes_of(table, columns, wanted.key, after=truncation.order if truncation else None)
 
 
 def _write_anew(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
-    """The table holds what the events tell, and what its mode keeps besides (``spark.jobs.resync``); one commit."""
+    """Make the table hold the events' rows, and rows that its mode keeps (``spark.jobs.resync``); one commit."""
     spark = table.events.sparkSession
     oldest, newest = truncations_of(table)
     match context.settings.mode:
@@ -1017,7 +1017,7 @@ def _outcome(
     parked: ParkedTable | None = None,
 ) -> TableOutcome:
     newest = table.newest
-    # What a table is built again from was counted when it came.
+    # The events of a resync were counted when they came.
     counted = table.fresh if table.is_anew else table.slices
     live_changes: dict[int, int] = {}
     for part in counted:

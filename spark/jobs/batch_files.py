@@ -1,4 +1,4 @@
-"""What was decided of a tenant's last micro-batch, kept through restarts: where it was cut, and how far it read on.
+"""The decisions about a tenant's last micro-batch, kept through restarts: its cut, and how far it read on.
 
 ``whole_transactions`` and ``read_ahead`` decide, before anything of the batch is written; these files only remember.
 """
@@ -29,7 +29,7 @@ class BatchFile(Generic[Decided]):
         *,
         without: str,
     ) -> None:
-        """``empty``: what holds before anything was stored. ``without``: what events come to if it is taken for that."""
+        """``empty``: the value before anything was stored. ``without``: the effect on events of taking a file for empty."""
         self._path = path
         self._empty = empty
         self._decode = decode
@@ -37,7 +37,7 @@ class BatchFile(Generic[Decided]):
         self._without = without
 
     def load(self) -> Decided:
-        """What was stored last.
+        """The last stored value.
 
         Raises:
             PipelineHalted: the file cannot be read; put it back.

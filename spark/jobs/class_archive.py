@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def write_archive(archive: Path, settings: SessionSettings) -> None:
-    """Run a session through what every job does, and keep the classes that it loaded. Takes half a minute.
+    """Run a session through every job's steps, and keep the classes that it loaded. Takes half a minute.
 
     Raises:
         RuntimeError: the JVM ended without one; its output has the reason.
@@ -79,14 +79,14 @@ def check_archive(archive: Path, settings: SessionSettings) -> None:
         *settings.java_options.split(),
     )
     words = [java, *options, "-cp", class_path(), "-version"]
-    with tempfile.TemporaryDirectory() as folder:  # for what a JVM writes down that ends
+    with tempfile.TemporaryDirectory() as folder:  # for the JVM's files at its end
         done = subprocess.run(words, capture_output=True, text=True, timeout=_DUMP_TIMEOUT_S, check=False, cwd=folder)
     if done.returncode != 0:
         raise RuntimeError(f"{archive} was written, and is not taken: {done.stderr or done.stdout}")
 
 
 def _work(spark: SparkSession, folder: Path) -> None:
-    """What a micro-batch has, twice: rows that are kept, counted, parsed, joined and written."""
+    """A micro-batch's steps, twice: rows are kept, counted, parsed, joined and written."""
     for number in range(2):
         batch = spark.range(number, number + _ROWS).withColumnRenamed("id", "value")
         image = sf.to_json(sf.struct(sf.col("value").alias("id"), sf.lit("a").alias("note")))

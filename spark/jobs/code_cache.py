@@ -10,7 +10,7 @@ from libs.types.fault import FaultScope
 from spark.java import java_class
 
 FULL_SHARE: Final = 0.9
-"""From here on a person is told: what the JVM throws away of the cache it does not give back at once."""
+"""From this share on a fault is raised: the JVM does not free discarded parts of the cache at once."""
 _CODE: Final = "Code"
 """One pool, or three of them in Java's default: ``CodeCache``, ``CodeHeap 'non-nmethods'`` …"""
 
@@ -23,7 +23,7 @@ class CodeCacheWatch:
         self._pools = {name: pool for pool in pools if (name := str(pool.getName())).startswith(_CODE)}
 
     def look(self) -> None:
-        """Tell how full it is; a fault while a pool is nearly so."""
+        """Report how full it is; raise a fault while a pool is nearly full."""
         found = []
         for name, pool in self._pools.items():
             usage = pool.getUsage()

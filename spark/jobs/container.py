@@ -1,7 +1,7 @@
 """The command of the image ``spark``: ``python -m spark.jobs.container …``.
 
 Spark on Kubernetes starts its containers with a word: ``executor``, and where ``spark-submit`` runs in cluster mode (a
-SparkApplication does so) ``driver`` with spark-submit's arguments. What they need comes by the environment; Spark's own images
+SparkApplication does so) ``driver`` with spark-submit's arguments. Their settings come by the environment; Spark's own images
 have ``entrypoint.sh`` for that contract. Any other arguments are the sink job's.
 """
 
@@ -32,17 +32,17 @@ EXIT_INVALID_SETTINGS: Final = 2
 
 
 def command(arguments: Sequence[str], environ: Mapping[str, str], spark_home: Path) -> list[str]:
-    """What the container runs.
+    """The command that the container runs.
 
     Raises:
-        InvalidSettings: variables are missing that Spark's driver sets; who starts a container by hand wants the sink job.
+        InvalidSettings: variables are missing that Spark's driver sets; for a container started by hand use the sink job.
     """
     match arguments:
         case ["executor", *_]:
             return _executor(environ, spark_home)
         case ["driver", *rest]:
             told = _told({"": _BIND_ADDRESS}, environ)[1]
-            # By itself it would tell executors the name of its Service, which is known only when the driver is ready, and it is
+            # By itself it would give executors the name of its Service, which is known only when the driver is ready, and it is
             # ready when executors have come.
             address = [word for name in ("bindAddress", "host") for word in ("--conf", f"spark.driver.{name}={told}")]
             return [str(spark_home / "bin" / "spark-submit"), *address, "--deploy-mode", "client", *rest]

@@ -30,15 +30,15 @@ class CpuMeter:
 
     @contextlib.contextmanager
     def driving(self, tenant: str) -> Iterator[None]:
-        """What this thread takes in the block is the tenant's. Of the JVM's thread that works for it, all since it was asked
-        last: it is the tenant's alone. What fails is not told: the JVM may be gone."""
+        """Charge this thread's CPU in the block to the tenant. Of the JVM's thread that works for it, all since the
+        last call: it is the tenant's alone. Failures are ignored: the JVM may be gone."""
         before_ns = time.thread_time_ns()
         yield
         took_ns = time.thread_time_ns() - before_ns + self._java.takeOfThisThread()
         SINK_TENANT_CPU.labels(tenant).inc(took_ns * _NS)
 
     def tell_tasks(self) -> None:
-        """Count what tasks took since the last call. A call to the JVM: once a second is often enough."""
+        """Count the tasks' CPU since the last call. A call to the JVM: once a second is often enough."""
         for line in self._java.takeOfTasks().splitlines():
             tenant, _, took_ns = line.rpartition("\t")
             SINK_TENANT_CPU.labels(tenant).inc(int(took_ns) * _NS)

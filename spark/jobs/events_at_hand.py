@@ -1,4 +1,4 @@
-"""Events of many small tables in the driver's memory, and what decodes them there (``small_tables``)."""
+"""Events of many small tables in the driver's memory, and their decoder there (``small_tables``)."""
 
 import threading
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Executors as pods of Kubernetes: what Spark is told of them, those that were left behind, and how they fare.
+"""Executors as pods of Kubernetes: Spark's settings for them, removal of orphaned ones, and their state.
 
 The job's pod is the driver, in client mode: Spark makes the executors' pods by the API, with the driver's pod as their owner,
 and makes another for each that ends. A driver that ends in order deletes them; with its pod the cluster does, unless a Spark
@@ -34,21 +34,21 @@ class ExecutorCounts:
     failed_tasks: int
     storage_used_bytes: int
     storage_bytes: int
-    """Of their heaps, what batches may be kept in."""
+    """The part of their heaps for batches."""
 
 
 def pod_config(java_options: str) -> dict[str, str]:
-    """Spark's settings for executors that are pods, whoever submitted the session."""
+    """Spark's settings for executors that are pods, for any submitter of the session."""
     return {
-        # Whoever knows the secret, which is each session's own, and nobody else is talked to; and nobody else can read along.
+        # Only peers with the session's own secret are talked to, and nobody else can read along.
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.executor.extraJavaOptions": java_options,
-        # They log each task, if they are not told what the driver is told (``open_session``).
+        # They log each task, unless they get the driver's settings (``open_session``).
         "spark.executor.syncLogLevel.enabled": "true",
         # Executors that are lost by and by, as nodes are drained, are no reason to end the session; many in an hour are.
         "spark.executor.failuresValidityInterval": "1h",
-        # What the driver would need further rights for, and has no use of.
+        # The driver would need further rights for these, and has no use of them.
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
@@ -87,7 +87,7 @@ def executor_config(settings: ExecutorSettings) -> dict[str, str]:
 
 
 def delete_left(spark: SparkSession) -> None:
-    """Delete the executors that an earlier session of this job left: its driver was killed, and what owns them lives on.
+    """Delete the executors that an earlier session of this job left: its driver was killed, and their owner lives on.
 
     They end by themselves when they miss their driver, but their pods stay. Call it while the job is the only one that writes.
     A session that was submitted without a label for its executors' job leaves them.
@@ -113,7 +113,7 @@ def delete_left(spark: SparkSession) -> None:
 
 
 def executor_counts(spark: SparkSession) -> ExecutorCounts:
-    """How the executors fare, as they told last (every 10 s). Raises Py4JError where the JVM is gone."""
+    """The executors' state, by their last report (every 10 s). Raises Py4JError where the JVM is gone."""
     listed = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     found = [listed.apply(number) for number in range(listed.size())]
     there = [each for each in found if each.id() != "driver"]

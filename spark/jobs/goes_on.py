@@ -1,4 +1,4 @@
-"""Whether a table goes on where the sink left it, and its topic too: plain functions from what is known to why it does not.
+"""Whether a table, and its topic, go on where the sink left them: plain functions from known facts to the reason why not.
 
 The sink knows by its progress which batch it wrote last. A table that was dropped, set back to an older state or replaced by
 another does not have that batch; a checkpoint that was removed, or put back from a backup, is of another query or behind the
@@ -59,7 +59,7 @@ def broken_off(
     """Why a table that is ``found`` in the warehouse cannot take ``batch``; None: it can.
 
     ``known``: as the sink left it. Of a query that began again it says nothing: that reads the topics from their begin.
-    ``is_anew``: it gives way to what its topic tells. ``accepts_losses``: what it lacks may be missing.
+    ``is_anew``: it is replaced by one built from its topic. ``accepts_losses``: lost events may be missing.
     """
     known_batch, found_batch = _identity(known.batch), None if found is None else _identity(found.batch)
     if found_batch is not None and found_batch.query_id == batch.query_id and found_batch.batch_id > batch.batch_id:

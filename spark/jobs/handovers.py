@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 class Handovers:
-    """What was said last of some tenancies. Holds a consumer from ``read`` to ``close``; not for two threads at once."""
+    """The last records of some tenancies. Holds a consumer from ``read`` to ``close``; not for two threads at once."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaSettings) -> None:
         self._spark = spark
@@ -49,7 +49,7 @@ class Handovers:
         self._known: dict[str, Handover] = {}
 
     def read(self, keys: Collection[str]) -> dict[str, Handover]:
-        """What was said last under each of ``keys`` (``handover_key``) before this was called; nothing was of those that are
+        """The last record under each of ``keys`` (``handover_key``) before this call; there is none of those that are
         missing.
 
         Raises:
@@ -116,7 +116,7 @@ class Handovers:
 
 
 def tell_waits(spark: SparkSession, kafka: KafkaSettings, waits: Mapping[str, SinkWait | None]) -> None:
-    """Say who stands still, by ``wait_key``; None: not any more. Durable when this returns; where it raises, some may be said.
+    """Write the waiting tenants, by ``wait_key``; None: it goes on. Durable on return; if it raises, some may be written.
     For any thread.
 
     Raises:

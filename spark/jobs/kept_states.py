@@ -1,11 +1,11 @@
-"""A tenant's state, kept in an object store: what a job goes on from that begins in an empty folder (ADR 52).
+"""A tenant's state, kept in an object store: a job that begins in an empty folder continues from it (ADR 52).
 
-    open: read ▶ restore ▶ claim ▶ wait for who had it     keep: before a batch's tables     confirm: before each table
+    open: read ▶ restore ▶ claim ▶ wait for its former owner     keep: before a batch's tables     confirm: before each table
 
-Spark's checkpoint and our own files are in the job's folder as ever. What is needed of them (``tenant_state``) is one object a
-tenant, and each writing of it names the one before: who finds another's has lost the tenant, and ends by name.
+Spark's checkpoint and our own files are in the job's folder as ever. The needed part of them (``tenant_state``) is one object a
+tenant, and each write of it names the former one: a process that finds another's has lost the tenant, and ends by name.
 
-The object is never older than what is seen of the tenant elsewhere. A batch's begin is in it before its first table is written:
+The object is never older than the tenant's visible state elsewhere. A batch's start is in it before its first table is written:
 where it ends, how far it reads on, where it is cut. So is every later decision that the same batch, begun again from there,
 could take otherwise: which keys are parked, which resync was refused, which tables are to be shown; and that a tenant is handed
 over.
@@ -59,11 +59,11 @@ class KeptNote(msgspec.Struct, frozen=True, kw_only=True):
     writer: str
     """Empty: the files are not whole, as they were to be replaced by the object's."""
     is_served: bool = False
-    """Whoever had it before that writer was given time to end."""
+    """Whether its former owner was given time to end."""
 
 
 class Beginning(enum.Enum):
-    """What a process begins a tenant with."""
+    """The state with which a process begins a tenant."""
 
     ANEW = "anew"
     ADOPT = "adopt"
@@ -71,13 +71,13 @@ class Beginning(enum.Enum):
     RESTORE = "restore"
     """With the object's."""
     GO_ON = "go on"
-    """With the folder's state, which is the object's, or what came of it since."""
+    """With the folder's state, which is the object's or a later one."""
 
 
 def beginning(found: KeptState | None, note: KeptNote | None, *, has_files: bool) -> Beginning:
-    """What to begin with, where ``found`` is the object, and a folder has ``note`` and perhaps state.
+    """The state to begin with, where ``found`` is the object, and a folder has ``note`` and perhaps state.
 
-    The object wins, because nothing is seen elsewhere that it does not know: what a folder knows besides can be done again.
+    The object wins, because it covers everything visible elsewhere: further work in the folder can be done again.
 
     Raises:
         PipelineHalted: they contradict each other. The message says how; its place and remedy are the caller's.
@@ -130,13 +130,13 @@ class KeptStates:
         """Whether the store answers is the same for all tenants."""
         self._mend_until_s: dict[str, float] = {}
         self.waiting: dict[str, str] = {}
-        """What tenants wait for here, by tenant."""
+        """The reasons of waiting tenants here, by tenant."""
         self._fault_since_s: dict[str, float] = {}
         """Of those that wait for the store, or for a person."""
 
     def open(self, tenant: str) -> bool:
         """Whether the tenant may be served: its state lies in the folder, and nobody else writes it. Call it again and again,
-        in one thread; why it may not is told.
+        in one thread; otherwise the reason is reported.
 
         Raises:
             Fenced: another process began with the same state in this moment.
@@ -167,7 +167,7 @@ class KeptStates:
         return True
 
     def keep(self, tenant: str, is_stopping: Callable[[], bool]) -> None:
-        """Have the object hold the folder's state. Waits, and tells so, while the store is away.
+        """Write the folder's state to the object. Waits, and reports it, while the store is away.
 
         Raises:
             Fenced: another process has the tenant; end.
@@ -176,13 +176,13 @@ class KeptStates:
         self._until_done(tenant, self._keep, is_stopping)
 
     def confirm(self, tenant: str, is_stopping: Callable[[], bool]) -> None:
-        """Nobody else had the tenant a moment ago: within a third of the time that one who comes waits. Waits and raises as
+        """Check that nobody else had the tenant a moment ago: within a third of a newcomer's waiting time. Waits and raises as
         ``keep``."""
         self._until_done(tenant, self._confirm, is_stopping)
 
     def faults(self, *, lasting_s: float) -> dict[str, str]:
-        """Of ``waiting`` what does not pass by itself, and has stood for so long: the store is away or refuses, or a state
-        contradicts."""
+        """The part of ``waiting`` that does not pass by itself, and has lasted this long: the store is away or refuses, or a
+        state contradicts."""
         now_s = time.monotonic()
         lasting = [name for name, since_s in list(self._fault_since_s.items()) if now_s - since_s >= lasting_s]
         return {name: because for name in lasting if (because := self.waiting.get(name)) is not None}
@@ -201,7 +201,7 @@ class KeptStates:
         self._tell_served(tenant)  # its query may have been stopped while it waited
 
     def forget(self, tenant: str) -> None:
-        """Remove the object of a tenant of which nothing is left. What cannot be removed holds nothing but that."""
+        """Remove the object of a tenant of which nothing is left. An object that cannot be removed says only that."""
         if self._own.pop(tenant, None) is None:
             return
         self._tell_served(tenant)
@@ -233,7 +233,7 @@ class KeptStates:
         own = _Own(before, version, confirmed_s=0.0)
         if begun is not Beginning.ANEW:
             self._write(tenant, own, files)
-        # Who wrote it in this very folder has ended, as the session's lock is ours; but it may not have outwaited another.
+        # Its writer in this very folder has ended, as the session's lock is ours; but it may not have outwaited another.
         has_ended = found is None or (note is not None and note.writer == found.writer and note.is_served)
         own.served_from_s = time.monotonic() + (0.0 if has_ended else self._settings.takeover_wait_s)
         log.info(
@@ -243,7 +243,7 @@ class KeptStates:
 
     def _keep(self, tenant: str) -> None:
         own = self._own[tenant]
-        with own.lock:  # what is read later is written later
+        with own.lock:  # a later read is a later write
             files = kept_files(self._state_dir, tenant)
             if files != own.state.files:
                 self._write(tenant, own, files)
@@ -347,7 +347,7 @@ _decode_note: Final = msgspec.json.Decoder(KeptNote).decode
 
 
 def kept_files(state_dir: Path, tenant: str) -> dict[str, str]:
-    """What is kept of a tenant: its state, and what the job knows of its place."""
+    """The kept data of a tenant: its state, and the job's knowledge of its place."""
     files, held = state_files(state_dir, tenant), held_path(state_dir, tenant)
     if held.is_file():
         files[str(held.relative_to(state_dir))] = held.read_text(encoding="utf-8")

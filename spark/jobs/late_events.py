@@ -48,7 +48,7 @@ def has_late_events(table: TableBatch) -> bool:
 
 
 def without_late_events(context: TenantSink, table: TableBatch) -> TableBatch:
-    """The table's events but for those of rows that were deleted since. As many deletes are looked up as are remembered; what
+    """The table's events without those of rows that were deleted later. Only remembered deletes are looked up; what
     Kafka has no more of them is not."""
     if not has_late_events(table):
         return table
@@ -84,7 +84,7 @@ def _without_deleted(
                 each.from_offsets,
                 each.to_offsets,
                 with_before=False,
-                fails_on_loss=False,  # what retention has taken is forgotten
+                fails_on_loss=False,  # events deleted by retention are forgotten
             ),
         ).where((sf.col("op") == DELETE) & sf.col("schema_version").isin(*versions))
         for each in ranges

@@ -61,7 +61,7 @@ def write_letters(
 ) -> int:
     """Write a letter for each event, at least once; how many they are. They are durable when this returns.
 
-    The events are read from Kafka once more: what a batch keeps of them is not all of them.
+    The events are read from Kafka once more: a batch keeps only a part of them.
     """
     records = read_records(spark, kafka, delivered.topic, held.from_offsets, held.to_offsets)
     found = records.withColumnRenamed("partition", "kafka_partition").join(

@@ -1,8 +1,8 @@
-"""OpenLineage: which topics go into which tables, column by column, told to a catalogue of data.
+"""OpenLineage: which topics go into which tables, column by column, reported to a data catalogue.
 
 A tenant's query is a job, each start of it a run: START, RUNNING with each micro-batch (topics in, tables out, how many rows),
 COMPLETE when it is stopped, FAIL with the reason when it ends by itself. Telling never costs a batch: events wait in a bounded
-queue for a thread of their own, and what finds it full, or is refused by who is told, is counted, logged and dropped.
+queue for a thread of their own; events that find it full, or that the receiver refuses, are counted, logged and dropped.
 """
 
 import datetime
@@ -44,7 +44,7 @@ Send = Callable[[Any], object]
 
 
 class Lineage:
-    """Tells of the whole job; for any thread. ``close`` it at the end."""
+    """Reports the whole job; for any thread. ``close`` it at the end."""
 
     def __init__(self, settings: LineageSettings, send: Send | None = None) -> None:
         """``send``: for tests; else as the settings say."""
@@ -68,7 +68,7 @@ class Lineage:
             self._is_full = True
 
     def close(self) -> None:
-        """What waits is told, if that takes no longer than ``_CLOSE_S``."""
+        """Send waiting events, if that takes no longer than ``_CLOSE_S``."""
         try:
             self._waiting.put(None, timeout=_CLOSE_S)
         except queue.Full:
@@ -217,7 +217,7 @@ def dataset_of(warehouse: str, settings: Mapping[str, Any], place: WarehouseTabl
 
 
 def _table_facets(tenant: TenantSpec, outcome: TableOutcome, topics_at: str) -> dict[str, Any]:
-    """What its columns are, and where each comes from; none of a batch that the table held already."""
+    """Its columns, and the origin of each; empty for a batch that the table held already."""
     from openlineage.client.facet_v2 import column_lineage_dataset, schema_dataset, symlinks_dataset
 
     assert outcome.commit is not None
@@ -254,14 +254,14 @@ def _table_facets(tenant: TenantSpec, outcome: TableOutcome, topics_at: str) -> 
 
 
 def _origin(selection: SourceSelection | None, table: str, name: str, column: TableColumn) -> tuple[str, str, bool]:
-    """The field of the events that feeds a column; what the router did to it, in words; whether that masked it."""
+    """The field of the events that feeds a column; the router's change of it, in words; whether that masked it."""
     fed_by = name if column.stored is None else column.stored.variant_of or name
     if selection is None:
         return fed_by, "", False
     source_name, done = fed_by, []
     rename = next((each for each in selection.rename_columns if each.to == fed_by), None)
     if rename is not None:
-        # A pattern's last part, where it is a plain name: which column it was, only the source's schema tells else.
+        # A pattern's last part, where it is a plain name: otherwise only the source's schema knows the column.
         last = re.split(r"\\?\.", rename.columns)[-1]
         if re.fullmatch(r"[\w$]+", last):
             source_name = last

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 def write_files_in_process(session: SparkSession) -> None:
     """From now on ``session``'s JVM sets the modes of its files by itself; else it starts ``chmod`` twice a file.
 
-    Nothing depends on it: a Hadoop that does not let it is told of in the log, and has its own way. Executors of other
+    Nothing depends on it: a Hadoop that does not allow it is logged, and has its own way. Executors of other
     processes have it in any case.
     """
     try:

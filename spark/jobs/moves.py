@@ -1,4 +1,4 @@
-"""Tenants that move from one Spark job to another, and those whose tables go: what this job has to do about each (ADR 35).
+"""Tenants that move from one Spark job to another, and those whose tables go: this job's part in each (ADR 35).
 
     places.json ▶ next_step ▶ stop the query ▶ hand over | take ▶ serve
 
@@ -59,11 +59,11 @@ log = structlog.get_logger()
 
 
 class Step(enum.Enum):
-    """What is to be done of a tenant now."""
+    """The next step for a tenant."""
 
     SERVE = "serve"
     BEGIN = "begin"
-    """Serve it: it never moved. What lies here of it is its state, unless it was handed over under that name before."""
+    """Serve it: it never moved. Its files here are its state, unless it was handed over under that name before."""
     TAKE = "take"
     """Its state is in Kafka, for this job."""
     TELL_TAKEN = "tell taken"
@@ -78,7 +78,7 @@ class Step(enum.Enum):
     HAND_ON = "hand on"
     """Its state is in Kafka, was never taken, and is another's now."""
     CLEAR = "clear"
-    """It was handed over; what is left here goes."""
+    """It was handed over; its remains here go."""
     DROP = "drop"
     TELL_DROPPED = "tell dropped"
     NOTHING = "nothing"
@@ -96,8 +96,8 @@ _LET_GO: Final = (Outcome.HANDED_OVER, Outcome.TAKEN, Outcome.NOT_DROPPED)
 
 
 def next_step(own: str, place: Place, held: HeldState | None, told: Handover | None) -> Step:
-    """What job ``own`` does of a tenant that belongs to ``place``. ``held``: what it knows of its own state; ``told``: what was
-    said last in Kafka, None also where that is not known.
+    """The step of job ``own`` for a tenant that belongs to ``place``. ``held``: its knowledge of its own state; ``told``:
+    what was said last in Kafka, None also where that is not known.
     """
     if held is not None and held.tenancy != place.tenancy:
         held = None
@@ -146,7 +146,7 @@ def _departure(place: Place, held: HeldState | None, told: Handover | None) -> S
 
 @dataclass(slots=True)
 class _Tenant:
-    """What this process knows of one place."""
+    """This process's knowledge of one place."""
 
     place: Place
     step: Step = Step.WAIT
@@ -159,7 +159,7 @@ class _Tenant:
 
 
 class Moves:
-    """The places of a job's tenants, and what this job still has to do about them. For the job's loop alone."""
+    """The places of a job's tenants, and this job's pending steps for them. For the job's loop alone."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Moves:
 
     @property
     def waiting(self) -> dict[str, str]:
-        """What tenants wait for, by tenant. For any thread."""
+        """The reasons of waiting tenants, by tenant. For any thread."""
         return {name: each.because for name, each in list(self._tenants.items()) if each.because}
 
     @property
@@ -194,7 +194,7 @@ class Moves:
         return self._places
 
     def look(self, documents: Mapping[str, TenantSpec], is_at_rest: Callable[[str], bool]) -> frozenset[str]:
-        """Do what can be done now; who may be served. Call it again and again: what takes long goes on beside.
+        """Take the possible steps; returns the tenants that may be served. Call it repeatedly: long work goes on beside.
 
         ``documents``: those that the job was given. ``is_at_rest``: whether nothing of a tenant runs in this job.
 
@@ -277,7 +277,7 @@ class Moves:
         return place.move > 0 or place.job != self._places.job or place.drops_tables
 
     def _told(self, names: list[str]) -> tuple[dict[str, Handover], str]:
-        """What was said last of these; or why that is not known."""
+        """The last records of these; or why they are not known."""
         keys = {name: handover_key(name, self._tenants[name].place.tenancy) for name in names}
         if not keys:
             return {}, ""
@@ -304,7 +304,7 @@ class Moves:
         try:
             match tenant.step:
                 case Step.SERVE:
-                    # Where Kafka was not asked, it may have to be told yet.
+                    # Where Kafka was not asked, the record may still have to be written.
                     tenant.is_settled = not reason
                 case Step.BEGIN:
                     self._begin(name, place)
@@ -449,7 +449,7 @@ class Moves:
         because: str = "",
         files: Mapping[str, str] | None = None,
     ) -> None:
-        """Say so; what is said is kept before."""
+        """Write the record; it is kept before that."""
         assert self._places is not None
         self._keep(name)
         self._handovers.write(

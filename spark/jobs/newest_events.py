@@ -1,6 +1,6 @@
 """Where the source has the newest event of a table: that one event is read from Kafka once more.
 
-What a batch keeps of its events is their rows. The source's position is wanted of one event a table and batch, so that it is
+A batch keeps only the rows of its events. The source's position is wanted of one event a table and batch, so that it is
 read for itself, by Kafka's own client in the JVM, rather than carried along with every event: of all tables of a batch at once.
 """
 
@@ -46,7 +46,7 @@ class NewestEvents:
             self._known = self._values(spark, events) if events else {}
 
     def place(self, spark: SparkSession, event: EventPlace) -> SourcePlace | None:
-        """What the event there says of its place in the source.
+        """The event's place in the source.
 
         None where it says nothing, and, with a line in the log, where it cannot be had: no row waits for it.
         """
@@ -76,7 +76,7 @@ class NewestEvents:
                     consumer.close()
 
     def _values(self, spark: SparkSession, events: Collection[EventPlace]) -> dict[EventPlace, bytes]:
-        """What Kafka has of them, as far as it sends it in time."""
+        """Kafka's records of them, as far as it sends them in time."""
         consumer = self._open(spark)
         java_list = java_class(spark, "java.util.List")
         asked = {(topic, partition): offset for topic, partition, offset in events}

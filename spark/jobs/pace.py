@@ -1,7 +1,7 @@
 """How fast a tenant's micro-batches follow one another: the adaptive trigger, and limits of rows.
 
 Spark starts a batch at every ``trigger_s`` for which there are events, and takes what is there. ``tenant_query`` waits after a
-batch as long as ``next_pace`` says, and what comes meanwhile goes into the next one together. A quiet tenant waits for nothing:
+batch as long as ``next_pace`` says, and events that come meanwhile go into the next one together. A quiet tenant does not wait:
 its first event is taken at the next ``trigger_s``.
 """
 
@@ -14,7 +14,7 @@ from libs.types.tenant import SinkSettings
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What was decided after a batch."""
+    """The decision after a batch."""
 
     interval_s: float
     """From the start of a batch to that of the next."""
@@ -30,7 +30,7 @@ def first_pace(sink: SinkSettings) -> Pace:
 def batch_limit(sink: SinkSettings, job_limit: int) -> int:
     """At most so many events in a batch: the least of all limits.
 
-    Of a limit by the second, what it allows from one trigger to the next, so that a backlog comes evenly.
+    Of a limit by the second, its share from one trigger to the next, so that a backlog comes evenly.
     """
     by_rate = math.inf if sink.max_rows_per_s is None else math.ceil(sink.max_rows_per_s * sink.trigger_s)
     return int(min(job_limit, sink.max_batch_rows or math.inf, by_rate))
@@ -40,7 +40,7 @@ def is_full_batch(ends: StreamOffsets, ends_before: StreamOffsets, limit: int) -
     """Whether a batch from ``ends_before`` to ``ends`` took all that it could: offsets, because Spark's limit counts the
     marks of transactions too, and of each Kafka partition one less than the limit, which Spark deals out in whole numbers.
 
-    Of a query's first batch, whose beginning no file tells, and of a partition that was not there, nothing is known: no.
+    Of a query's first batch, whose start stands in no file, and of a partition that was not there, nothing is known: no.
     """
     taken = [
         end - ends_before[topic][partition]

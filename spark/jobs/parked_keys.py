@@ -1,7 +1,7 @@
 """Which keys of a tenant's tables are parked, kept through restarts. ``set_aside`` decides; this only remembers.
 
 The file is written, and kept, after the letters and before the table's commit. Cut off before it, the batch comes again and
-writes the same letters again; cut off after it, the batch finds its keys parked, and its commit is what is left to do.
+writes the same letters again; cut off after it, the batch finds its keys parked, and only its commit is left to do.
 """
 
 import threading
@@ -28,7 +28,7 @@ class ParkedKeysFile:
     """One tenant's file; for any thread."""
 
     def __init__(self, state_dir: Path, tenant: str, *, keep: Callable[[], None] = lambda: None) -> None:
-        """``keep``: called after each change; what it raises is the caller's."""
+        """``keep``: called after each change; its exceptions reach the caller."""
         self._keep = keep
         self._path = parked_keys_path(state_dir, tenant)
         self._tenant = tenant
@@ -36,7 +36,7 @@ class ParkedKeysFile:
         self._known: TenantParkedKeys | None = None
 
     def of_table(self, topic: str, batch: BatchIdentity) -> ParkedKeysOfTable:
-        """As ``batch`` finds them: what it released itself, before it was cut off, is parked still.
+        """As ``batch`` finds them: keys that it released itself, before it was cut off, are still parked.
 
         Raises:
             PipelineHalted: the file cannot be read; put it back.
@@ -54,12 +54,12 @@ class ParkedKeysFile:
         return bool(table.released) and table.released_by == batch.batch_id
 
     def take_back(self, topic: str, batch: BatchIdentity) -> None:
-        """What ``batch`` released stays parked: its table was not written. The batch is of the query that goes on."""
+        """Park again the keys that ``batch`` released: its table was not written. The batch is of the query that goes on."""
         if self.has_released(topic, batch):
             self.store(topic, batch, self.of_table(topic, batch))
 
     def tell_refused(self, topic: str, batch: BatchIdentity) -> None:
-        """Whoever asked ``batch`` for a replay hears that the keys stay parked: its table was not written, or nobody knows."""
+        """Answer ``batch``'s replays that the keys stay parked: its table was not written, or nobody knows."""
         with self._lock:
             table = self._read(batch).tables.get(topic, ParkedKeysOfTable())
         answers = {

@@ -1,7 +1,7 @@
-"""Where the time of a table's write went. Spark computes, merges and commits as one; its stages tell the parts.
+"""Where the time of a table's write went. Spark computes, merges and commits as one; its stages show the parts.
 
-A write's jobs carry a tag. Of their stages those that read the batch, and write nothing, find each key's latest change. What is
-left up to the end of the stage that writes is the merge, and what the driver does from then on is the commit.
+A write's jobs carry a tag. Of their stages those that read the batch, and write nothing, find each key's latest change. The
+time from there to the end of the stage that writes is the merge, and the driver's time from then on is the commit.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ _PAUSE_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """When one ran, in seconds since 1970, and what it did."""
+    """When one ran, in seconds since 1970, and its work."""
 
     begun_s: float
     ended_s: float
     reads_batch: bool
     writes: bool
-    """Spark counted bytes of output; not all warehouses' writers tell it."""
+    """Spark counted bytes of output; not all warehouses' writers report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Write:
 
     def __init__(self) -> None:
         self.split: WriteSplit | None = None
-        """None: Spark did not tell. What runs no query tells it itself."""
+        """None: Spark did not report it. Work without a query reports it itself."""
 
 
 @contextlib.contextmanager
 def measured(spark: SparkSession) -> Iterator[Write]:
-    """Measure what the block writes; its jobs run in this thread or in threads that inherit its properties."""
+    """Measure the block's write; its jobs run in this thread or in threads that inherit its properties."""
     write, tag, context = Write(), f"headwater-write-{secrets.token_hex(6)}", spark.sparkContext
     context.addJobTag(tag)
     begun_s = time.time()
@@ -106,7 +106,7 @@ def _stages(spark: SparkSession, tag: str) -> list[Stage]:
 
 
 def _told(core: Any, tag: str) -> list[Stage] | None:
-    """None: one is not told to have ended."""
+    """None: the end of one was not reported."""
     store, cached = core.statusStore(), _numbers(core.getPersistentRDDs().keys())
     numbers = core.statusTracker().getJobIdsForTag(tag)
     jobs = [store.job(numbers[place]) for place in range(len(numbers))]  # py4j learns of an array's end by an error

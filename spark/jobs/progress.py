@@ -40,7 +40,7 @@ from spark.sinks.port import BatchIdentity, Maintained, TableColumn
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """What became of a table's parked keys with a batch."""
+    """The change of a table's parked keys by a batch."""
 
     held: int
     """Events that were not written."""
@@ -60,12 +60,12 @@ class TableCommit:
     """None: it was there already."""
     maintained: Maintained | None = None
     ignored: tuple[str, ...] = ()
-    """What of the source's changes was not delivered, by policy."""
+    """The source's changes that a policy did not deliver."""
     is_left_out: bool = False
     """By policy there is no such table."""
     aside: SetAside = SetAside(0, 0, 0, 0)
     columns: Mapping[str, TableColumn] = field(default_factory=dict)
-    """What the table has now, Headwater's own aside; empty: it was not asked, because it held the batch already."""
+    """The table's columns now, without Headwater's own; empty: it was not asked, because it held the batch already."""
     positions: tuple[ReachedPosition, ...] = ()
     """Empty: none was looked for."""
     standing: Standing | None = None
@@ -74,7 +74,7 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """What became of one table of a micro-batch."""
+    """The outcome for one table of a micro-batch."""
 
     topic: str
     source: str
@@ -88,7 +88,7 @@ class TableOutcome:
     commit: TableCommit | None = None
     """None: it is parked."""
     parked: ParkedTable | None = None
-    """With a commit: what waits yet."""
+    """With a commit: the events that still wait."""
     deleted: DeletedRange | None = None
     """Its deletes, of a mirror that keeps nothing of deleted rows."""
     truncated_order: str = ""
@@ -118,7 +118,7 @@ def progress_path(state_dir: Path, tenant: str) -> Path:
 
 
 def load_progress(state_dir: Path, tenant: str) -> SinkProgress:
-    """What was recorded last; empty for a tenant that is new, or whose file is of an older release."""
+    """The last record; empty for a tenant that is new, or whose file is of an older release."""
     try:
         return decode_sink_progress(progress_path(state_dir, tenant).read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
@@ -146,8 +146,8 @@ def with_batch(
     settled: Collection[str] = (),
 ) -> SinkProgress:
     """``progress`` after a micro-batch. A batch that it holds already is not counted twice; a table that it parked was not
-    counted. ``tries``: those that were not asked for; what the batch wrote needs none. ``settled``: topics of tables whose part
-    of the batch is in ``progress``, because a try of it was found."""
+    counted. ``tries``: those that were not asked for; the batch's own writes need none. ``settled``: topics of tables whose
+    part of the batch is in ``progress``, because a try of it was found."""
     tables, latency, rows = dict(progress.tables), progress.latency, progress.rows
     for outcome in outcomes:
         known = known_table(progress, outcome)
@@ -189,8 +189,8 @@ def known_table(progress: SinkProgress, outcome: TableOutcome) -> TableProgress:
 def table_after(
     known: TableProgress, outcome: TableOutcome, commit: TableCommit, *, is_repeat: bool, now_us: int
 ) -> TableProgress:
-    """``known`` with what ``commit`` wrote; ``is_repeat``: it is counted already."""
-    # What is remembered by offsets is of the topic that had them.
+    """``known`` with the rows of ``commit``; ``is_repeat``: they are counted already."""
+    # Facts that are remembered by offsets are of the topic that had them.
     remembered_before = known.deleted if outcome.topic_id in ("", known.topic_id) or not known.topic_id else ()
     return msgspec.structs.replace(
         known,
@@ -248,5 +248,5 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
 
 
 def tell_faults(progress: SinkProgress) -> None:
-    """Make the faults of the tenant that this process tells those of ``progress``."""
+    """Make the tenant's faults in this process those of ``progress``."""
     keep_faults(sink_faults(progress), lambda scope: scope.tenant == progress.tenant)

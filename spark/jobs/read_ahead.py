@@ -42,7 +42,7 @@ log = structlog.get_logger()
 def ranges_of_batch(
     context: TenantSink, batch: BatchIdentity, spark: SparkSession, *, parked: Collection[str]
 ) -> tuple[dict[str, OffsetRange], ReadAhead]:
-    """What the batch has of each topic, and how far it reads in those of which Spark's own ends do not tell.
+    """The batch's part of each topic, and how far it reads in those without an end of Spark's own.
 
     ``parked``: topics of tables of which nothing is written now. Tables that move together are read no further than Spark does.
     """
@@ -64,7 +64,7 @@ def _decided(
     if (known.query_id, known.batch_id) == (batch.query_id, batch.batch_id):
         return known
     begins = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)
-    # Of another query, which began again, the file tells nothing: its topics are read from their begin.
+    # The file means nothing for another query, which began again: its topics are read from their start.
     taken_in = still_ahead(known.to_offsets if known.query_id == batch.query_id else {}, begins)
     newest: StreamOffsets = {}
     is_full = is_full_batch(ends, begins, context.batch_limit) and not is_cut(context)
@@ -119,7 +119,7 @@ def nearly_read(
 
 
 def range_of(begins: StreamOffsets, ends: StreamOffsets, taken_in: StreamOffsets, chosen: StreamOffsets) -> ReadAhead:
-    """What the batch holds of topics that were read ahead of ``begins``, or are to be ahead of ``ends``."""
+    """The batch's events of topics that were read ahead of ``begins``, or are to be ahead of ``ends``."""
     furthest = _furthest(begins, taken_in)
     from_offsets = {topic: furthest[topic] for topic in sorted({*taken_in, *chosen})}
     to_offsets = {
@@ -137,7 +137,7 @@ def _furthest(offsets: StreamOffsets, others: StreamOffsets) -> dict[str, dict[i
 
 
 def _without_made_anew(taken_in: StreamOffsets, newest: StreamOffsets) -> StreamOffsets:
-    """A topic that ends before what was read of it is another one of that name, of which nothing was."""
+    """A topic that ends before the offset read is another one of that name, of which nothing was read."""
     kept = {}
     for topic, of in taken_in.items():
         if all(newest.get(topic, {}).get(partition, 0) >= end for partition, end in of.items()):

@@ -1,7 +1,7 @@
 """A table as its source had it at a past moment, built from its log into a table beside. ``python -m spark.jobs.rebuild``.
 
 ``headwater rebuild`` starts it, in a session of its own: the tenant's stream goes on, and none of its tables is written to.
-What it does stands on standard output, a JSON object a line; the last one has the outcome (``Rebuilt``).
+Its progress stands on standard output, a JSON object a line; the last one has the outcome (``Rebuilt``).
 
     open_log ▶ bounds_of ▶ state_at ▶ create_with ▶ compared
 
@@ -76,7 +76,7 @@ def rebuild(spark: SparkSession, sink: Sink, settings: RebuildSettings, *, tell:
     """Build the table, in one commit.
 
     Raises:
-        TableRefused: it cannot be; the message says why, and what to do. Nothing was written.
+        TableRefused: it is impossible; the message has the reason and the remedy. Nothing was written.
     """
     if not isinstance(sink, RebuildsTables):
         raise TableRefused(f"tables of warehouse {settings.warehouse} cannot be rebuilt")

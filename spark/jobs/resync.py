@@ -1,12 +1,12 @@
 """A table that is doubted, built again and swapped in (``headwater resync``).
 
 A copy of the source's rows is in the table's own topic: snapshot rows, and the changes committed meanwhile. Once the sink has
-been past it, a ``ResyncRequest`` says from where on the topic tells the whole table. The batch that meets the request reads the
+been past it, a ``ResyncRequest`` says from where on the topic has the whole table. The batch that meets the request reads the
 topic from there up to its own end, and writes that in one commit that replaces all rows and carries the batch's identity: until
 then readers see the table as it was, and a batch that comes again finds itself done. Where it cannot be built, the table's part
 of the batch is applied to it as ever, and the answer says why.
 
-What is written depends on the tenant's mode. Of a mirror the last change of each row (``ReplacesRows``). Of a history what the
+The written rows depend on the tenant's mode. Of a mirror the last change of each row (``ReplacesRows``). Of a history what the
 changes make of the versions that are stored: those that contradict them go, and rows that are not told end
 (``ReplacesVersions``). A log needs no copy: the request reaches back to the topic's first event, and the entries of changes
 that are told give way to what is told (``ReplacesEntries``), while those that Kafka has no more stay.
@@ -68,7 +68,7 @@ def _is_of(answer: ResyncAnswer, batch: BatchIdentity) -> bool:
 def table_anew(
     context: TenantSink, spark: SparkSession, batch: BatchIdentity, request: ResyncRequest, known: TableProgress | None
 ) -> TableBatch:
-    """All that the table's topic tells of it, up to the batch's end.
+    """All events of the table's topic, up to the batch's end.
 
     Raises:
         TableRefused: it cannot be built again; the message ends with the remedy.
@@ -177,7 +177,7 @@ def unfit_anew(table: str, mode: SinkMode) -> str:
 
 
 def no_events(context: TenantSink, spark: SparkSession, topic: str, known: TableProgress | None) -> Slice:
-    """Of a table of which no event tells the columns.
+    """For a table whose columns stand in no event.
 
     Raises:
         TableRefused: no schema of it is known either.
@@ -211,7 +211,7 @@ def no_events(context: TenantSink, spark: SparkSession, topic: str, known: Table
 
 
 def fulfil(context: TenantSink, batch: BatchIdentity, request: ResyncRequest, table: TableBatch) -> None:
-    """The table is swapped, and it is told; once, though the batch may come again."""
+    """Report the table as swapped; once, though the batch may come again."""
     known = context.resyncs.of(request.id)
     if known is not None and known.is_done:
         return
@@ -221,7 +221,7 @@ def fulfil(context: TenantSink, batch: BatchIdentity, request: ResyncRequest, ta
 
 
 def refuse(context: TenantSink, batch: BatchIdentity, request: ResyncRequest, because: str) -> None:
-    """The table stays as it is, and it is told; durable, so that the batch, should it come again, does the same."""
+    """Report the refusal; the table stays. Durable, so that the batch does the same if it comes again."""
     _store(context, batch, request, lambda answer: msgspec.structs.replace(answer, refused_because=because))
     log.error("sink_resync_refused", topic=request.topic, request=request.id, reason=because)
 

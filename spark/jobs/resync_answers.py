@@ -1,4 +1,4 @@
-"""What became of a tenant's requests to build tables again, kept through restarts."""
+"""The results of a tenant's requests to build tables again, kept through restarts."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class ResyncAnswers:
     """One tenant's file; for any thread."""
 
     def __init__(self, state_dir: Path, tenant: str, *, keep: Callable[[], None] = lambda: None) -> None:
-        """``keep``: called after each change; what it raises is the caller's."""
+        """``keep``: called after each change; its exceptions reach the caller."""
         self._keep = keep
         self._path = resyncs_path(state_dir, tenant)
         self._tenant = tenant
@@ -33,7 +33,7 @@ class ResyncAnswers:
             return self._read().answers.get(request_id)
 
     def store(self, request_id: str, answer: ResyncAnswer) -> None:
-        """Replace the file whole, durably, and have it kept: what was refused must not be done by a batch that comes again."""
+        """Replace the file whole, durably, and have it kept: a repeated batch must not do a refused resync."""
         with self._lock:
             answers = {**self._read().answers, request_id: answer}
             newest = sorted(answers, key=lambda each: answers[each].at_us)[-_KEPT:]

@@ -1,4 +1,4 @@
-"""When a parked table is tried again, and how much of what waits is read at once."""
+"""When a parked table is tried again, and how many waiting events are read at once."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -22,8 +22,8 @@ class _Try:
 
 
 def first_piece(begins: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
-    """The ends of a piece of what waits between ``begins`` and ``ends``, about ``limit`` offsets, of each Kafka partition its
-    share; ``ends`` themselves where no more is waiting.
+    """The ends of a piece of the waiting events between ``begins`` and ``ends``, about ``limit`` offsets, of each Kafka
+    partition its share; ``ends`` themselves where no more is waiting.
 
     >>> first_piece({0: 0, 1: 100}, {0: 900, 1: 200}, 100)
     {0: 90, 1: 110}
@@ -35,7 +35,7 @@ def first_piece(begins: Mapping[int, int], ends: Mapping[int, int], limit: int) 
 
 
 def with_joined(waiting: ParkedTable, from_offsets: Mapping[int, int], to_offsets: Mapping[int, int]) -> ParkedTable:
-    """With events that join what waits: after it, as a rule, or in a Kafka partition that has nothing waiting yet. What a cut
+    """With events that join the waiting ones: after them, as a rule, or in a Kafka partition that has none yet. What a cut
     held back may lie before."""
     return msgspec.structs.replace(
         waiting,
@@ -45,7 +45,7 @@ def with_joined(waiting: ParkedTable, from_offsets: Mapping[int, int], to_offset
 
 
 def left_behind(waiting: ParkedTable, ends: Mapping[int, int]) -> ParkedTable | None:
-    """What waits yet when ``waiting`` is written up to ``ends``; None: nothing does."""
+    """The rest of ``waiting`` when it is written up to ``ends``; None: there is none."""
     from_offsets = joined_offsets(waiting.from_offsets, ends, choose=max)
     if all(from_offsets.get(partition, 0) >= end for partition, end in waiting.to_offsets.items()):
         return None
@@ -78,5 +78,5 @@ class Retries:
         return any((last := self._tries.get(topic)) is None or now_s >= last.at_s + last.wait_s for topic in topics)
 
     def written(self, topic: str) -> None:
-        """What was tried is in the warehouse: the next try, of a further piece or for another reason, is due at once."""
+        """The try is in the warehouse: the next one, of a further piece or for another reason, is due at once."""
         self._tries.pop(topic, None)

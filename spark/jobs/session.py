@@ -34,7 +34,7 @@ _OF_SUBMIT: Final = frozenset(
         *("spark.driver.extraClassPath", "spark.driver.extraJavaOptions"),
     }
 )
-"""What a session is told by who submitted it: its JVM runs already."""
+"""A session's settings from its submitter: its JVM runs already."""
 _MALLOC_ARENAS: Final = "2"
 _LOCK_POLL_S = 0.2
 _ASKED_FOR_OFTEN: Final = (
@@ -56,7 +56,7 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
     """
     jars = _jars(settings)
     _spare_pandas()
-    # Each thread that compresses or compiles had a heap of glibc's to itself, and kept what it once was given.
+    # Each thread that compresses or compiles had a heap of glibc's to itself, and never gave memory back.
     os.environ.setdefault("MALLOC_ARENA_MAX", _MALLOC_ARENAS)
     if not settings.has_executors:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -85,7 +85,7 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         "spark.sql.codegen.useIdInClassName": "false",
         "spark.sql.streaming.stopTimeout": "8s",
         # For its errors PySpark notes which line of Python made each column, and asks the JVM several times a column for it:
-        # where tables are many and small, more than their rows cost. Ours are told by class and condition.
+        # where tables are many and small, more than their rows cost. Ours are logged by class and condition.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.ui.retainedExecutions": "10",
         # Those of a batch's writes, of a few tenants: ``phases`` asks for them.
@@ -168,7 +168,7 @@ def _spare_pandas() -> None:
 
 
 def _start_jvm(config: Mapping[str, str]) -> None:
-    """Secrets are told later: what a JVM is started with stands in its command line, for whoever lists the processes."""
+    """Secrets are set later: a JVM's start options stand in its command line, visible to anybody who lists processes."""
     given = SparkConf()
     for option, value in config.items():
         if not re.search(_HIDDEN, option):
@@ -199,7 +199,7 @@ def java_options(settings: SessionSettings) -> str:
 
 
 def _with_log_settings(java_options: str) -> str:
-    """A later option of the same name wins with Java: who has settings of his own keeps them."""
+    """A later option of the same name wins with Java: a user's own settings win."""
     return f'"-Dlog4j2.configurationFile={_LOG_SETTINGS}" {java_options}'
 
 

@@ -1,7 +1,8 @@
 """Events that the warehouse refuses, and those behind them: set aside as dead letters, so that the rest of a batch goes on.
 
 A batch is written as if all were well; nothing is looked for before a write has failed for a value. Then the events of the
-table are asked for what does not fit (``unfit_values``, or the warehouse itself: ``NamesRefusedRows``). The first such event of
+table are searched for values that do not fit (``unfit_values``, or the warehouse itself: ``NamesRefusedRows``). The first
+such event of
 a key is refused and its key parked: that event and all later ones of the key, in this batch and in those to come, become dead
 letters, until a ``ReplayRequest`` takes them up again, in order.
 
@@ -78,7 +79,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a failed write was found to fail for."""
+    """The cause found for a failed write."""
 
     refused: Mapping[str, Refusal]
     """By key text."""
@@ -247,7 +248,7 @@ def _bounds(table: TableBatch, parked: Mapping[str, ParkedKey], found: _Found) -
     spark, never = table.events.sparkSession, "~"  # behind every order
     texts = {**dict.fromkeys(found.superseded, never), **{t: r.order for t, r in found.refused.items()}}
     for text, key in parked.items():
-        # Parked by this very batch, which was cut off: what came before the refused event is still to be written.
+        # Parked by this very batch, which was cut off: events before the refused one are still to be written.
         texts[text] = key.order if table.is_fresh(key.kafka_partition, key.offset) else ""
     rows = [(text, order, found.superseded.get(text, "")) for text, order in texts.items()]
     return local_rows(spark, rows, f"{KEY_TEXT_COLUMN} string, from_order string, below_order string")
@@ -277,7 +278,7 @@ def _set_aside(
     parked: Mapping[str, ParkedKey],
     found: _Found,
 ) -> tuple[TableBatch, SetAside]:
-    """Letters and state of what waits; the rest of the table."""
+    """Write letters and state of waiting events; returns the rest of the table."""
     spark, events = table.events.sparkSession, _keyed(table)
     bounds = sf.broadcast(_bounds(table, parked, found))
     held = events.join(bounds, KEY_TEXT_COLUMN).where(sf.col("order") >= sf.col("from_order"))
@@ -390,8 +391,8 @@ def letters_of(letters: DataFrame, replay: Replay, table: TableBatch) -> tuple[D
     """Of a table's ``letters``, as events, those of the released keys that still wait, and truncations that came after them.
 
     With the keys of which every letter is there: of others Kafka has deleted some, and what is left tells no whole story. Where
-    the replay gives up what is refused, it gives that up too.
-    What the table's own batch holds is none of them: a batch that was cut off has written its letters already.
+    the replay gives up refused events, it gives those up too.
+    The table's own batch holds none of them: a batch that was cut off has written its letters already.
     """
     schemas = [schema.table_schema for schema in table.schemas.values()]
     keyed = letters.withColumn(KEY_TEXT_COLUMN, key_text(schemas))

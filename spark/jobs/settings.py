@@ -22,7 +22,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory: str = "1g"
     """Heap of each one's JVM."""
     memory_overhead: str = "512m"
-    """What a pod has besides its heap: the JVM's own, and Python workers of the sinks that have some."""
+    """A pod's memory besides its heap: the JVM's own, and Python workers of some sinks."""
     cpu_request: str | None = None
     """As Kubernetes writes it; None: ``cores``."""
     cpu_limit: str | None = None
@@ -58,8 +58,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``local[n]``: n threads of the job's own process; ``k8s://…``: ``executors``."""
     executors: ExecutorSettings | None = None
     is_submitted: bool = False
-    """`spark-submit` runs the job, as a SparkApplication has it: master, executors, memory, Java's options and jars are what
-    that was told, and stand in no setting here."""
+    """`spark-submit` runs the job, as a SparkApplication has it: master, executors, memory, Java's options and jars come from
+    its arguments, and stand in no setting here."""
     shared_dirs: tuple[str, ...] = ()
     """Folders that each executor has as the driver has them, on one volume. Of a warehouse in any other folder an executor
     would write files that nobody else sees."""
@@ -73,7 +73,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     )
     """Options of the JVM beside its heap. On two cores the parallel collector took a fifth less CPU than Java's choice, G1.
 
-    The second compiler begins ten times later than by default. What runs for each row gets there within one batch anyway; at
+    The second compiler begins ten times later than by default. Code that runs for each row gets there within one batch
+    anyway; at
     Java's own thresholds it spent 2 CPU seconds a batch, for fifty batches and more, on Spark's planner, which runs for
     0.3 s a batch. ``-XX:TieredStopAtLevel=1`` besides leaves it out: right for a job that is started often and has little
     to do.
@@ -166,13 +167,13 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Keep the state in an object store too: ``state_dir`` may then be empty at each start. None: ``state_dir`` outlives the
     job."""
     own_volume: str | None = None
-    """Folder of which no other job sees what lies in it: a tenant whose warehouse lies there is not handed over to another job.
-    None: other jobs see what this one sees."""
+    """Folder that no other job sees: a tenant whose warehouse lies there is not handed over to another job.
+    None: other jobs see the same files."""
     session: SessionSettings
     max_offsets_per_trigger: int = 250_000
     """How many events one micro-batch of one tenant holds at most, and a quarter of that of tables that are hardly behind
     (``read_ahead``): their row images lie in memory, or on disk where they do not fit. Of a backlog, fewer and larger batches
-    cost less: what each costs by itself, and rows that change several times."""
+    cost less: the fixed cost of each, and rows that change several times."""
     tables_in_parallel: int = 4
     """How many tables of one micro-batch are merged at once; planning and commits of one overlap the work of another. Twice as
     many as cores: a merge of few rows waits more than it works."""
@@ -184,5 +185,5 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     lock_timeout_s: float = 60.0
     """How long to wait for a predecessor's session to end, in seconds: a JVM outlives its killed driver by some."""
     openlineage: LineageSettings | None = None
-    """Tell a catalogue of data which topics go into which tables (``spark.jobs.lineage``); None: nobody is told."""
+    """Report to a data catalogue which topics go into which tables (``spark.jobs.lineage``); None: no report."""
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -20,7 +20,7 @@ def side_by_side(
     waited for; then the first failure, in that order, is raised.
     """
     with ThreadPoolExecutor(at_most, thread_name_prefix="sink-table") as workers:
-        # Wrapped for each part: what is wrapped once gives all its threads one and the same java.util.Properties, in which the
+        # Wrapped for each part: wrapped once, all threads would share one java.util.Properties, in which the
         # running query's number stands. Two queries then take it from each other, and the tasks of one find no metrics.
         running = [workers.submit(inheritable_thread_target(spark)(work), part) for part in parts]
     return [each.result() for each in running]

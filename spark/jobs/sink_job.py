@@ -57,7 +57,7 @@ EXIT_RESTART: Final = 1
 EXIT_INVALID_SETTINGS: Final = 2
 EXIT_HALTED: Final = 3
 _SUPERVISE_EVERY_S: Final = 1.0
-# They tell how they fare that often; asking the JVM takes milliseconds for each.
+# They report that often; asking the JVM takes milliseconds for each.
 _LOOK_AT_CODE_CACHE_EVERY_S: Final = 10.0
 _COUNT_EXECUTORS_EVERY_S: Final = 10.0
 # The loop waits for nothing longer than the start of a query; a session that hangs for this long will not come back.
@@ -212,11 +212,11 @@ class _Fleet:
         self._is_told = True
 
     def _tell_waits(self, placed: Collection[str]) -> None:
-        """Of a job that was told of its tenants' places: somebody hears it."""
+        """For a job with places of its tenants: an operator reads the report."""
         assert self._moves is not None
         if self._told_waits is None or self._kept is None or (places := self._moves.places) is None:
             return
-        # In this order: who begins to wait in between is in neither.
+        # In this order: a tenant that begins to wait in between is in neither.
         faults, served = self._kept.faults(lasting_s=LASTING_S), set(placed) - set(self._kept.waiting)
         self._told_waits.look(places, faults, served)
 
@@ -267,7 +267,7 @@ class _Fleet:
         self._supervised_at_s = time.monotonic()
 
     def _tell_let_go(self) -> None:
-        """Whoever erases a tenant waits for that."""
+        """Erasing a tenant waits for that."""
         for name in [name for name, query in self._leaving.items() if query.is_at_rest]:
             self._leaving.pop(name).forget()
             log.info("tenant_let_go", tenant=name)
@@ -287,7 +287,7 @@ class _Fleet:
         return f"the job's loop has stood for {silent_s:.0f} s" if silent_s > _STALLED_AFTER_S else None
 
     def not_ready(self) -> str | None:
-        """For /readyz: what does not run."""
+        """For /readyz: the parts that do not run."""
         if not self._is_told:
             return "the Spark session is starting"
         if not self._has_executors:

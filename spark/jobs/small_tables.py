@@ -2,10 +2,10 @@
 
 A query costs a third of a CPU second however few rows it has: it is analysed, planned, compiled and scheduled. Where a batch
 has a few changes of each of many tables, that is all that the tables cost. So the events of such tables are brought into the
-driver's memory, many tables' by one query; each table's are decoded there by what Spark makes of the same columns as ever,
+driver's memory, many tables' by one query; each table's are decoded there by Spark's code for the same columns as ever,
 which is kept from batch to batch; and a sink that is able to (``MergesRows``) merges them into its table.
 
-Nothing depends on it. What is not small and simple, and what cannot be written so, goes the way of the others; a metric counts
+Nothing depends on it. Other tables, and writes that fail this way, go the usual way; a metric counts
 both, these by why (``ByQuery``).
 """
 
@@ -49,7 +49,7 @@ class ByQuery(enum.StrEnum):
     MANY_EVENTS = "many_events"
     """They are worth a query."""
     EVENTS = "events"
-    """Few, but not all of them whole rows of one schema in their order: truncations, late ones, what waited, soft deletes."""
+    """Few, but not all of them whole rows of one schema in their order: truncations, late ones, waiting ones, soft deletes."""
     TABLE = "table"
     """Holds too much, or is not of the kind: partitioned, sorted, without a key or with one of fractions."""
     FAILED = "failed"
@@ -57,7 +57,7 @@ class ByQuery(enum.StrEnum):
 
 
 def why_by_query(context: TenantSink, table: TableBatch) -> ByQuery | None:
-    """Why such events of the table go by a query. None: the table is small, as far as they tell: they are few, each has its
+    """Why such events of the table go by a query. None: the table is small by its events: they are few, each has its
     whole row, under one schema, and there is nothing besides."""
     if not isinstance(context.sink, MergesRows):
         return ByQuery.WAREHOUSE
@@ -101,7 +101,7 @@ def merge_at_hand(
         rows = RowsAtHand(decoder.row_type, lambda: at_hand.take(table.topic, decoder.projections))
         commit = sink.merge_rows(spark, wanted, rows)
     except (PySparkException, Py4JJavaError) as error:
-        # A value that does not fit, say: the query is told of it again, and then it is known which.
+        # A value that does not fit, for example: the query meets it again, and then it is known which.
         log.info("sink_table_not_merged_at_hand", table=wanted.table, reason=described(error))
         return ByQuery.FAILED
     if commit is None:

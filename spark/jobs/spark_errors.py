@@ -1,4 +1,4 @@
-"""What Spark's errors say, without their text: that may hold rows' values."""
+"""Spark's errors by class and place, without their text, which may hold rows' values."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -30,13 +30,13 @@ def has_condition(error: BaseException, condition: str) -> bool:
 
 
 class EventsLost(HeadwaterError):
-    """Kafka has no more what was to be read next. Its text: of which Kafka partitions."""
+    """Kafka no longer has the next events. Its text: of which Kafka partitions."""
 
 
 def lost_partitions(error: BaseException | None) -> str | None:
-    """The Kafka partitions that have no more what was to be read of them; None: the error is another one.
+    """The Kafka partitions that no longer have their next events; None: the error is another one.
 
-    Spark's Kafka connector, "KAFKA_DATA_LOSS" and what it says beside it.
+    Spark's Kafka connector, "KAFKA_DATA_LOSS" and its parameters.
     """
     if isinstance(error, EventsLost):
         return str(error)

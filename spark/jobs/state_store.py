@@ -1,4 +1,4 @@
-"""Objects in S3, GCS or Azure that are replaced only by who has seen the last one. Nothing here knows what they hold.
+"""Objects in S3, GCS or Azure that only a writer who has seen the last one replaces. Nothing here knows their content.
 
 The client is obstore, the bindings of Rust's ``object_store``: one interface for the three, whose keys it takes from the
 environment. It is imported only where a job's settings name a store.
@@ -21,11 +21,11 @@ _CONNECT_TIMEOUT: Final = "5s"
 _RETRIES: Final = {"max_retries": 1, "retry_timeout": timedelta(seconds=10)}
 _LONGEST_REASON: Final = 200
 _TOOK: Final = re.compile(r" in [0-9.]+[mµn]?s\b")
-"""How long an attempt took: without it two attempts at a server that is away have one reason, which is told once."""
+"""How long an attempt took: without it two attempts at a server that is away have one reason, which is logged once."""
 
 
 class ObjectChanged(HeadwaterError):
-    """The object is not what the writer took it for; nothing was written."""
+    """The object is not the one that the writer expected; nothing was written."""
 
 
 class StateStore:

@@ -21,7 +21,7 @@ from libs.sink_state.stream_offsets import StreamOffsets, load_begins, load_stre
 _VERSION: Final = "v1"
 _DONE: Final = f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}'.encode()
 _KEPT: Final = 10
-"""Batches whose files stay. Two are enough to go on; the others are for a person who looks."""
+"""Batches whose files stay. Two are enough to go on; the others are for diagnosis."""
 
 
 class _Metadata(msgspec.Struct):
@@ -106,7 +106,7 @@ class StreamLog:
     def _store(self, name: str, content: bytes) -> None:
         path = self._folder / name
         replace_durably(path, content)
-        # Spark's file system would hold what an earlier release wrote there against it.
+        # Spark's file system would complain of an earlier release's files there.
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 

@@ -51,7 +51,7 @@ _WHOLE_NUMBERS: Final = frozenset({"smallint", "int", "bigint"})
 
 @dataclass(frozen=True, slots=True)
 class TenantSink:
-    """What every batch of one tenant needs."""
+    """The common needs of all batches of one tenant."""
 
     tenant: TenantSpec
     settings: SinkSettings
@@ -72,7 +72,7 @@ class TenantSink:
     fails_on_loss: bool = True
     """Whether events that Kafka has no more halt the tenant."""
     tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
-    """Called with what became of each table of a batch, when all are committed; it does not raise."""
+    """Called with the outcome for each table of a batch, when all are committed; it does not raise."""
     failures: TableFailures = field(default_factory=TableFailures)
     keep: Callable[[], None] = lambda: None
     """Have the state outlive the job's folder; waits. Raises Fenced where another job has the tenant."""
@@ -134,11 +134,11 @@ class TableBatch:
     known_committed_at_us: int = 0
     """When the source committed the newest of them."""
     known_offsets: Mapping[int, int] = field(default_factory=dict)
-    """By Kafka partition, where the batches before ended; told where dead letters are taken up."""
+    """By Kafka partition, where the former batches ended; set where dead letters are replayed."""
     known_positions: tuple[ReachedPosition, ...] = ()
     """Of the batches before."""
     known_ignored: tuple[str, ...] = ()
-    """What the batches before did not deliver, by policy."""
+    """Changes that former batches did not deliver, by policy."""
     known_deleted: tuple[DeletedRange, ...] = ()
     """Deletes of the batches before."""
     known_truncated: str = ""
@@ -150,9 +150,9 @@ class TableBatch:
     own_slices: Sequence[Slice] | None = None
     """Those of the events that are no dead letters; None: ``slices``."""
     is_anew: bool = False
-    """``events`` tell the whole table, which is to hold nothing else (``spark.jobs.resync``)."""
+    """``events`` are the whole table, which is to hold nothing else (``spark.jobs.resync``)."""
     rest: ParkedTable | None = None
-    """What of a parked table still waits when ``events`` are written; None: nothing."""
+    """The events of a parked table that still wait when ``events`` are written; None: none."""
     read_to: Mapping[int, int] = field(default_factory=dict)
     """By Kafka partition, where the reading of a parked table's or a whole table's events ended; empty: after ``fresh``."""
 
@@ -162,7 +162,7 @@ class TableBatch:
 
     @property
     def fresh(self) -> Sequence[Slice]:
-        """What was read from the table's topic."""
+        """The events read from the table's topic."""
         return self.slices if self.own_slices is None else self.own_slices
 
     @property

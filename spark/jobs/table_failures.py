@@ -1,10 +1,10 @@
-"""Tables that fail again and again while a tenant's others are written: what is counted of them before they are parked."""
+"""Tables that fail repeatedly while a tenant's others are written: their count before they are parked."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
 TRIES: Final = 3
-"""So often the whole batch is tried again, for what gets over by itself."""
+"""How often the whole batch is tried again, for passing causes."""
 
 
 @dataclass(slots=True)

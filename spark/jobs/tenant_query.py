@@ -1,7 +1,7 @@
 """The query of one tenant: its micro-batches. Started, watched, restarted with back-off, or halted for a human.
 
 ``sink_job`` holds one for each tenant and calls ``supervise`` once a second; ``turns`` gives it the turns in which its batches
-run. What fails here fails for this tenant only.
+run. A failure here is this tenant's only.
 """
 
 import secrets
@@ -110,7 +110,7 @@ class _Run:
         self.is_applying = False
         """A batch is at work; that may outlast the query's end."""
         self.failure: BaseException | None = None
-        """What ended it."""
+        """The error that ended it."""
 
     @property
     def tenant(self) -> str:
@@ -171,7 +171,7 @@ class _Run:
         self._turns.join(self)
 
     def note_parked(self) -> None:
-        """Learn from the progress file which tables are, and tell the tenant's faults."""
+        """Learn from the progress file which tables are, and report the tenant's faults."""
         progress = load_progress(self._context.state_dir, self._context.tenant.tenant)
         self.parked = progress.parked_topics
         tell_faults(progress)
@@ -220,7 +220,7 @@ class TenantQuery:
         turns: Turns | None = None,
     ) -> None:
         """``behind``: the tenant's query before this one, stopped; its last batch is waited for. ``kept``: has the tenant's
-        state, open; None: the job's folder alone has. ``cpu``: of the session; None: nobody asks what the tenant takes.
+        state, open; None: the job's folder alone has. ``cpu``: of the session; None: the tenant's CPU is not measured.
         ``turns``: those of the job, which it shares with others; None: it has turns of its own."""
         assert tenant.sink is not None
         self._kept = kept
@@ -306,7 +306,7 @@ class TenantQuery:
         return not stands and self._is_first_at_rest()
 
     def forget(self) -> None:
-        """Nobody serves the tenant here any more: a gauge that stood still would tell of it for ever."""
+        """Nobody serves the tenant here any more: its gauges would stand still for ever."""
         SINK_SERVED.remove(self.tenant.tenant)
         for gauge in (SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_PARKED_KEYS, SINK_PARKED_TABLES):
             gauge.remove(*self._labels)
@@ -351,7 +351,7 @@ class TenantQuery:
         stream = TenantStream(StreamLog(state_dir, name), self.tenant, limit=limit, fails_on_loss=fails_on_loss)
         run = _Run(context, stream, self._shared_turns(), lineage, is_over, _stop_timeout_s(self._spark))
         run.note_parked()
-        if lineage is not None:  # before the first batch tells of itself
+        if lineage is not None:  # before the first batch's report
             lineage.started()
         run.join()
         log.info("sink_query_started", tenant=name, query_id=run.query_id, mode=self._sink_settings.mode.value)
@@ -463,7 +463,7 @@ class TenantQuery:
         self._tell_halted(reason)
 
     def _tell_halted(self, because: str | None) -> None:
-        """To the metrics and to those who read the progress file. None: not, or not any more."""
+        """To the metrics and to readers of the progress file. None: not, or not any more."""
         SINK_HALTED.labels(*self._labels).set(because is not None)
         state_dir = Path(self._settings.state_dir)
         progress = load_progress(state_dir, self.tenant.tenant)

@@ -1,4 +1,4 @@
-"""What a job keeps of one tenant in files, as it is handed to another job: enough that the query goes on where it was.
+"""A job's files of one tenant, as they are handed to another job: enough for the query to go on where it was.
 
 Of Spark's checkpoint that is its identity, where it began, and the last two micro-batches: the last one may be cut off, and
 then comes again with its own number; Spark wants the one before it too (Structured Streaming guide, "Recovery Semantics").
@@ -32,7 +32,7 @@ def state_files(state_dir: Path, tenant: str) -> dict[str, str]:
 
 
 def remove_state(state_dir: Path, tenant: str) -> None:
-    """All of it, also what a killed writer left. Fine where there is none."""
+    """All of it, also a killed writer's remains. Fine where there is none."""
     checkpoint = _checkpoint(state_dir, tenant)
     if checkpoint.exists():
         shutil.rmtree(checkpoint)

@@ -79,7 +79,7 @@ class TenantStream:
         """The number of the batch that is to run now; its offsets are noted.
 
         Raises:
-            EventsLost: Kafka has no more what was to be read; where losses are accepted they are logged.
+            EventsLost: Kafka no longer has unread events; where losses are accepted they are logged.
             TransientError: of ``begins_of``.
         """
         if not self._is_done:
@@ -97,7 +97,7 @@ class TenantStream:
             for partition in partitions
             if partition not in begins.get(topic, {})
         ]
-        # A batch reads what is new from offset 0.
+        # A batch reads new partitions from offset 0.
         self._judge([f"{topic}-{number}" for (topic, number), begin in begins_of(added).items() if begin > 0])
         chosen = limited(begins, found, self._limit)
         self._log.note(self._batch_id + 1, chosen)
@@ -138,7 +138,7 @@ def lost_partitions_of(begins: StreamOffsets, ends: StreamOffsets) -> list[str]:
 
 
 def limited(begins: StreamOffsets, ends: StreamOffsets, limit: int) -> dict[str, dict[int, int]]:
-    """Where a batch ends: each Kafka partition has its share of ``limit`` by what waits there, one offset at least.
+    """Where a batch ends: each Kafka partition has its share of ``limit`` by its backlog, one offset at least.
 
     >>> limited({"a": {0: 10}}, {"a": {0: 100}, "b": {0: 10}, "c": {0: 0}}, limit=50)
     {'a': {0: 55}, 'b': {0: 5}, 'c': {0: 0}}

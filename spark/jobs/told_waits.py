@@ -18,7 +18,7 @@ from libs.errors import TransientError
 from libs.types.sink_place import Places, SinkWait, wait_key
 
 LASTING_S: Final = 20.0
-"""A team is told of what has stood for so long, as of what routers wait for."""
+"""A team learns of a wait that has lasted this long, as for routers' waits."""
 _AGAIN_AFTER_S: Final = 300.0
 """Another reason for the same tenant: some servers' errors differ with each request."""
 _PAUSE_S: Final = 30.0
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 class Told(NamedTuple):
-    """What was said last of a tenant."""
+    """The last record of a tenant."""
 
     because: str
     """Empty: it goes on."""
@@ -43,8 +43,8 @@ def due(
     *,
     now_s: float,
 ) -> dict[str, SinkWait | None]:
-    """What is to be said now, by ``wait_key``; None: the tenant goes on. ``served``: those that wait for nothing. Of who
-    neither is served nor has a fault what was said last stays."""
+    """The records to write now, by ``wait_key``; None: the tenant goes on. ``served``: tenants that do not wait. For one that
+    neither is served nor has a fault the last record stays."""
     ours = {
         wait_key(name, place.tenancy, places.job): name
         for name, place in places.tenants.items()

@@ -1,6 +1,6 @@
 """Where tenants' topics end: one look at Kafka for all tenants of a job, however many there are (ADR 65).
 
-Two requests a look, and of what they answer only that which has changed comes out of the JVM (``TopicEnds.java``).
+Two requests a look, and only changes of their answers come out of the JVM (``TopicEnds.java``).
 """
 
 import contextlib
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 class TopicEnds:
-    """Of one job. One thread looks; any thread may read what was found."""
+    """Of one job. One thread looks; any thread may read the result."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaSettings) -> None:
         """Makes two clients, which connect at the first look."""

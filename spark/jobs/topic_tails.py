@@ -1,4 +1,4 @@
-"""What lies after the end of a micro-batch in a tenant's topics, and whether the source's last transaction there has ended.
+"""The events after the end of a micro-batch in a tenant's topics, and whether the source's last transaction there has ended.
 
 Asked of Kafka's own client in the JVM: a Spark job for some records would cost more than the batch may.
 """

@@ -1,9 +1,9 @@
-"""What became of a try of a parked table: noted before it is written, asked for before the table is met again (ADR 56).
+"""The result of a try of a parked table: noted before it is written, asked for before the table is met again (ADR 56).
 
-What waits of a parked table is written under the identity of the batch that tries it. Killed after that write, the batch
+Waiting events of a parked table are written under the identity of the batch that tries it. Killed after that write, the batch
 comes again, and may not try the table any more, or may try other events of it: the next batch would write them under its own
 identity, and a log or a history have them twice. So the try is noted with the progress, which still has the table parked, and
-whoever begins a batch with a try noted asks the warehouse first. Where it has it, the table goes on from there.
+a batch that begins with a noted try asks the warehouse first. If the warehouse has it, the table goes on from there.
 
     begin ▶ write ▶ store_progress        killed between: settle ▶ pass over | try
 """
@@ -37,12 +37,12 @@ class Settled:
     progress: SinkProgress
     """With those that were found, of this batch too; its tries are those that the warehouse did not answer for."""
     stored: SinkProgress
-    """What the file is to have while the batch runs: a table whose try was of this very batch is parked there, with the try, so
+    """The file's content while the batch runs: a table whose try was of this very batch is parked there, with the try, so
     that it is found once more should the batch come again."""
     of_batch: frozenset[str]
     """Topics of those tables: all that the batch has of them is written."""
     of_earlier: frozenset[str]
-    """Of tables whose try was an earlier batch's: they go on with what is behind it."""
+    """For tables whose try was an earlier batch's: they go on with later events."""
     not_found: Mapping[str, Try]
     """By topic: the warehouse has nothing of these. Dead letters that they took up wait as before."""
 
@@ -92,7 +92,7 @@ def settle(sink: Sink, spark: SparkSession, batch: BatchIdentity, progress: Sink
 
 
 def table_behind(known: TableProgress, tried: Try) -> TableProgress:
-    """A parked table, of which the warehouse has what was tried. Events may have joined what waits since."""
+    """A parked table whose try is in the warehouse. Events may have joined the waiting ones since."""
     if known.parked is None:
         return known
     before, after = known.parked, tried.becomes.parked
@@ -108,7 +108,7 @@ class Tries:
     state_dir: Path
     settled: Settled
     keep: Callable[[], None]
-    """Called after each note; what it raises is the caller's."""
+    """Called after each note; its exceptions reach the caller."""
     _open: dict[str, Try] = field(init=False)
     _stored: SinkProgress = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -142,7 +142,7 @@ class Tries:
 
     @property
     def open(self) -> Mapping[str, Try]:
-        """Those of which nobody knows what became of them."""
+        """Tries with an unknown result."""
         return self._open
 
 

@@ -1,6 +1,6 @@
 """Whose micro-batch runs next: all tenants of a job share a few turns (ADR 65).
 
-    one look at Kafka for all ▶ whose topics have changed ▶ who has waited longest ▶ a turn
+    one look at Kafka for all ▶ tenants with changed topics ▶ the one that has waited longest ▶ a turn
 
 A turn is a thread with a Spark session of its own, and the memory of one batch. Tenants without anything new cost nothing but
 their part of the look. A tenant has one turn at most, so one that is slow, or fails, takes nothing else from the others.
@@ -93,7 +93,7 @@ def turns_of_session(spark: SparkSession) -> int:
 def next_turn(
     waiting: Mapping[Name, float], *, now_s: float, is_long: Callable[[Name], bool], free: int, of: int
 ) -> Name | None:
-    """Who has the next of ``free`` turns, out of ``of``: who is due and has waited longest. None: nobody has it.
+    """The tenant of the next of ``free`` turns, out of ``of``: the due one that has waited longest. None: there is none.
 
     ``waiting``: from when on each is due. For the last free turn those whose batches are long wait ten seconds more.
 
@@ -134,7 +134,7 @@ class Turns:
         self._seen: set[str] = set()
         """Members whose topics a look has covered since they joined."""
         self.failure: BaseException | None = None
-        """What ended the dealing of turns; the job has to begin again."""
+        """The error that ended the dealing of turns; the job has to begin again."""
         self._pool = ThreadPoolExecutor(self._of, thread_name_prefix="sink-turn")
         self._dealer = threading.Thread(target=self._deal, name="sink-turns", daemon=True)
         self._dealer.start()
@@ -157,7 +157,7 @@ class Turns:
                 self._waiting.pop(member.tenant, None)
 
     def is_idle(self, tenant: str) -> bool:
-        """Whether no batch of it is running, and none is due as far as the last look tells."""
+        """Whether no batch of it is running, and none is due by the last look."""
         with self._changed:
             return tenant not in self._running and tenant not in self._waiting and tenant not in self._unseen
 
@@ -231,7 +231,7 @@ class Turns:
 
     def _sort(self) -> None:
         """Those that were not asked since something changed: whether they have a batch to run. While Kafka is away nobody
-        is asked: what the last look has found says nothing of what is lost."""
+        is asked: the last look does not show losses."""
         if self._is_silent:
             return
         self._unseen &= self._members.keys() | self._running

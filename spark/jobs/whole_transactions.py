@@ -39,14 +39,14 @@ _PAUSE_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Live events of a micro-batch, by what is to be known of them."""
+    """Facts about the live events of a micro-batch."""
 
     newest: str
     """Prefix of the newest transaction, of those that wait too; empty: there is none."""
     beyond: str | None
     """Of the oldest one that has events after the batch; None: none has; empty: it is not known."""
     has_ended: bool
-    """The newest one has, as far as the transaction topic tells."""
+    """Whether the newest one has ended, by the transaction topic."""
 
 
 def first_that_waits(seen: Seen) -> str | None:
@@ -101,7 +101,7 @@ def show_what_waits(context: TenantSink, spark: SparkSession) -> None:
 
 
 def _held_back(cut: Cut, events: DataFrame, still_held: Offsets, oldest: str, newest: str) -> Cut:
-    """With what waits after the batch: of its events, and of those that waited before and wait on."""
+    """With the waiting events after the batch: some of its own, and those that still wait."""
     waiting = (
         events.where(is_live() & (sf.col("order") >= cut.until))
         .groupBy("topic", "kafka_partition")
@@ -152,7 +152,7 @@ def _seen(context: TenantSink, spark: SparkSession, events: DataFrame, ends: Str
     boundaries = transactions_topic(tenant, context.tenant.sources[0].name)
     deadline_s = time.monotonic() + _END_WITHIN_S
     while True:
-        # First whether it has ended: then all of it is written, and what of it the batch does not hold lies after it.
+        # First whether it has ended: then all of it is written, and events outside of the batch lie after it.
         is_over = has_ended(spark, context.kafka, boundaries)
         beyond = oldest_beyond(spark, context.kafka, topics, ends, but=sink_request_topics(tenant))
         if is_over is not False or beyond is not None or time.monotonic() > deadline_s:
