@@ -213,6 +213,16 @@ CHANGES_RECORD_SET_ASIDE = _kind(
     example="headwater.changes.shop/0: the record at offset 4711 is no ChangeBatch (DecodeError)",
 )
 
+CHANGES_TOPIC_REPLACED = _kind(
+    "changes_topic_replaced",
+    Severity.HALTED,
+    "A source's changes topic was deleted and made again: the router's offset is of the old one, and nothing of the source is "
+    "routed. Other sources go on.",
+    "Stop the routers, set the group's offset to the topic's beginning, start them, and resync the source's tables.",
+    docs="docs/failure_modes.md#kafka",
+    example="headwater.changes.shop was deleted and made again: its id is 7tXo…, and the offset is of fG3q…",
+)
+
 # --- processes ------------------------------------------------------------------------------------------------------
 
 PROCESS_DOWN = _kind(

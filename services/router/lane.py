@@ -40,7 +40,7 @@ from libs.events.names import STRAGGLING, straggler_group
 from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
 from libs.telemetry import metrics
-from libs.telemetry.faults import CHANGES_RECORD_SET_ASIDE, raise_fault
+from libs.telemetry.faults import CHANGES_RECORD_SET_ASIDE, CHANGES_TOPIC_REPLACED, lift_fault, raise_fault
 from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
 from libs.types.table import TableId
@@ -54,7 +54,7 @@ from services.router.metering import Meter, fetch_cpu_ns
 from services.router.outputs import LaneDependencies, Outputs, Reached, WaitingBatch, reached_by, tell_refused_schemas
 from services.router.refusals import RecordsFate
 from services.router.settings import UnreadableRecords
-from services.router.straggler_offsets import count_note, find_stragglers
+from services.router.straggler_offsets import committed_offsets, find_stragglers, noted_topic_id, own_note, topic_id
 from services.router.stragglers import Straggler, Stragglers
 from services.router.writer import TopicsRefused, TransactionWriter
 
@@ -128,6 +128,8 @@ class Lane:
         self.position: LanePosition | None = None
         """None until the lane is open."""
         self.is_fenced = False
+        self.parked: str | None = None
+        """Why the lane routes nothing until a person has acted and the router was started again."""
         self.awaits: str | None = None
         """Offsets of other partitions that are routed first, while the lane waits for them."""
         self.unreadable: str | None = None
@@ -236,7 +238,7 @@ class Lane:
         """Hand a batch over; waits while the lane holds its fill. A closing or fenced lane drops it: another owner, or
         this one after the next assignment, reads it again."""
         await self.wait_for_room(len(batch.payload))
-        if self._closing or self.is_fenced:
+        if self._closing or self.is_fenced or self.parked:
             return
         with self._lock:
             self._waiting.append(batch)
@@ -245,7 +247,7 @@ class Lane:
 
     def _has_room(self, size: int) -> bool:
         settings = self._shared.settings
-        if self._closing or self.is_fenced or not self._waiting:
+        if self._closing or self.is_fenced or self.parked or not self._waiting:
             return True
         return len(self._waiting) < settings.queued_batches and self._waiting_bytes + size <= settings.queued_bytes
 
@@ -301,13 +303,21 @@ class Lane:
         writer = await TransactionWriter.open(shared.kafka, shared.group, place, shared.settings)
         try:
             next_offset = _committed_offset(place, shared)
+            own_id = topic_id(shared.kafka, self.topic)
+            noted = noted_topic_id(committed_offsets(shared.kafka, [shared.group], place)[shared.group].note)
+            if noted and own_id and noted != own_id:
+                self.position = LanePosition(next_offset, time.monotonic(), source=self.source)
+                await self._park(noted, own_id)
+                return
+            lift_fault(CHANGES_TOPIC_REPLACED, FaultScope(source=self.source))
+            looked_s = time.monotonic()
             stragglers = self._stragglers
             found = find_stragglers(shared.kafka, shared.group, place)
             if found:
                 stragglers.open()  # nobody else moves cursors from now on
                 found = find_stragglers(shared.kafka, shared.group, place)
             worker = _LaneWorker(
-                self.source, place, next_offset, writer, shared, self._rows, stragglers, found, self._log
+                self.source, place, next_offset, own_id, writer, shared, self._rows, stragglers, found, self._log
             )
             self._worker = worker
             self.position = LanePosition(next_offset, time.monotonic(), source=self.source)
@@ -315,6 +325,11 @@ class Lane:
             self._log.info("lane_opened", next_offset=next_offset, generation=self.generation)
             passed = PassedPartitions(shared.kafka, shared.group)
             while waiting := await self._take(worker):
+                if own_id and time.monotonic() - looked_s >= shared.settings.topic_look_s:
+                    looked_s = time.monotonic()
+                    if (found_id := await asyncio.to_thread(topic_id, shared.kafka, self.topic)) != own_id:
+                        await self._park(own_id, found_id)
+                        return
                 for stretch in worker.stretches(waiting):
                     if (behind := await self._await_others(stretch, passed)) is None:
                         break
@@ -326,6 +341,28 @@ class Lane:
         finally:
             await asyncio.to_thread(self._stragglers.close)
             await writer.close()
+
+    async def _park(self, noted: str, found: str) -> None:
+        """Route nothing, and let all that comes go by, until the lane shall close: other lanes do not wait for this one."""
+        group = self._shared.group
+        self.parked = (
+            f"{self.topic} was deleted and made again: its id is {found}, and the offset of group {group} is of {noted}; "
+            "batches that only the old one had are lost"
+        )
+        servers = self._shared.kafka.bootstrap_servers
+        remedy = (
+            f"stop the routers, set the offset (kafka-consumer-groups.sh --bootstrap-server {servers} --group {group} "
+            f"--topic {self.topic} --reset-offsets --to-earliest --execute), start them, then resync the tables of the "
+            "source"
+        )
+        raise_fault(CHANGES_TOPIC_REPLACED, FaultScope(source=self.source), happened=self.parked, remedy=remedy)
+        with self._lock:
+            self._waiting.clear()
+            self._waiting_bytes = 0
+        self._wake_agent()
+        self._tell_opened(None)
+        while not self._closing:
+            await self._rest(_LONGEST_PAUSE_S)
 
     async def _take(self, worker: "_LaneWorker") -> list[WaitingBatch]:
         """Waiting batches, up to a transaction's bound; waits for the first. Empty: the lane is to close."""
@@ -436,6 +473,7 @@ class _LaneWorker:
         source: str,
         place: TopicPartition,
         next_offset: int,
+        topic_id: str,
         writer: TransactionWriter,
         shared: LaneDependencies,
         rows: MutableMapping[str, int],
@@ -443,10 +481,12 @@ class _LaneWorker:
         found: Mapping[str, int],
         logger: Any,
     ) -> None:
-        """``found``: the tenants that were behind when the lane opened, with their cursors."""
+        """``found``: the tenants that were behind when the lane opened, with their cursors. ``topic_id``: of the changes
+        topic."""
         self._source = source
         self._place = place
         self._next_offset = next_offset
+        self._topic_id = topic_id
         self._writer = writer
         self._shared = shared
         self._log = logger
@@ -735,7 +775,7 @@ class _LaneWorker:
         await self._writer.send_gathered()
         failpoint("router_after_produce_before_offsets")
         behind = self._behind - step.joining.keys() | step.left.keys()
-        await self._writer.send_offset(next_offset, note=count_note(behind))
+        await self._writer.send_offset(next_offset, note=own_note(behind, self._topic_id))
         for tenant in step.joining.keys() - step.left.keys() | self._released:
             await self._writer.send_offset(next_offset, group=straggler_group(self._shared.group, tenant))
         for tenant, left in step.left.items():

@@ -49,8 +49,9 @@ class Lanes:
             for tenant, position in lane.behind.items():
                 if position.is_stuck:
                     reasons.setdefault(tenant, f"{tenant} is behind alone: {position.reason}")
+        parked = [lane.parked for lane in self.all() if lane.parked is not None]
         unreadable = [lane.unreadable for lane in self.all() if lane.unreadable is not None]
-        return "; ".join([*unreadable, *reasons.values()]) or None
+        return "; ".join([*parked, *unreadable, *reasons.values()]) or None
 
     def records_fates(self) -> list[RecordsFate]:
         """Of each open lane, whose records cannot be written. Called from any thread."""

@@ -42,6 +42,9 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     (counted as before compression), half on their way, compressed."""
     compression: str = "lz4"
     """none, lz4, zstd, snappy or gzip. lz4 takes less CPU than none, because less is sent."""
+    topic_look_s: float = 30.0
+    """How often a lane that routes asks Kafka whether its changes topic is the one that it was, in seconds: a topic that is
+    deleted and made again has the same name and other offsets."""
     max_event_bytes: int = 900_000
     """A larger event becomes a dead letter. Below the 1 MB that a broker takes by default (``message.max.bytes``)."""
     unreadable_records: UnreadableRecords = UnreadableRecords.SET_ASIDE

@@ -3,7 +3,8 @@
 A tenant that fell behind has a group of its own, ``<router's group>.<tenant>``. Its offset is the tenant's cursor, and the note
 beside it says that the cursor counts (``straggling``) or that the tenant went back to the others (none). Both change in the
 Kafka transactions that write the tenant's records, so they are never apart from them. Beside the router's own offset stands how
-many tenants lag: a process that finds fewer groups than that lacks some.
+many tenants lag: a process that finds fewer groups than that lacks some. Kafka's id of the topic
+stands there too: an offset means nothing in a topic that was deleted and made again.
 """
 
 import re
@@ -12,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aiokafka import TopicPartition
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as OffsetOf
 from confluent_kafka.admin import AdminClient
 
@@ -24,6 +25,10 @@ from libs.kafka.clients import client_config
 _TIMEOUT_S: Final = 30.0
 _RETRY_S: Final = 0.2
 _COUNT: Final = re.compile(rf"{STRAGGLING}=(\d+)")
+_TOPIC: Final = "topic"
+_TOPIC_ID: Final = re.compile(rf"(?:^|;){_TOPIC}=([^;]+);")
+_NO_ID: Final = "A" * 22
+"""A zero id, as Kafka writes it."""
 
 
 class CommittedOffset(NamedTuple):
@@ -69,15 +74,35 @@ def committed_offsets(
     return _committed(AdminClient(client_config(kafka)), groups, place)
 
 
-def count_note(stragglers: Collection[str]) -> str:
-    """The note beside the router's own offset."""
-    return f"{STRAGGLING}={len(stragglers)};" if stragglers else ""
+def own_note(stragglers: Collection[str], topic_id: str = "") -> str:
+    """The note beside the router's own offset. ``topic_id``: empty if Kafka has none."""
+    count = f"{STRAGGLING}={len(stragglers)};" if stragglers else ""
+    return count + (f"{_TOPIC}={topic_id};" if topic_id else "")
 
 
 def straggler_count(note: str) -> int:
-    """The count that ``count_note`` wrote, also with more text after it (``is_straggling``); None for another note."""
+    """What ``own_note`` wrote, whatever stands behind it (``is_straggling``); another note says nothing."""
     found = _COUNT.match(note)
     return int(found[1]) if found is not None else 0
+
+
+def noted_topic_id(note: str) -> str:
+    """The id that ``own_note`` wrote; empty: none, as after the offset was set by hand."""
+    found = _TOPIC_ID.search(note)
+    return found[1] if found is not None else ""
+
+
+def topic_id(kafka: KafkaSettings, topic: str) -> str:
+    """Kafka's own id of a topic; empty where Kafka has none (before 2.8). Blocks. Raises BrokerUnavailable."""
+    admin = AdminClient(client_config(kafka))
+    try:
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result(
+            _TIMEOUT_S
+        )
+    except (KafkaException, TimeoutError) as error:
+        raise BrokerUnavailable(f"Kafka does not tell the id of topic {topic}: {error}") from error
+    found = str(described.topic_id)
+    return "" if found == _NO_ID else found
 
 
 def _committed(admin: AdminClient, groups: Sequence[str], place: TopicPartition) -> dict[str, CommittedOffset]:

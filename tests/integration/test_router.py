@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings, WatchedService
 from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
+from libs.events.names import changes_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.faults_client import gather_faults
@@ -316,6 +320,48 @@ def test_event_larger_than_a_record_is_set_aside(setting: Setting) -> None:
     )
     assert (fault.id, fault.scope.tenant) == ("events_set_aside", tenant)
     assert "1 event is a dead letter: the event is larger than 900000 bytes" in fault.happened
+
+
+def test_an_offset_of_a_changes_topic_that_was_made_again_parks_its_source(setting: Setting) -> None:
+    """The batches before it would be passed over without a word. Set anew, the offset counts."""
+    tenant = setting.write_tenant("acme")
+    topic, servers = changes_topic(setting.source.name), setting.services.bootstrap_servers
+    group = f"router-{setting.suffix}"
+    for number in (1, 2):
+        setting.source.creates([number])
+        setting.source.publish()
+    setting.router.start()
+    assert created_ids(setting.read(setting.topic(tenant), 2)) == [1, 2]
+    setting.router.stop()
+    admin = AdminClient({"bootstrap.servers": servers})
+    (before,) = (
+        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60).topic_partitions
+    )
+
+    def set_offset(note: str) -> None:
+        offset = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, before.offset, note)])
+        admin.alter_consumer_group_offsets([offset])[group].result(60)
+
+    def faults() -> list[Fault]:
+        return msgspec.json.decode(setting.router.get("/faults")[1], type=list[Fault])
+
+    set_offset("topic=another;")
+    setting.source.creates([3])
+    setting.source.publish()
+    setting.router.start(waits=False)
+    (fault,) = wait_until(lambda: setting.router.get("/faults")[0] == 200 and faults(), because="the fault is told")
+    parked = read_topic(servers, setting.topic(tenant))
+    setting.router.stop()
+    set_offset("")
+    setting.router.start()
+
+    assert re.search(r"(^|;)topic=[\w-]{22};", before.metadata)
+    assert (fault.id, fault.scope.source) == ("changes_topic_replaced", setting.source.name)
+    assert "is of another; batches" in fault.happened
+    assert f"--group {group} --topic {topic} --reset-offsets" in fault.remedy
+    assert created_ids(parked) == [1, 2]
+    assert created_ids(setting.read(setting.topic(tenant), 3)) == [1, 2, 3]
+    assert faults() == []
 
 
 BLANK, LINE = (TableId(database="shop", table=table) for table in ("a b", "a_b"))

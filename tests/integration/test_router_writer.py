@@ -23,7 +23,7 @@ from services.router.rate_limits import RateLimits
 from services.router.record_batch import CODECS, Records, encode_header, join_headers
 from services.router.record_bytes import PassedRows
 from services.router.settings import LaneSettings, TenantLimitSettings
-from services.router.straggler_offsets import count_note, find_stragglers
+from services.router.straggler_offsets import find_stragglers, own_note
 from services.router.topic_claims import TopicClaims
 from services.router.writer import TopicsRefused, TransactionWriter
 from tests.conftest import KafkaBroker, StartKafka
@@ -331,12 +331,12 @@ async def test_offsets_of_several_groups_are_committed_together(make_rig: Callab
         await writer.begin()
         await writer.write(numbered(0, 2), [rig.topic])
         await writer.send_gathered()
-        await writer.send_offset(9, note=count_note(places))
+        await writer.send_offset(9, note=own_note(places))
         await writer.send_offset(4, group=places[0], note=STRAGGLING)
         await writer.send_offset(5, group=places[1], note=STRAGGLING)
         await writer.commit()
         await writer.begin()
-        await writer.send_offset(10, note=count_note(()))
+        await writer.send_offset(10, note=own_note(()))
         await writer.send_offset(10, group=places[0])
         await writer.abort()
 
@@ -346,7 +346,7 @@ async def test_offsets_of_several_groups_are_committed_together(make_rig: Callab
 
     async with rig.writer() as writer:
         await writer.begin()
-        await writer.send_offset(10, note=count_note(["b", "c"]))
+        await writer.send_offset(10, note=own_note(["b", "c"]))
         await writer.send_offset(10, group=places[0])
         await writer.commit()
     with pytest.raises(

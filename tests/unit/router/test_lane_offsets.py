@@ -106,7 +106,7 @@ def worker_of(
         on_failure=lambda _error: None,
     )
     logger = structlog.get_logger()
-    return lane._LaneWorker("s", PLACE, 0, writer, shared, {}, stragglers, behind, logger)  # type: ignore[arg-type]
+    return lane._LaneWorker("s", PLACE, 0, "", writer, shared, {}, stragglers, behind, logger)  # type: ignore[arg-type]
 
 
 def test_backlogs_that_take_long_let_no_batch_be_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

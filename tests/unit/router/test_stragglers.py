@@ -9,7 +9,7 @@ from services.router import stragglers
 from services.router.lane import LanePosition, TenantPosition
 from services.router.outputs import Reached, WaitingBatch
 from services.router.progress import tenants_progress
-from services.router.straggler_offsets import count_note, straggler_count
+from services.router.straggler_offsets import noted_topic_id, own_note, straggler_count
 from services.router.stragglers import RecentBatches, Straggler
 
 
@@ -64,8 +64,19 @@ def test_a_server_that_is_away_for_longer_than_a_restart_takes_is_told_of(monkey
 @pytest.mark.parametrize(("behind", "note"), [((), ""), (("a", "b", "c"), "straggling=3;")])
 def test_how_many_are_behind_stands_beside_the_offset(behind: tuple[str, ...], note: str) -> None:
     """And is read back."""
-    assert count_note(behind) == note
+    assert own_note(behind) == note
     assert straggler_count(note) == len(behind)
+    assert noted_topic_id(note) == ""
+
+
+@pytest.mark.parametrize("behind", [(), ("a", "b", "c")])
+def test_the_topics_id_stands_beside_the_offset(behind: tuple[str, ...]) -> None:
+    """Behind the count, and by itself no sign that somebody is behind."""
+    note = own_note(behind, "Xy_-19")
+
+    assert noted_topic_id(note + "7\x01") == "Xy_-19"
+    assert straggler_count(note) == len(behind)
+    assert is_straggling(note) is bool(behind)
 
 
 def test_what_stands_behind_a_note_in_memory_is_no_part_of_it() -> None:
