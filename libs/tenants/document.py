@@ -10,7 +10,7 @@ Kubernetes mounts a ConfigMap through such links (Kubernetes documentation, "Con
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -129,10 +129,13 @@ class TenantFolder:
         self._what_else = what_else
         self._seen: dict[Path, _Stamp] | None = None
         self._seen_else: object = None
+        self._documents: dict[Path, _Document] = {}
+        """Those of ``_seen``."""
         self._in_force: dict[Path, ParsedTenant] = {}
 
     def refresh(self) -> TenantSet | None:
-        """Read what changed since the last call; None when nothing did.
+        """Read what changed since the last call; None when nothing did. What did not change stays the same object, unless it
+        was refused.
 
         A folder that vanishes after the first call changes nothing: a mount that fails for a while must not take every
         tenant away.
@@ -144,12 +147,21 @@ class TenantFolder:
         seen_else = self._what_else()
         if seen is None or (seen == self._seen and seen_else == self._seen_else):
             return None
-        self._seen, self._seen_else = seen, seen_else
-        documents = [_read(self._folder, file, self._check_condition, self._check_key) for file in seen]
-        in_force, refused = self._judge(documents)
+        before = {} if self._seen is None or seen_else != self._seen_else else self._seen
+        unchanged = {
+            file: document
+            for file, document in self._documents.items()
+            if file in before and seen.get(file) == before[file] and not document.mistakes
+        }
+        self._documents = {
+            file: unchanged.get(file) or _read(self._folder, file, self._check_condition, self._check_key)
+            for file in seen
+        }
+        in_force, refused = self._judge(self._documents.values(), unchanged.keys())
         self._in_force = in_force
-        if self._state is not None:
+        if self._state is not None and (self._seen is None or self._seen.keys() != seen.keys()):
             self._state.keep_only(seen)
+        self._seen, self._seen_else = seen, seen_else
         good = sorted(in_force.values(), key=lambda parsed: parsed.spec.tenant)
         return TenantSet(
             tuple(parsed.spec for parsed in good),
@@ -171,8 +183,11 @@ class TenantFolder:
             stamps[file] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         return stamps
 
-    def _judge(self, documents: "Iterable[_Document]") -> tuple[dict[Path, "ParsedTenant"], list[RefusedDocument]]:
-        """Which version of each file is in force. Who holds a name already keeps it against a newcomer."""
+    def _judge(
+        self, documents: "Collection[_Document]", stored: Collection[Path]
+    ) -> tuple[dict[Path, "ParsedTenant"], list[RefusedDocument]]:
+        """Which version of each file is in force. Who holds a name already keeps it against a newcomer. ``stored``: those whose
+        copies are there, if they are in force."""
         last_good = {document.file: self._last_good(document) for document in documents}
         held = {file: parsed.spec.tenant for file, parsed in last_good.items() if parsed is not None}
         in_force: dict[Path, ParsedTenant] = {}
@@ -184,7 +199,8 @@ class TenantFolder:
                 name = parsed.spec.tenant
                 mistakes += parsed.lines.locate([f"tenant: {name!r} is claimed by {owners[name]} already"])
                 parsed = None
-            if parsed is not None and self._state is not None:
+            is_stored = document.file in stored and self._in_force.get(document.file) is parsed
+            if parsed is not None and self._state is not None and not is_stored:
                 self._state.store(document.file, document.text)
             if parsed is None:
                 parsed = last_good[document.file]

@@ -87,6 +87,34 @@ def test_unchanged_folder_gives_none(tmp_path: Path) -> None:
     assert names(folder.refresh()) == ["acme"]
 
 
+def test_a_document_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
+    """Judging a thousand of them takes seconds; and whoever holds a spec sees by the object that it is the same."""
+    asked: list[str] = []
+
+    def check(where: str) -> list[str]:
+        asked.append(where)
+        return []
+
+    def write(tenant: str, where: str) -> None:
+        source = f"{{name: shop, row_filters: [{{tables: '.*', where: {where}}}]}}"
+        (tmp_path / f"{tenant}.yaml").write_text(f"tenant: {tenant}\nsources: [{source}]\nsink: null\n")
+
+    for tenant in ("acme", "globex"):
+        write(tenant, "a = 1")
+    folder = TenantFolder(tmp_path, state_folder=tmp_path / "state", check_condition=check)
+    first = folder.refresh()
+    assert first is not None
+    asked.clear()
+
+    write("globex", "a = 22")
+    second = folder.refresh()
+
+    assert second is not None
+    assert asked == ["a = 22"]
+    assert second.tenants[0] is first.tenants[0]
+    assert second.tenants[1] != first.tenants[1]
+
+
 def test_every_mistake_is_listed_with_file_and_place() -> None:
     """Wrong patterns, masks, names and numbers are all named, in one go."""
     mistakes: list[str] = []
