@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from libs.types.table import TableId
@@ -41,6 +42,7 @@ ROW_TOPIC_TEMPLATES: Final = {
     TopicLayout.PER_TENANT: "{tenant}.rows",
 }
 """What row topics are called where the tenant's document does not say."""
+_FORBIDDEN: Final = re.compile(r"[^a-zA-Z0-9._-]")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -60,6 +62,7 @@ def own_topics(tenant: str, sources: Iterable[str]) -> frozenset[str]:
     return frozenset((dead_letter_topic(tenant), table_schemas_topic(tenant), *of_sources))
 
 
+@lru_cache(maxsize=10_000)
 def row_topic(
     tenant: str, source: str, table_id: TableId, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
 ) -> str:
@@ -163,4 +166,4 @@ def folded_topic(name: str) -> str:
 
 def sanitize_topic(name: str) -> str:
     """``name`` with every character that Kafka forbids in a topic replaced by ``_``."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
+    return _FORBIDDEN.sub("_", name)
