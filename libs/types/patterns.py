@@ -8,6 +8,9 @@ that hides ``ssn`` hides ``SSN``.
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import takewhile
+from re import _constants as sre  # type: ignore[attr-defined]
+from re import _parser as sre_parse  # type: ignore[attr-defined]
 from typing import Final
 
 _KEPT: Final = 50_000
@@ -30,6 +33,22 @@ def table_pattern(pattern: str) -> Matches:
 def column_pattern(pattern: str) -> Matches:
     """Tells by ``database.table.column``, without case. Raises re.error."""
     return re.compile(pattern, re.DOTALL | re.IGNORECASE).fullmatch
+
+
+@lru_cache(maxsize=_KEPT)
+def literal_prefix(pattern: str) -> str:
+    """What every name begins with that a table's pattern is for; empty where that is not plain to see.
+
+    >>> literal_prefix(r"shop\\.orders_.*"), literal_prefix("(shop|stock).*")
+    ('shop.orders_', '')
+    """
+    try:
+        parsed = sre_parse.parse(pattern, re.DOTALL)
+    except (re.error, RecursionError, OverflowError):
+        return ""
+    if parsed.state.flags & re.IGNORECASE:
+        return ""
+    return "".join(chr(argument) for _, argument in takewhile(lambda item: item[0] is sre.LITERAL, parsed))
 
 
 def matches_table(pattern: str, name: str) -> bool:

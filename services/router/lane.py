@@ -53,6 +53,7 @@ from services.router.match import RouteBook
 from services.router.metering import Meter, fetch_cpu_ns
 from services.router.outputs import LaneDependencies, Outputs, Reached, WaitingBatch, reached_by, tell_refused_schemas
 from services.router.refusals import RecordsFate
+from services.router.route_memory import RouteMemory
 from services.router.settings import UnreadableRecords
 from services.router.straggler_offsets import committed_offsets, find_stragglers, noted_topic_id, own_note, topic_id
 from services.router.stragglers import Straggler, Stragglers
@@ -501,6 +502,7 @@ class _LaneWorker:
         self.unreadable: str | None = None
         """Of the last record that was set aside since the lane opened: where, and why."""
         self._tenants: tuple[TenantSpec, ...] | None = None
+        self._memory = RouteMemory()
         self._book: RouteBook
         self._book_made_s = 0.0
         self._ended_by_then = 0
@@ -660,7 +662,7 @@ class _LaneWorker:
         self._book_made_s, self._ended_by_then = time.monotonic(), shared.refusals.ended
         self._told_schemas.clear()
         self._told_unseen.clear()
-        book = RouteBook(self._source, tenants, fetch_schema, shared.claims, shared.keys, registry)
+        book = RouteBook(self._source, tenants, fetch_schema, shared.claims, shared.keys, registry, self._memory)
         book.leave_out(self._behind)
         return book
 

@@ -38,7 +38,6 @@ from libs.events.names import (
 from libs.events.source_types import source_type, source_type_parameters
 from libs.kafka.clients import TopicSpec
 from libs.tenants.mask_keys import NO_KEYS, MaskKeys
-from libs.tenants.row_filter import CompiledFilter
 from libs.tenants.view import is_selected
 from libs.types.patterns import any_column
 from libs.types.refusal import RefusedKind
@@ -58,6 +57,7 @@ from services.router.encode import (
 )
 from services.router.filter_index import FilterIndex, filter_index
 from services.router.project import InvalidProjection, KeysMissing, Projection, compile_projection, openings_of
+from services.router.route_memory import RouteMemory, VersionViews
 from services.router.topic_claims import TopicClaims, TopicCollision
 
 log = structlog.get_logger()
@@ -257,8 +257,12 @@ class RouteBook:
         claims: TopicClaims,
         keys: MaskKeys = NO_KEYS,
         registry: SchemaIds = NO_REGISTRY,
+        memory: RouteMemory | None = None,
     ) -> None:
+        """``memory``: of the books of this source before; no other book uses it from now on."""
         self.source = source
+        self._memory = memory or RouteMemory()
+        self._memory.begin_book()
         self._keys = keys
         self._registry = registry
         self.subscribers = tuple(
@@ -281,6 +285,8 @@ class RouteBook:
         self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         """The compiled ones, without left-out tenants."""
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
+        self._subscribers_of: dict[tuple[str, ...], tuple[Subscriber, ...]] = {}
+        self._memory.seen.take({each.tenant: each.selection for each in self.subscribers})
         self._newest: dict[TableId, TableSchema] = {}
         """Of tables that statements were met of."""
         self._not_taken: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
@@ -293,7 +299,12 @@ class RouteBook:
         """The tenants that get the table."""
         subscribers = self._seen_by.get(table_id)
         if subscribers is None:
-            subscribers = tuple(subscriber for subscriber in self.subscribers if _may_see(subscriber, table_id))
+            seen = self._memory.seen.who(table_id)
+            subscribers = self._subscribers_of.get(seen)
+            if subscribers is None:
+                tenants = frozenset(seen)
+                subscribers = tuple(each for each in self.subscribers if each.tenant in tenants)
+                self._subscribers_of[seen] = subscribers
             self._seen_by[table_id] = subscribers
         return subscribers
 
@@ -408,6 +419,7 @@ class RouteBook:
             self._keys,
             self._registry,
             claimed_topics,
+            self._memory,
         )
         for refused in routes.refused:
             if refused.is_schema_refused:
@@ -487,6 +499,7 @@ def compile_routes(
     keys: MaskKeys = NO_KEYS,
     registry: SchemaIds = NO_REGISTRY,
     claimed_topics: Mapping[str, str] = NONE_TAKEN,
+    memory: RouteMemory | None = None,
 ) -> TableRoutes:
     """The routes of one table version: tenants whose events are equal are put together. ``refused_topics``: those that Kafka
     refuses, ``claimed_topics``: those that are another table's; each with the reason.
@@ -495,24 +508,30 @@ def compile_routes(
         ServiceUnavailable: the registry does not answer; try again.
     """
     groups: dict[tuple[_Likeness, WireIds | None], list[Subscriber]] = {}
+    memory = memory or RouteMemory()
+    before, now = memory.views(table, form), VersionViews(table)
+    now.conditions.update(before.conditions)
     projections: dict[_Likeness, Projection] = {}
     schemas: dict[_Likeness, EventSchemas | None] = {}
     refused = []
     unready = {}
-    conditions: dict[str, CompiledFilter] = {}
     for subscriber in subscribers:
         try:
             subscriber.sees(table.table_id)  # raises again where it cannot be judged
             likeness = _likeness(subscriber)
+            if likeness not in projections and likeness in before.views:
+                projections[likeness], schemas[likeness] = now.views[likeness] = before.views[likeness]
             if likeness not in projections:
                 projections[likeness] = compile_projection(
                     table,
                     subscriber.selection,
                     subscriber.spec.format.names_of_fields,
                     partial(keys.key, subscriber.tenant),
-                    conditions,
+                    now.conditions,
                 )
                 schemas[likeness] = _event_schemas(source, projections[likeness], subscriber.spec.format, form)
+                if not _has_keys(subscriber):
+                    now.views[likeness] = projections[likeness], schemas[likeness]
             _check_topic_length(subscriber, source, table.table_id)
             _check_topics(subscriber, source, table.table_id, refused_topics, claimed_topics)
             topic = subscriber.row_topic(source, table.table_id)
@@ -524,6 +543,9 @@ def compile_routes(
             if is_of_all(error):
                 raise
             refused.append(_refused_route(subscriber, source, table.table_id, error))
+    in_use = {id(each) for projection, _ in now.views.values() for each in projection.filters}
+    now.conditions = {where: each for where, each in now.conditions.items() if id(each) in in_use}
+    memory.keep(form, now)
     made = []
     for (likeness, ids), members in groups.items():
         try:
@@ -581,8 +603,11 @@ def _likeness(subscriber: Subscriber) -> _Likeness:
     """Equal for tenants that see the same: all of a selection and a form but which tables are seen. A tenant whose masks have
     keys is like no other: the same name is another key there."""
     selection = msgspec.structs.replace(subscriber.selection, include_tables=(), exclude_tables=())
-    has_keys = any(mask.key_from is not None for mask in selection.masks)
-    return selection, subscriber.spec.format, subscriber.tenant if has_keys else None
+    return selection, subscriber.spec.format, subscriber.tenant if _has_keys(subscriber) else None
+
+
+def _has_keys(subscriber: Subscriber) -> bool:
+    return any(mask.key_from is not None for mask in subscriber.selection.masks)
 
 
 def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) -> None:
