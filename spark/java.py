@@ -1,4 +1,4 @@
-"""The session's JVM, for what only its classes can do."""
+"""The session's JVM, for work that only its classes can do."""
 
 import threading
 import zipfile
@@ -25,7 +25,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
     Asked for whole: py4j asks the JVM once for each part of a name with dots, and the JVM looks through all its jars for a
     class ``org``, a class ``org.apache`` and so on, a tenth of a job's time where tables are many and small. And asked for
-    once a session, by whoever: py4j itself, and so PySpark, asks each time.
+    once a session: py4j itself, and so PySpark, asks each time.
     """
     return _class(spark.sparkContext, name)
 
@@ -157,7 +157,7 @@ def _job_class(context: SparkContext, source: Path) -> Any:
 
 
 def _once(context: SparkContext, name: Hashable, make: Callable[[], Any]) -> Any:
-    """What the session has by that name; made where it has none."""
+    """The session's object of that name; made if there is none."""
     known = vars(context).setdefault("_headwater_java", {})
     if name not in known:
         with _LOCK:

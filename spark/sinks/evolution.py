@@ -1,4 +1,4 @@
-"""What must change for a warehouse's table to hold a newer version of its source's: ``libs.warehouse.schema_changes``' plan, as
+"""The changes that make a warehouse's table hold a newer version of its source's: ``libs.warehouse.schema_changes``' plan, as
 the sinks carry it out."""
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What a table lacks."""
+    """A table's missing parts."""
 
     renamed: Mapping[str, str]
     """From the old name in the table to the new one."""
@@ -27,7 +27,7 @@ class Evolution:
     columns: Mapping[str, StoredColumn]
     """All of the table's, when that is done."""
     version: int | None
-    """What the table is ready for then; None: what it was ready for before."""
+    """The version that the table is ready for then; None: its former one."""
 
     @property
     def changes_columns(self) -> bool:
@@ -39,7 +39,7 @@ class Evolution:
 
 
 def evolution(columns: Mapping[str, TableColumn], version: int | None, table: SinkTable, dialect: Dialect) -> Evolution:
-    """What to do to a table of ``columns`` that is ready for ``version`` (None: it did not note one); nothing is ever dropped.
+    """The changes to a table of ``columns`` that is ready for ``version`` (None: it did not note one); nothing is ever dropped.
 
     Raises:
         TableRefused: values would be lost, or a policy refuses a change.
@@ -75,7 +75,7 @@ def check_creation(table: SinkTable) -> None:
 
 
 def log_evolution(table: SinkTable, changes: Evolution) -> None:
-    """Tell that columns have changed."""
+    """Log that columns have changed."""
     if changes.changes_columns:
         log.info(
             "sink_table_evolved",
@@ -87,7 +87,7 @@ def log_evolution(table: SinkTable, changes: Evolution) -> None:
 
 
 def stored_columns(columns: Mapping[str, TableColumn]) -> dict[str, StoredColumn]:
-    """What ``libs.warehouse.schema_changes`` knows a table's columns by."""
+    """A table's columns in the form of ``libs.warehouse.schema_changes``."""
     return {name: column.stored for name, column in columns.items() if column.stored is not None}
 
 

@@ -27,14 +27,14 @@ from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 
 def first_rows(table: SinkTable, changes: DataFrame) -> DataFrame:
-    """What a table that has none of their keys takes of ``changes``: no join is needed, which each batch of a snapshot would
+    """The rows of ``changes`` for a table with none of their keys: no join is needed, which each batch of a snapshot would
     otherwise pay for."""
     rows = changes if table.deletes is Deletes.SOFT else changes.where(sf.col(OP_COLUMN) != DELETE)
     return rows.drop(OP_COLUMN, UNAVAILABLE_COLUMN)
 
 
 def first_versions(versions: DataFrame) -> DataFrame:
-    """What an empty table takes of ``versions``."""
+    """The rows of ``versions`` for an empty table."""
     return versions.drop(STORED_COLUMN, IS_GONE_COLUMN)
 
 
@@ -57,7 +57,7 @@ def rows_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFr
 
 
 def entries_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
-    """All that a log holds once it is told ``changes`` again (``ReplacesEntries``); ``stored``: its rows until then."""
+    """A log's rows after ``changes`` replace their entries (``ReplacesEntries``); ``stored``: its rows until then."""
     told = changes.select(*map(quoted, [*table.key, ORDER_COLUMN])).distinct()
     same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in table.key)
     # By a plain equality first: Spark joins by it without a look at every pair.
@@ -190,7 +190,7 @@ def _versions_statement(
 def _same_key(table: SinkTable) -> str:
     optional = {column.name for column in table.columns if column.is_optional}
     same = [f"t.{quoted(name)} {'<=>' if name in optional else '='} s.{quoted(name)}" for name in table.key]
-    # By what is said of stored rows alone, files that hold no such key are not opened.
+    # By the condition on stored rows alone, files without such a key are not opened.
     return " AND ".join([*same, *([table.key_bounds.condition] if table.key_bounds else [])])
 
 

@@ -5,8 +5,8 @@ nothing to merge with. A snapshot goes through a table by its key: between the l
 stored row is, which files' bounds tell, or a few files' keys. Where the source orders keys otherwise than the warehouse (a
 case-insensitive collation), or several places of the table are copied at once, the stored keys are looked up among the batch's.
 
-What is compared are stored values and the batch's, as a MERGE compares them: how the source orders its keys, which texts are
-one to it, and what of the copy came before counts for nothing. So an append is what the MERGE would have done.
+Stored values and the batch's are compared, as a MERGE compares them: how the source orders its keys, which texts are
+one to it, and how much of the copy came before do not matter. So an append has the result of the MERGE.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _FRACTIONS: Final = ("float", "double")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of a batch's keys."""
+    """Facts about a batch's keys."""
 
     are_new: bool = False
     """No stored row has one of them."""
@@ -93,5 +93,5 @@ def _text(value: Column, sql_type: str) -> Column:
 
 
 def _value(text: str, sql_type: str) -> str:
-    """A constant of Spark SQL; of texts by their bytes, whatever they hold."""
+    """A constant of Spark SQL; texts by their bytes, of any content."""
     return f"CAST(X'{text}' AS {sql_type})" if sql_type in _BY_BYTES else f"CAST({literal(text)} AS {sql_type})"

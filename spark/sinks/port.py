@@ -1,4 +1,4 @@
-"""What a sink is: the port between the streaming job and one kind of warehouse.
+"""The sink's port, between the streaming job and one kind of warehouse.
 
 ``spark/jobs/batch.py`` calls it for each table of a micro-batch: ``is_applied`` ▶ ``ensure_table`` ▶ ``merge_into``,
 ``append_to`` or ``merge_versions``. A new warehouse is a folder beside ``iceberg/`` and a line in ``registry.py``.
@@ -32,7 +32,7 @@ class TableRefused(HeadwaterError):
 
 
 class RowsRefused(TableRefused):
-    """Some rows of the batch cannot be stored, whatever is done about the table: ask ``NamesRefusedRows`` which."""
+    """Some rows of the batch cannot be stored, and no change of the table helps: ask ``NamesRefusedRows`` which."""
 
 
 class TableLeftOut(HeadwaterError):
@@ -72,7 +72,7 @@ class SinkColumn:
     fill: Fill | None = None
     """None: NULL, or not known."""
     logical_type: LogicalType | None = None
-    """What it is at the source, for warehouses that have more types than Spark. None: no more than ``sql_type`` says."""
+    """Its type at the source, for warehouses that have more types than Spark. None: no more than ``sql_type`` says."""
     is_optional: bool = True
     """May be NULL at the source."""
 
@@ -85,7 +85,7 @@ class TableColumn:
     """Spark's."""
     fill: Fill | None = None
     stored: StoredColumn | None = None
-    """What ``libs.warehouse.schema_changes`` knows it by; sinks always tell it."""
+    """Its type in ``libs.warehouse.schema_changes``; sinks always set it."""
     sources: Mapping[int, str] | None = None
     """By schema version: the source's column whose values it takes; none in a version that is missing. None: in every version
     the one of its own name."""
@@ -110,7 +110,8 @@ class Reached:
     offsets: Mapping[int, int]
     """By Kafka partition of its topic: after the last event."""
     positions: tuple[ReachedPosition, ...] = ()
-    """By source partition: where the source's log has the newest; of those that the batch has nothing of, what was known."""
+    """By source partition: where the source's log has the newest change; for partitions without one in the batch, the former
+    place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class SinkTable:
     """The oldest schema version among the batch's events."""
     reached: Reached
     policies: ChangePolicies
-    """What becomes of the table when ``schema`` differs from what it has."""
+    """The table's change when ``schema`` differs from its own."""
     schema_at: Callable[[int], TableSchema | None]
     """The table at an older version, as the tenant received it; None: not known any more."""
     partition_by: tuple[Term, ...] | None = None
@@ -180,7 +181,7 @@ class Maintained:
 
 @dataclass(frozen=True, slots=True)
 class NewVersions:
-    """What a batch makes of the versions that a table holds."""
+    """A batch's effect on the versions that a table holds."""
 
     rows: DataFrame
     """As ``spark.transforms.versions`` has them: each replaces the stored one that ``STORED_COLUMN`` names, or is new; those
@@ -190,7 +191,7 @@ class NewVersions:
 
 
 class VersionsOf(Protocol):
-    """What a batch makes of the versions of its keys."""
+    """A batch's effect on the versions of its keys."""
 
     def __call__(self, stored: DataFrame, *, may_hold_batch: bool = False) -> NewVersions:
         """``may_hold_batch``: some of ``stored`` may be of this very batch. Then they all count, and none is written that is
@@ -201,8 +202,8 @@ class VersionsOf(Protocol):
 class Sink(Protocol):
     """One kind of warehouse. Calls for different tables may come from different threads at once.
 
-    Exactly once: whatever ``merge_into``, ``append_to`` and ``merge_versions`` write becomes visible in one commit together
-    with the batch's identity, so after a crash ``is_applied`` tells whether it happened. Where the warehouse has a place for
+    Exactly once: all that ``merge_into``, ``append_to`` and ``merge_versions`` write becomes visible in one commit together
+    with the batch's identity, so after a crash ``is_applied`` says whether it happened. Where the warehouse has a place for
     it, the commit carries ``SinkTable.reached`` too.
     """
 
@@ -225,7 +226,7 @@ class Sink(Protocol):
         """Whether the table holds the batch already. False where there is no table.
 
         ``offsets``: after the batch's events, by Kafka partition of the table's topic, as ``Reached`` has them. A batch that
-        was cut off may come again with others, where the table was parked in between: what was written of it counts only if
+        was cut off may come again with others, where the table was parked in between: its rows count only if
         it got as far.
 
         Raises:
@@ -298,7 +299,7 @@ class RowsAtHand:
     row_type: Any
     """Java's StructType: the columns of ``ensure_table``, Headwater's, the op."""
     take: Callable[[], Any]
-    """Java's Iterator of InternalRow, each good until the next one; to be called once. What cannot be decoded fails in it."""
+    """Java's Iterator of InternalRow, each good until the next one; to be called once. Undecodable events fail in it."""
 
 
 @runtime_checkable
@@ -306,13 +307,13 @@ class MergesRows(Protocol):
     """A sink that merges a few changes into a small mirror without a query (``spark.jobs.small_tables``)."""
 
     def merge_rows(self, spark: SparkSession, table: SinkTable, changes: RowsAtHand) -> Callable[[], None] | None:
-        """Do what ``merge_into`` does up to its commit, which is what is returned, one commit with the same promises. None: the
+        """Do the work of ``merge_into`` up to its commit, and return that, one commit with the same promises. None: the
         table is not one for it, and nothing was written.
 
         ``changes``: several of a key may be there, of which the last one counts. With soft deletes none is a delete.
 
         Raises:
-            PySparkException, Py4JJavaError: nothing is left of what was written; ``merge_into`` may be called.
+            PySparkException, Py4JJavaError: nothing of the write is left; ``merge_into`` may be called.
         """
         ...
 
@@ -328,10 +329,10 @@ class NeedsClasses(Protocol):
 
 @runtime_checkable
 class ReplacesRows(Protocol):
-    """A sink whose mirrors can be built again beside what they hold, and swapped in."""
+    """A sink whose mirrors can be built again beside their rows, and swapped in."""
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        """The rows of a mirror give way to ``changes``, which tell the whole table, one commit; what is stored counts for
+        """Replace a mirror's rows by ``changes``, which are the whole table, in one commit; stored rows count for
         nothing, its orders neither. Until that commit readers see the table as it was.
 
         ``changes``: as of ``merge_into``. A stored row whose key they do not have goes; with soft deletes it stays, marked: as
@@ -342,22 +343,22 @@ class ReplacesRows(Protocol):
 
 @runtime_checkable
 class ReplacesVersions(Protocol):
-    """A sink whose histories can be built again beside what they hold, and swapped in."""
+    """A sink whose histories can be built again beside their versions, and swapped in."""
 
     def replace_versions(
         self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
     ) -> None:
-        """The versions of a history give way to what ``versions_of`` makes of them, one commit. Until then readers see the
+        """Replace a history's versions by the result of ``versions_of``, in one commit. Until then readers see the
         table as it was.
 
-        ``versions_of`` is given all that the table holds, and may read it twice; what it gives has the same columns.
+        ``versions_of`` gets all of the table's versions, and may read them twice; its result has the same columns.
         """
         ...
 
 
 @runtime_checkable
 class ReplacesEntries(Protocol):
-    """A sink whose logs can be told once more what they should hold of some changes."""
+    """A sink whose logs can replace their entries of some changes."""
 
     def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         """The entries of a log that are of the same changes as ``changes``, by order and key, give way to these, however often
@@ -373,7 +374,7 @@ class StoredLog:
     """An ``append`` table, as it is now."""
 
     rows: DataFrame
-    """With Headwater's own columns; as of the moment it was opened in, whatever is written meanwhile."""
+    """With Headwater's own columns; as of the moment it was opened in, without later writes."""
     key: tuple[str, ...]
     """Of the source's table; empty: it has none."""
     source: str
@@ -386,7 +387,7 @@ class RebuildsTables(Protocol):
     """A sink that gives its logs to be read, and takes whole tables that no stream writes to (``spark.jobs.rebuild``)."""
 
     def open_log(self, spark: SparkSession, table: WarehouseTable) -> AbstractContextManager[StoredLog]:
-        """What is there now, to be read in the block.
+        """The rows that are there now, to be read in the block.
 
         Raises:
             TableRefused: there is no such table, or it is no log.
@@ -394,7 +395,7 @@ class RebuildsTables(Protocol):
         ...
 
     def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
-        """Whether there is a table of that name, whoever made it."""
+        """Whether there is a table of that name, by any maker."""
         ...
 
     def read(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
@@ -410,7 +411,7 @@ class RebuildsTables(Protocol):
         *,
         like: WarehouseTable,
     ) -> None:
-        """A new table with ``rows``, and what is noted beside it, in one commit: until then there is none. Its columns are some
+        """A new table with ``rows`` and its notes, in one commit: until then there is none. Its columns are some
         of those of ``like``, a log.
 
         Raises:
@@ -426,7 +427,7 @@ class RefusedRow:
     kafka_partition: int
     offset: int
     because: str
-    """What was wrong, with the remedy; never a row's values."""
+    """The mistake, with the remedy; never a row's values."""
 
 
 @runtime_checkable
@@ -443,15 +444,15 @@ class NamesRefusedRows(Protocol):
 
 @runtime_checkable
 class ShowsTogether(Protocol):
-    """A sink that can show what a batch wrote to several tables at once (``sink.consistency: transaction``)."""
+    """A sink that can show a batch's rows in several tables at once (``sink.consistency: transaction``)."""
 
     def staged_batch(self, spark: SparkSession) -> AbstractContextManager[None]:
-        """What ``spark`` writes in the block nobody else sees until ``show_together``. What was not shown at its end is either
+        """Hide the writes of ``spark`` in the block until ``show_together``. Writes that were not shown at its end are either
         durable, known by ``is_applied`` and shown by the next ``show_together``, or it is undone, and the batch comes again."""
         ...
 
     def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
-        """Show what waits of ``tables``, by one commit: to all, or where the warehouse has no such commit, to whoever asks
+        """Show the waiting rows of ``tables``, by one commit: to all, or where the warehouse has no such commit, to readers of
         which snapshots belong together, and then to all, table by table. Idempotent: a call that was cut off anywhere is
         completed by the next one, or by the batch that comes again."""
         ...
@@ -472,7 +473,7 @@ class DropsTables(Protocol):
     """A sink that lets a tenant's tables go."""
 
     def drop_tables(self, spark: SparkSession, tenant: str) -> int:
-        """All tables of ``tenant``, with their rows, old versions and what is staged for them; how many there were. Nothing of
+        """Remove all tables of ``tenant``, with their rows, old versions and stages; returns how many there were. Nothing of
         another tenant's. Fine where there are none; a call that was cut off is completed by the next one.
 
         Raises:

@@ -1,10 +1,10 @@
-"""What a table notes about itself, for the warehouses that keep texts beside a table (Iceberg's and Delta's properties).
+"""A table's notes about itself, for the warehouses that keep texts beside a table (Iceberg's and Delta's properties).
 
 How a column that was added is filled: ``headwater.fill.<column>`` has the constant, and the schema version that brought the
 column, for events from before it that come late; ``headwater.fill-pending.<column>`` says that the rows there are have not
 got it yet, so that a fill that was cut off is begun again.
 
-What the source's changes made of it: ``headwater.schema-version`` is the version that it is ready for,
+The effect of the source's changes: ``headwater.schema-version`` is the version that it is ready for,
 ``headwater.former-names.<column>`` has the names of a column that the source renamed, for events from before that come late,
 and ``headwater.variant-of.<column>`` the column that it stands beside with values of another type.
 ``headwater.after-version.<column>`` is the source's last version without a column that came later, and ``headwater.columns``
@@ -68,7 +68,7 @@ def first_properties(table: SinkTable) -> dict[str, str]:
 
 
 def properties_before(properties: Mapping[str, str], changes: Evolution, table: SinkTable) -> dict[str, str]:
-    """What is noted of columns before they change: what they were called, what fills those that are added, and that it has
+    """The notes before columns change: their former names, the fill of added ones, and that it has
     still to be done."""
     noted = {}
     for old, new in changes.renamed.items():
@@ -92,7 +92,7 @@ def properties_before(properties: Mapping[str, str], changes: Evolution, table: 
 def properties_after(
     properties: Mapping[str, str], changes: Evolution, table: SinkTable
 ) -> tuple[dict[str, str], list[str]]:
-    """What is noted when columns have changed, and the names of properties that mean nothing any more."""
+    """The notes after columns have changed, and the names of obsolete properties."""
     columns = {_COLUMNS: _encoded_columns(changes.columns)}
     if changes.version is None:
         return columns, []
@@ -140,12 +140,12 @@ def column_of(properties: Mapping[str, str], name: str, own_type: str, sql_type:
 
 
 def comment_of(table: SinkTable) -> str:
-    """What a person reads who finds the table in the warehouse."""
+    """A description for a person who finds the table in the warehouse."""
     return f"{table.table} of source {table.source}, {table.mode.value}, written by Headwater"
 
 
 def settled_of(properties: Mapping[str, str]) -> Settled | None:
-    """What was settled when the table was created; None: Headwater did not create it."""
+    """The choices from the table's creation; None: Headwater did not create it."""
     mode = properties.get(_MODE)
     if mode is None:
         return None
@@ -158,7 +158,7 @@ def own_columns_of(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def fill_of(properties: Mapping[str, str], column: str) -> Fill | None:
-    """What fills a column."""
+    """A column's fill."""
     text = properties.get(_FILL + column)
     if text is None:
         return None
@@ -167,7 +167,7 @@ def fill_of(properties: Mapping[str, str], column: str) -> Fill | None:
 
 
 def pending_of(properties: Mapping[str, str]) -> list[str]:
-    """The names of the properties that say what is still to be filled."""
+    """The names of the properties of pending fills."""
     return [name for name in properties if name.startswith(_FILL_PENDING)]
 
 

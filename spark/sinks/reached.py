@@ -1,5 +1,5 @@
-"""What a commit says of itself, in words that every warehouse with properties of commits has: the batch, and how far the table
-gets with it. ``libs.warehouse_readers.table_progress`` reads it."""
+"""A commit's facts about itself, under the same names in every warehouse with properties of commits: the batch, and how far
+the table gets with it. ``libs.warehouse_readers.table_progress`` reads it."""
 
 import json
 

@@ -18,7 +18,7 @@ def ready_table(
     takes at each version.
 
     ``versions``: the table at each version of the batch, the newest last: it is made ready for that one. In a mirror, for an
-    older one only columns of another type come beside those that are there. A log and a history keep what came and went, and
+    older one only columns of another type come beside existing ones. A log and a history keep columns that came and went, and
     are made ready for each.
 
     Raises:

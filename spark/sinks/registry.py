@@ -15,7 +15,7 @@ SINKS: Final[Mapping[str, str]] = {
     "iceberg": "spark.sinks.iceberg",
     "postgresql": "spark.sinks.postgresql",
 }
-"""Each folder has ``settings.Settings`` (what ``warehouses.<name>`` of the job's settings holds) and ``sink.open_sink``.
+"""Each folder has ``settings.Settings`` (for ``warehouses.<name>`` of the job's settings) and ``sink.open_sink``.
 
 Settings of a warehouse that may lie in folders of this machine say by ``places`` where it lies, by the name of the field.
 """
@@ -45,7 +45,7 @@ def open_sinks(
 
 
 def _unseen(settings: Any, shared_dirs: Sequence[str]) -> list[str]:
-    """The folders that executors do not see, and what to do."""
+    """The folders that executors do not see, and the remedy."""
     folders = local_folders(getattr(settings, "places", {}))
     shared = [Path(each) for each in shared_dirs]
     return [

@@ -1,4 +1,4 @@
-"""What is settled for a table's life when it is created: its mode, its kind of deletes and its key."""
+"""The choices of a table's creation, for its life: its mode, its kind of deletes and its key."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -67,10 +67,10 @@ def key_of_log(table: WarehouseTable, settled: Settled | None) -> tuple[str, ...
 
 
 def no_such_table(table: WarehouseTable) -> TableRefused:
-    """What to raise."""
+    """The error to raise."""
     return TableRefused(f"{table}: there is no such table")
 
 
 def name_taken(table: WarehouseTable) -> TableRefused:
-    """What to raise where a new table was to be."""
+    """The error to raise if the new table's name is taken."""
     return TableRefused(f"{table}: there is such a table already; choose another name")

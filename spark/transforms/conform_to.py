@@ -1,4 +1,4 @@
-"""From parsed changes to rows of the sink's table: its columns, its types, and what Headwater adds."""
+"""From parsed changes to rows of the sink's table: its columns, its types, and Headwater's own columns."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -35,8 +35,8 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     ``image`` is the row after the change, of a delete before it, or its ``key`` where the event has no row before; NULL for a
     truncation only. ``is_partial``: of an update; the log does not hold all of its values (see ``partial_rows``).
     ``with_before``: ``before`` is there too, an update's row before it, NULL where the log does not hold that one. An envelope
-    with other spaces or another order of its members is parsed for its parts. What is no event gets an image that fails the
-    parse of the row.
+    with other spaces or another order of its members is parsed for its parts. A text that is no event gets an image that
+    fails the parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
     image, before = _parsed_image(has_key="key" in others), sf.when(_parsed("op") == UPDATE, _parsed("before"))

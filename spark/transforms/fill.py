@@ -40,9 +40,9 @@ _FIXED_BINARY: Final = re.compile(r"binary\((\d+)\)")
 
 
 def fill_of(column: Column, versions: Sequence[TableSchema]) -> Fill | None:
-    """What rows have in ``column`` that are older than it; None: NULL, or a value that only the source knows.
+    """The value in ``column`` of rows that are older than it; None: NULL, or a value that only the source knows.
 
-    It is the value of the version that brought the column, whatever became of its default, its type and its name since. Where
+    It is the value of the version that brought the column, also after later changes of its default, type and name. Where
     nobody knows how it came, that is the first of ``versions`` that has it.
     """
     if column.born is not None:

@@ -43,7 +43,7 @@ def records_of(
     ``headers``. ``options``: the consumer's, each under ``kafka.``. ``headers``: columns of text besides, by which header each
     has; NULL where a record has none.
 
-    Where Kafka has no more what was to be read, it fails with Spark's condition KAFKA_DATA_LOSS; without ``fails_on_loss`` the
+    If Kafka no longer has the events, it fails with Spark's condition KAFKA_DATA_LOSS; without ``fails_on_loss`` the
     job's log says so, and there are only the records that are left. Where Kafka gives nothing for two minutes it fails, too.
     """
     parts = parts_of(ranges, most_parts)
@@ -61,7 +61,7 @@ def records_of(
 
 
 def parts_of(ranges: Mapping[str, OffsetRange], most_parts: int) -> list[list[Piece]]:
-    """What each task reads: about as many offsets as the others, pieces of one Kafka partition where that is large.
+    """Each task's ranges: about as many offsets as the others, pieces of one Kafka partition where that is large.
 
     >>> parts = parts_of({"a": ({0: 0}, {0: 9_000}), "b": ({0: 5, 1: 3}, {0: 1_005, 1: 3})}, most_parts=2)
     >>> [[(each.topic, each.from_offset, each.to_offset) for each in part] for part in parts]

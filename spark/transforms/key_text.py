@@ -1,4 +1,4 @@
-"""A row's key as one text, whatever the version that its event was written under."""
+"""A row's key as one text, the same for all versions of its events."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -15,13 +15,13 @@ KEY_TEXT_COLUMN: Final = "key_text"
 CORRUPT: Final = "_headwater_corrupt"
 """The field of a parsed JSON that holds its text where it does not fit."""
 TOLERANT: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-"""Options of ``from_json``: what does not fit is NULL, with ``CORRUPT`` beside."""
+"""Options of ``from_json``: a value that does not fit is NULL, with ``CORRUPT`` beside."""
 
 
 def key_text(schemas: Iterable[TableSchema]) -> SparkColumn:
     """Of events of one table under several versions: the key's values as a JSON array of texts, in the key's order.
 
-    Keys are told apart by value, as in the table: two spellings of a number are one, and so are names before and after a
+    Keys are compared by value, as in the table: two spellings of a number are one, and so are names before and after a
     rename. A key that cannot be read is its own text; an event without a key is a key of its own, by its place.
     """
     text = sf.lit(None).cast("string")

@@ -1,4 +1,4 @@
-"""Of all changes to a row within a micro-batch, the last: what the row is afterwards."""
+"""The last of all changes to a row within a micro-batch: the row afterwards."""
 
 from collections.abc import Callable, Sequence
 

@@ -31,14 +31,14 @@ def last_number(key: str, number_type: DataType = _BIGINT) -> SparkColumn:
 
 
 def key_columns(schema: TableSchema) -> dict[str, str]:
-    """Names of what ``parse_keys`` makes, by the key's columns; no column of a source is named so."""
+    """Names of the columns of ``parse_keys``, by the key's columns; no column of a source is named so."""
     return {name: f"{OWN_COLUMN_PREFIX}key_{place}" for place, name in enumerate(schema.key)}
 
 
 def parse_keys(columns: Mapping[str, TableColumn], schema: TableSchema) -> Callable[[DataFrame], DataFrame]:
     """``key`` gives way to ``key_columns``, in the types of the table's ``columns``; the other columns stay.
 
-    All events were written under ``schema``, which has a key. Keys are told apart by value, not by text: two spellings of one
+    All events were written under ``schema``, which has a key. Keys are compared by value, not by text: two spellings of one
     number meet here, as they do in the row. JSON that does not fit the schema fails the query.
     """
     names = key_columns(schema)

@@ -1,10 +1,10 @@
 """A JSON document's text as Spark's VARIANT, if that holds all that it says.
 
 Spark's own ``parse_json`` takes more: a number that its decimals do not hold becomes the nearest double, one beyond doubles
-infinity, and what stands behind the document is left out. Here such a text is refused, as one is that is no JSON, has a name
+infinity, and text after the document is left out. Here such a text is refused, as one is that is no JSON, has a name
 twice in an object, or makes a value of more than 128 MiB, Spark's limit.
 
-What is equal may be written in another way afterwards: 1.50 as 1.5, 1e2 as 100.0, -0.0 as 0, an object's names in their order.
+Equal values may be spelled differently afterwards: 1.50 as 1.5, 1e2 as 100.0, -0.0 as 0, an object's names in their order.
 """
 
 from pathlib import Path

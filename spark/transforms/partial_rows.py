@@ -1,7 +1,7 @@
 """Rows of which the log holds a part: a column whose value is not there keeps the value that it had.
 
 A source that logs less than whole rows (``binlog_row_image`` NOBLOB or MINIMAL, partial JSON) has a placeholder in place of
-such a value, the same text whatever the column's type, in base64 where the column is binary (Debezium documentation,
+such a value, the same text for every type of column, in base64 where the column is binary (Debezium documentation,
 ``unavailable.value.placeholder``). Only an update lacks values, and its row before lacks them as well: elsewhere that text is
 a value.
 """
@@ -51,7 +51,7 @@ def split_unavailable(events: DataFrame) -> DataFrame:
 def latest_known_per_key(*, key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
     """As ``latest_per_key``, of rows with ``UNAVAILABLE_COLUMN``: each column has its last value that is known.
 
-    ``UNAVAILABLE_COLUMN`` then names the columns that no change of the batch tells of. Whatever comes after a delete is whole,
+    ``UNAVAILABLE_COLUMN`` then names the columns without a value in the batch. A row after a delete is whole,
     so that no value of the row before it is taken.
     """
 

@@ -120,7 +120,7 @@ def consumer_options(kafka: KafkaSettings) -> dict[str, str]:
         "isolation.level": "read_committed",
         "max.poll.records": str(_RECORDS_PER_POLL),
         "fetch.max.bytes": str(_MOST_FETCHED_BYTES),
-        # Nothing here waits for events: what is asked for is there.
+        # Nothing here waits for events: the requested ones are there.
         "fetch.max.wait.ms": str(_MAX_FETCH_WAIT_MS),
         # By Kafka's default a consumer that asks for a topic which was deleted meanwhile makes it again, also where its tenant
         # was erased.
@@ -135,7 +135,7 @@ def client_options(kafka: KafkaSettings) -> dict[str, str]:
         "security.protocol": kafka.security_protocol.value,
         "metadata.max.age.ms": "2000",
         "default.api.timeout.ms": str(_KAFKA_TIMEOUT_MS),
-        # Half of what it takes to make a consumer is to register its metrics, at which nobody looks, and to take them back.
+        # Half the cost of a consumer is to register its metrics, at which nobody looks, and to remove them.
         "auto.include.jmx.reporter": "false",
         "enable.metrics.push": "false",
     }

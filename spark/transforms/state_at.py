@@ -31,7 +31,7 @@ _FIRST: Final = "_headwater_first"
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What of a log there is up to a moment."""
+    """The part of a log up to a moment."""
 
     changes: int
     """Rows of the log up to it, images before updates not counted."""
@@ -62,7 +62,7 @@ def bounds_of(log: DataFrame, until: Column) -> LogBounds:
 def state_at(
     until: Column, truncation: Truncation | None, *, key: Sequence[str], unavailable: Sequence[str] = ()
 ) -> Callable[[DataFrame], DataFrame]:
-    """The rows of the source at the moment, with the order and the commit time of what wrote each last.
+    """The rows of the source at the moment, with the order and the commit time of each one's last change.
 
     ``truncation``: the last one up to the moment. ``unavailable``: columns of which a NULL in an update says that the log does
     not hold the value; they keep the one from before.
@@ -84,7 +84,7 @@ def state_at(
 
 
 def unknown_rows(until: Column, *, key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
-    """Counts, in one row, keys of which the log tells nothing up to the moment, but later that they may have been there.
+    """Counts, in one row, keys without an entry up to the moment, whose later entries say that they may have been there.
 
     ``existed``: their first change is an update or a delete, so the source had them, and the log began too late.
     ``may_have_existed``: a copy of the source brought them; they may have come before the moment or after.
@@ -103,7 +103,7 @@ def unknown_rows(until: Column, *, key: Sequence[str]) -> Callable[[DataFrame], 
 
 
 def compared(then: DataFrame, now: DataFrame, *, key: Sequence[str]) -> DataFrame:
-    """How many rows are as they were, differ, went and came, in one row. A row is what the change of its order wrote."""
+    """How many rows are as they were, differ, went and came, in one row. A row is the result of the change of its order."""
     orders = [
         rows.select(*(sf.col(quoted(name)) for name in key), sf.col(ORDER_COLUMN).alias(alias))
         for rows, alias in ((then, "then_order"), (now, "now_order"))
@@ -122,7 +122,7 @@ def compared(then: DataFrame, now: DataFrame, *, key: Sequence[str]) -> DataFram
 
 
 def _is_change() -> Column:
-    """A row that says what became of its row: not an image before an update, and no truncation."""
+    """An entry with the result for its row: not an image before an update, and no truncation."""
     return (sf.col(IMAGE_COLUMN) == AFTER) | (sf.col(OP_COLUMN) == DELETE)
 
 

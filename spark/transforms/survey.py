@@ -1,4 +1,4 @@
-"""What a micro-batch holds, table by table: one look at all of it, which also brings the batch into memory."""
+"""The content of a micro-batch, table by table: one look at all of it, which also brings the batch into memory."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from spark.sinks.port import Truncation
 from spark.transforms.cut_envelope import DELETE, INSERT, SNAPSHOT
 
 _SHARES: Final = 50
-"""Commit times of live events are told as quantiles, the middle of each of so many equal shares."""
+"""Commit times of live events are reported as quantiles, the middle of each of so many equal shares."""
 _SOURCE: Final = Path(__file__).with_name("SurveyEvents.java")
 _COLUMNS: Final = (
     "topic",
@@ -71,7 +71,7 @@ class Slice:
 
 
 class _Portion(msgspec.Struct, frozen=True):
-    """What a task found of one topic, version and Kafka partition; as ``SurveyEvents.java`` tells it."""
+    """A task's findings about one topic, version and Kafka partition, in the form of ``SurveyEvents.java``."""
 
     topic: str
     schema_version: int | None
@@ -125,7 +125,7 @@ def _surveyed(events: DataFrame) -> list[str]:
 
 
 def _joined(portions: list[_Portion]) -> Slice:
-    """One slice of what several tasks and Kafka partitions hold of it."""
+    """One slice from those of several tasks and Kafka partitions."""
     first: Any = portions[0]
     last: Any = max(portions, key=attrgetter("newest_order"))
     newest = [Truncation(*portion.newest_keyless) for portion in portions if portion.newest_keyless is not None]

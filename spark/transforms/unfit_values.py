@@ -22,7 +22,7 @@ from spark.transforms.value_types import decoded, row_type
 
 UNFIT_COLUMN: Final = "unfit"
 """Names of the columns whose values do not fit; empty where the event itself is malformed, NULL where all is well."""
-# Of other names a malformed event tells no column: JSON paths have no escape for a quote.
+# For other names a malformed event gives no column: JSON paths have no escape for a quote.
 _IN_A_PATH: Final = re.compile(r"[^'\\\]]+")
 
 

@@ -1,7 +1,7 @@
 """Column values: from their JSON wire form to Spark types.
 
-A value passes three types: ``row_type`` (what ``from_json`` reads), ``decoded`` (an expression over it) and ``spark_type``
-(``libs.warehouse.spark_types``: what the warehouse stores). Nothing is lost on the way, or the batch fails.
+A value passes three types: ``row_type`` (read by ``from_json``), ``decoded`` (an expression over it) and ``spark_type``
+(``libs.warehouse.spark_types``: stored by the warehouse). Nothing is lost on the way, or the batch fails.
 """
 
 from collections.abc import Iterable
@@ -72,7 +72,7 @@ _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
 
 
 def row_type(columns: Iterable[Column]) -> StructType:
-    """What ``from_json`` reads a row image, or a key, of these columns as.
+    """The type as which ``from_json`` reads a row image, or a key, of these columns.
 
     Raises:
         KeyError: a column's type has no wire form; such a table is not captured.

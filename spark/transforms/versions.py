@@ -1,4 +1,4 @@
-"""From changes to versions: what each row was, from when to when (slowly changing dimension, type 2).
+"""From changes to versions: each row's values with their period (slowly changing dimension, type 2).
 
 A version opens with a change of a tracked column, with an insert, and after a delete; it ends where the next one opens, or
 with a delete or a truncation. A change of other columns only rewrites the version that it falls into (type 1), in one pass.
@@ -33,7 +33,7 @@ from spark.transforms.cut_envelope import DELETE, TRUNCATE
 from spark.transforms.sql_text import quoted
 
 STORED_COLUMN: Final = "_headwater_stored"
-"""Of a version to be written: what opened the stored one that it replaces; NULL where it is new."""
+"""For a version to be written: the opener of the stored one that it replaces; NULL where it is new."""
 IS_GONE_COLUMN: Final = "_headwater_is_gone"
 """The stored version is no version any more: a late change made it one with the version before."""
 UNTOLD: Final = "+resync"
@@ -45,7 +45,7 @@ _OWN: Final = (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN, UNAVAILABLE_COLUMN)
 
 def has_late_changes(changes: DataFrame, current: DataFrame, *, key: Sequence[str], known_order: str) -> bool:
     """Whether a change is as old as those that the table holds, up to ``known_order``, and may be of an ended version: it is
-    older than what opened the current one, or there is no current one."""
+    older than the opener of the current one, or there is no current one."""
     names = [quoted(name) for name in key]
     old = changes.where((sf.col(OP_COLUMN) != TRUNCATE) & (sf.col(ORDER_COLUMN) <= known_order))
     oldest = old.groupBy(*names).agg(sf.min(ORDER_COLUMN).alias("_headwater_oldest"))
@@ -98,12 +98,12 @@ def versions_anew(
     order: str,
     committed_at_us: int,
 ) -> DataFrame:
-    """All versions of a table of which ``changes`` tell every row that is there now, and that holds ``stored``; ``order`` and
+    """All versions of a table whose present rows are all in ``changes``, and that holds ``stored``; ``order`` and
     ``committed_at_us``: of the newest change that the table has seen.
 
     Of a row that is told, what is stored counts up to its last change, and gives way to a change in the same place. Of a row
     that is not told, its current version ends, just after the last change that is known of it (``UNTOLD``), at the moment of
-    the newest change; what is stored with a greater order than that is no version.
+    the newest change; a stored row with a greater order than that is no version.
     """
     names = [name for name in changes.columns if name not in _OWN]
     plain = [name for name in names if name not in key]
@@ -129,7 +129,7 @@ def versions_anew(
     )
 
 
-# --- elements: what happened to a row, or what is stored of it, in one order ----------------------------------------------
+# --- elements: a row's changes and its stored versions, in one order -----------------------------------------------------
 
 
 def _element(
@@ -175,7 +175,7 @@ def _opened(met: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def _closed(met: DataFrame, names: Sequence[str], key: Sequence[str]) -> DataFrame:
-    """Where they closed; of two versions side by side ``_once`` keeps what opens the second."""
+    """Where they closed; of two versions side by side ``_once`` keeps the opener of the second."""
     closed = met.where(f"{CLOSED_BY_COLUMN} IS NOT NULL")
     blank = closed.select(
         *(
@@ -217,7 +217,7 @@ def _believed(told: DataFrame, key: Sequence[str], order: str) -> Callable[[Data
 def _untold_ends(
     believed: DataFrame, told: DataFrame, names: Sequence[str], key: Sequence[str], committed_at_us: int
 ) -> DataFrame:
-    """An end after all that is known of each row that is not told; of one that has ended it says nothing new."""
+    """An end after all known facts of each row that is not reported; for one that has ended it is nothing new."""
     last = (
         believed.join(told, _same(believed, told, key), "left_anti")
         .groupBy(*map(quoted, key))
@@ -241,10 +241,11 @@ def _untold_ends(
 
 
 def _once(key: Sequence[str], *, before: Sequence[str] = ()) -> Callable[[DataFrame], DataFrame]:
-    """Of what stands at one place, the stored version, else a change, else an end; what ``before`` puts first wins over all."""
+    """Of the elements at one place, the stored version, else a change, else an end; an element that ``before`` puts first
+    wins over all."""
 
     def keep(elements: DataFrame) -> DataFrame:
-        # In the order that ``_by_place`` asks for, too: what follows sorts no more.
+        # In the order that ``_by_place`` asks for, too: later steps sort no more.
         at, is_new = sf.col("_headwater_at"), sf.col("_headwater_stored").isNull()
         in_order = Window.partitionBy(*map(quoted, key)).orderBy(at, *map(sf.expr, before), is_new, "_headwater_is_end")
         return (
@@ -287,7 +288,7 @@ def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) ->
     def join(elements: DataFrame) -> DataFrame:
         values = [sf.col(quoted(name)) for name in names if name not in key]
         itself = sf.struct(*values, values_order, "_headwater_values_committed_at")
-        # What is greatest or least within a segment is so by its number first: segments are counted up.
+        # The greatest or least within a segment is so by its number first: segments are counted up.
         newest = sf.max_by(sf.when(~(begins & ends), itself), sf.struct(segment, values_order))
         stored_as = {
             "segment": -segment,
@@ -320,7 +321,7 @@ def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) ->
 
 
 def _in_segments(key: Sequence[str], tracked: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
-    """Which elements begin a segment and which end one, its number, where and when it began, and of the last what closes it."""
+    """Which elements begin a segment and which end one, its number, where and when it began, and the closer of the last."""
     by_place, so_far = _by_place(key), _so_far(key)
     begins, at, since = (sf.col(f"_headwater_{name}") for name in ("begins", "at", "since"))
 
@@ -358,7 +359,7 @@ def _comparable(rows: DataFrame, name: str) -> Column:
 
 
 def _that_differ(versions: DataFrame) -> DataFrame:
-    """Of what ``_joined`` gives, without the versions that are stored so already."""
+    """The result of ``_joined`` without versions that are stored already."""
     stored = sf.col("_headwater_stored_as")
     is_same = (
         ~sf.col("_headwater_row.is_gone")
@@ -370,7 +371,7 @@ def _that_differ(versions: DataFrame) -> DataFrame:
 
 
 def _version_columns(names: Sequence[str], key: Sequence[str]) -> list[Column]:
-    """Of what ``_joined`` gives, as the table has them."""
+    """The result of ``_joined`` in the table's columns."""
     return [
         *(sf.col(quoted(name)) for name in key),
         *(sf.col("_headwater_newest").getField(name).alias(name) for name in names if name not in key),

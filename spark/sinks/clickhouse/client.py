@@ -1,4 +1,4 @@
-"""What ClickHouse refuses of one table."""
+"""ClickHouse's errors about one table."""
 
 import contextlib
 from collections.abc import Iterator
@@ -36,18 +36,18 @@ _REFUSALS: Final = {
     "that",
     774: "somebody made it read-only; set table_readonly back, or the disk that it lies on",
 }
-"""Each is about one table, whatever is done about the others, and is found before a statement has done anything: the rows of a
-batch that was attached, and is told as refused, would come into a log of changes once more."""
+"""Each is about one table alone, and is found before a statement has done anything: the rows of a
+batch that was attached, and is reported as refused, would come into a log of changes once more."""
 
 
 @contextlib.contextmanager
 def errors_named(settings: Settings, subject: WarehouseTable | str) -> Iterator[None]:
     """Raise what the driver raises within the block as ours; its text, which may quote a row, is not handed on.
 
-    ``subject``: the table that the block is about; else, by any name, what all tables need.
+    ``subject``: the table that the block is about; else, by any name, a thing that all tables need.
 
     Raises:
-        TableRefused: ClickHouse does not take what the block did to that table, and will not, whatever it takes of others.
+        TableRefused: ClickHouse lastingly refuses the block's statements on that table alone.
         TransientError, AccessDenied, DiskFull, PipelineHalted: see ``libs.errors``.
     """
     try:

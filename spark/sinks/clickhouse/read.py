@@ -1,7 +1,7 @@
 """Rows of a table as Spark has them, as Arrow by Spark's tasks.
 
-A task asks for a part of the rows, and hands ClickHouse's columns on: no Python runs for a row. What is read is what is there
-when a task runs, so a frame is read before its table is written.
+A task asks for a part of the rows, and hands ClickHouse's columns on: no Python runs for a row. It reads the rows that are
+there when a task runs, so a frame is read before its table is written.
 """
 
 import re
@@ -46,7 +46,7 @@ class Selection:
     """Of the rows of a key the newest counts."""
 
     def query(self, what: str, more: str = "") -> str:
-        """``what`` of the rows for which ``more`` is true, too."""
+        """``what`` of the rows for which ``more`` is also true."""
         condition = f"({self.where}) AND {more}" if more else self.where
         final = " FINAL" if self.is_final else ""
         return f"SELECT {what} FROM {self.place}{final} WHERE {condition}{SETTINGS}"
@@ -86,7 +86,7 @@ def _read_task(
                 with errors_named(settings, subject):
                     yield from _rows(settings, queries[number], wanted)
             except HeadwaterError as error:
-                # Spark tells of causes too, and the driver's may quote a row.
+                # Spark reports causes too, and the driver's may quote a row.
                 raise type(error)(str(error)) from None
 
 

@@ -1,13 +1,13 @@
 """The ClickHouse sink: a batch is staged as Arrow (``stage``), made into parts, and attached in one step.
 
-ClickHouse has no transaction over several statements. What readers see of a batch is one ``ATTACH PARTITION``: all of its
+ClickHouse has no transaction over several statements. A batch becomes visible by one ``ATTACH PARTITION``: all of its
 parts or none. That a table has taken the batch in is noted after it, in ``headwater.batches``. A job that dies between the two
 does a mirror's batch again, which changes nothing: rows win or lose by their order. So it does a history's: all versions that
 the batch may touch are read, and what it has made of them already is as it should be. An append table's rows say which batch
 brought them, and which batch is about to is noted before they come, in ``headwater.intents``: so whoever comes next, with this
 batch or a later one, knows whether the table has it (``is_applied``, ``_take_back``).
 
-What a table is, and how its columns came to be, stands in its comment, as JSON: one ``ALTER`` or ``EXCHANGE TABLES`` changes it
+A table's source, and the origin of its columns, stand in its comment, as JSON: one ``ALTER`` or ``EXCHANGE TABLES`` changes it
 together with the columns.
 """
 
@@ -222,8 +222,8 @@ class ClickhouseSink:
     def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
         spark.conf.set(_BATCH, str(batch))
         prefix = stage_prefix(batch.query_id)
-        # Batches of a query follow one another: whatever is staged of this one was left behind. SYNC waits for statements that
-        # a job which died has left to the server, so that what they did is there when this job looks.
+        # Batches of a query follow one another: stages of this one are remains. SYNC waits for statements that
+        # a job which died has left to the server, so that their effect is there when this job looks.
         left = self._rows(
             "SELECT name FROM system.tables "
             f"WHERE database = {literal(STATE_DATABASE)} AND startsWith(name, {literal(prefix)})"
@@ -333,7 +333,7 @@ class ClickhouseSink:
 
     @contextlib.contextmanager
     def open_log(self, spark: SparkSession, table: WarehouseTable) -> Iterator[StoredLog]:
-        """What is read is a table beside, which has the log's parts as they are now: none of its bytes are copied for it."""
+        """Reads a table beside, which has the log's parts as they are now, without a copy of their bytes."""
         stored = self._load(table)
         if stored is None:
             raise no_such_table(table)
@@ -394,7 +394,7 @@ class ClickhouseSink:
             self._drop_staged(*stages, into)
 
     def _drop_old_rebuilds(self, tenant: str) -> None:
-        """What a rebuild that was killed has left; one that is at work may be somebody else's."""
+        """Remains of a killed rebuild; one that is at work may be somebody else's."""
         left = self._rows(
             f"SELECT name FROM system.tables WHERE database = {literal(STATE_DATABASE)} "
             f"AND startsWith(name, {literal(rebuild_prefix(tenant))}) "
@@ -525,7 +525,7 @@ class ClickhouseSink:
         return None
 
     def _has_come(self, table: WarehouseTable, intent: _Intent) -> bool:
-        """Raises TableRefused: the table is not shown to this user, so that nobody can tell."""
+        """Raises TableRefused: the table is not shown to this user, so its state is unknown."""
         place = quoted(*self._levels(table))
         return bool(self._rows(f"SELECT 1 FROM {place} WHERE {intent.rows} LIMIT 1", subject=table))
 
@@ -547,7 +547,7 @@ class ClickhouseSink:
         return any(batch_id >= batch.batch_id for (batch_id,) in rows)
 
     def _is_there(self, table: WarehouseTable) -> bool:
-        """Whoever made it, and whatever was done to it since; also where this user has no rights on it any more, so that it is
+        """By any maker, with any later changes; also where this user has lost all rights on it, so that it is
         in no list that ClickHouse shows him."""
         try:
             [[is_there]] = self._rows(f"EXISTS TABLE {quoted(*self._levels(table))}", subject=table)
@@ -766,7 +766,7 @@ def _defaults(spark: SparkSession, table: SinkTable, columns: Sequence[SinkColum
 
 
 def _given(table: SinkTable, constant: str) -> str:
-    """What the rows that are there get in a column that is added."""
+    """The value of existing rows in an added column."""
     # A version that had ended did not have the column.
     return f"if({quoted(IS_CURRENT_COLUMN)}, {constant}, NULL)" if table.mode is SinkMode.HISTORY else constant
 

@@ -32,7 +32,7 @@ _OUTCOME_SQL: Final = "stage string, error string, message string"
 
 @dataclass(frozen=True, slots=True)
 class StageTarget:
-    """What each task makes."""
+    """Each task's result."""
 
     settings: Settings
     prefix: str

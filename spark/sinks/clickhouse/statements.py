@@ -1,4 +1,4 @@
-"""What one batch does to a table, as SQL: plain functions from names to text.
+"""The statements of one batch on a table: plain functions from names to SQL text.
 
 Nothing is changed in place. The rows that a batch makes, and the marks of those that it takes away, are put into a table of the
 same columns (``into``), whose parts are then attached to the real one in one step. ``ReplacingMergeTree`` keeps the newest of
@@ -62,7 +62,7 @@ def order_ends_query(into: str) -> str:
 
 
 def rows_of_batch(batch: str, least_order: str, greatest_order: str) -> str:
-    """A condition: what a batch brought to an append table. That is ordered by the order, so few rows are read."""
+    """A condition: a batch's rows in an append table. The table is sorted by the order, so few rows are read."""
     lies_between = f"{_ORDER} >= {literal(least_order)} AND {_ORDER} <= {literal(greatest_order)}"
     return f"{lies_between} AND {quoted(BATCH_COLUMN)} = {literal(batch)}"
 
@@ -70,7 +70,7 @@ def rows_of_batch(batch: str, least_order: str, greatest_order: str) -> str:
 def replace_entry_statements(
     into: str, target: Target, columns: Sequence[str], stages: Sequence[str], batch: str
 ) -> list[str]:
-    """What a log holds once it is told the staged changes again: these, and what it held of others."""
+    """A log's rows after a resync: the staged changes, and its rows of other changes."""
     told = ", ".join([_ORDER, *map(quoted, target.key)])
     kept = (
         f"INSERT INTO {into} SELECT * FROM {target.place} "
@@ -100,7 +100,7 @@ def merge_statements(
 def replace_statements(
     into: str, target: Target, table: SinkTable, columns: Sequence[str], stages: Sequence[str]
 ) -> list[str]:
-    """What a mirror holds when it is built again, whatever orders it has."""
+    """A mirror's rows after a resync, without regard to its stored orders."""
     statements = []
     if stages:
         statements.append(_upsert(into, target, table, columns, stages, only_newer=False, stored_since=None))
@@ -130,10 +130,10 @@ def version_statements(
     stages: Sequence[str],
     truncation: Truncation | None,
 ) -> list[str]:
-    """Versions that are new, or other ones now, marks of those that are none any more, and what ``truncation`` ends of others.
+    """New and changed versions, marks of removed ones, and the versions that ``truncation`` ends.
 
-    ``columns``: of the stages, in a history. What is written of a version wins over what was written of it before, its mark
-    too; so a version that is cut, joined with another and told once more is as it was written last.
+    ``columns``: of the stages, in a history. A version's newer row wins over its older ones, its mark
+    too; so a version that is cut, joined with another and written once more is as its last row.
     """
     names = [name for name in columns if name not in (STORED_COLUMN, IS_GONE_COLUMN)]
     key = ", ".join(map(quoted, target.key))
@@ -186,7 +186,7 @@ def _end_versions(into: str, target: Target, table: SinkTable, stages: Sequence[
 
 
 def all_versions_statement(into: str, columns: Sequence[str], stages: Sequence[str]) -> str:
-    """What a history holds when it is built again: the staged versions alone, each written once."""
+    """A history's rows after a resync: the staged versions alone, each written once."""
     names = ", ".join(map(quoted, columns))
     return (
         f"INSERT INTO {into} ({names}, {quoted(GONE_COLUMN)}, {quoted(VERSION_COLUMN)}) "
@@ -226,7 +226,7 @@ def _upsert(
             return f"if({is_gone}, NULL, {value})"
         if not only_newer:
             return value
-        # What marks a row leaves its values.
+        # A mark leaves the row's values.
         return f"if(s.{quoted(DELETED_COLUMN)} AND p.{_ORDER} <> '', p.{column}, {value})"
 
     names = ", ".join(map(quoted, kept))
@@ -257,7 +257,7 @@ def _truncate(into: str, target: Target, table: SinkTable, stages: Sequence[str]
     if table.deletes is Deletes.SOFT:
         marked |= {DELETED_COLUMN: "true", DELETED_AT_COLUMN: at}
         return _stored_rows(into, target, table, stages, marked, f"{is_older} AND NOT t.{quoted(DELETED_COLUMN)}")
-    # What is staged is newer than the truncation, so that both may be there.
+    # Staged rows are newer than the truncation, so that both may be there.
     names = [*target.key, *own_columns(table.mode, table.deletes)]
     values = [marked.get(name, f"t.{quoted(name)}") for name in names]
     return (

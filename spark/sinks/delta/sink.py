@@ -3,7 +3,7 @@
 Exactly once: the streaming query's session carries ``txnAppId`` (the query) and ``txnVersion`` (the batch), which Delta writes
 into the very commit that writes the rows, as a SetTransaction action (Delta protocol, "Transaction Identifiers"). The setting
 is the session's, and so is the batch: all tables of a batch, though written by several threads, are of the same one. Delta
-itself passes over a write whose version the table has, or one before it. Whatever else commits (columns, a fill, OPTIMIZE)
+itself passes over a write whose version the table has, or one before it. Any other commit (columns, a fill, OPTIMIZE)
 runs in a session without it.
 """
 
@@ -271,7 +271,7 @@ class DeltaSink:
         return Maintained(files, was_due=bool(is_grown or is_vacuumed))
 
     def _is_vacuum_due(self, plain: SparkSession, table: WarehouseTable, version: int) -> bool:
-        """Whether so many commits came since the last VACUUM; of one before this job's start the table's history tells."""
+        """Whether so many commits came since the last VACUUM; the table's history has one from before this job's start."""
         every = self._settings.vacuum_every_commits
         if table not in self._vacuumed_version and version >= every:
             history = plain.sql(f"DESCRIBE HISTORY {self._sql_name(table)} LIMIT {every}")
@@ -288,7 +288,7 @@ class DeltaSink:
         logs = files.globStatus(path(folder, "*/*/*/_delta_log")) or ()
         if files.exists(folder) and not files.delete(folder, True):
             raise TransientError(f"folder {folder.toString()} of the tenant's tables is not deleted; try again")
-        java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()  # what it knows of them
+        java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()  # its memory of them
         return len(logs)
 
     def _append(self, spark: SparkSession, table: SinkTable, rows: DataFrame) -> None:
@@ -336,7 +336,7 @@ class DeltaSink:
 
     def _newest_batch(self, spark: SparkSession, table: WarehouseTable, version: int) -> str:
         """The batch of the newest commit that names one, of those that ``version`` rests upon: a RESTORE rests upon the version
-        that it restores. The transaction identifiers do not tell, as a RESTORE keeps them."""
+        that it restores. The transaction identifiers do not show it, as a RESTORE keeps them."""
         while version >= 0 and (commit := self._commit_info(spark, table, version)) is not None:
             try:
                 batch = json.loads(commit.get("userMetadata") or "{}").get(BATCH_PROPERTY, "")
@@ -353,7 +353,7 @@ class DeltaSink:
         return ""
 
     def _commit_info(self, spark: SparkSession, table: WarehouseTable, version: int) -> dict[str, Any] | None:
-        """What the commit of a version says of itself (Delta protocol, "Commit Provenance Information"); None: the log does not
+        """The facts in a version's commit (Delta protocol, "Commit Provenance Information"); None: the log does not
         have it any more."""
         path = java_class(spark, "org.apache.hadoop.fs.Path")(f"{self._path(table)}/_delta_log/{version:020}.json")
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -380,14 +380,14 @@ class DeltaSink:
 
 
 def _told(spark: SparkSession, table: SinkTable) -> str:
-    """What the commit says of itself: JSON, in ``userMetadata`` of its commitInfo (Delta documentation, "User-defined commit
-    metadata"). The batch is the one that ``begin_batch`` has told ``spark`` of."""
+    """The facts for the commit: JSON, in ``userMetadata`` of its commitInfo (Delta documentation, "User-defined commit
+    metadata"). The batch is the one that ``begin_batch`` has set in ``spark``."""
     batch = f"{spark.conf.get(_TXN_APP)}:{spark.conf.get(_TXN_VERSION)}"
     return json.dumps(commit_properties(batch, table.reached))
 
 
 def _session_that_tells(table: SinkTable, spark: SparkSession) -> SparkSession:
-    """``spark`` again, with its views and settings, whose MERGE tells of ``table``.
+    """``spark`` again, with its views and settings, whose MERGE reports on ``table``.
 
     Tables are written side by side, and a MERGE has no options but its session's settings.
     """
@@ -419,7 +419,7 @@ def _properties(snapshot: Any) -> dict[str, str]:
 def _evolve(
     plain: SparkSession, name: str, table: SinkTable, changes: Evolution, properties: Mapping[str, str]
 ) -> None:
-    """What fills a column, and what it was called, is noted before the column is there, the version after all: cut off
+    """A column's fill and former name are noted before the column is there, the version after all: cut off
     between, the next call goes on."""
     renames = _one_by_one(changes.renamed, table)
     if renames and properties.get("delta.columnMapping.mode") == "none":

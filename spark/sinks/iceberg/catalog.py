@@ -23,7 +23,7 @@ _MAX_FLAT_CHARACTERS: Final = 128
 
 
 def catalog_config(settings: CatalogSettings, warehouse: str) -> Mapping[str, str]:
-    """Spark's settings; ``warehouse`` is the URI under which the tables lie, or what a REST catalog calls it."""
+    """Spark's settings; ``warehouse`` is the URI under which the tables lie, or a REST catalog's name for it."""
     prefix = f"spark.sql.catalog.{CATALOG}"
     own = {
         **_storage(settings, warehouse),

@@ -23,12 +23,12 @@ def begin_batch(spark: SparkSession, batch: BatchIdentity) -> None:
 
 
 def batch_of(spark: SparkSession) -> str:
-    """The one that ``begin_batch`` has told ``spark`` of."""
+    """The one that ``begin_batch`` has set in ``spark``."""
     return str(spark.conf.get(_BATCH))
 
 
 def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> None:
-    """Run ``write``, which commits once, with the batch's identity and ``reached`` in that commit. Raises what it raises."""
+    """Run ``write``, which commits once, with the batch's identity and ``reached`` in that commit. Its exceptions pass."""
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)
     properties = properties_of(spark, reached)
@@ -46,7 +46,7 @@ def properties_of(spark: SparkSession, reached: Reached) -> Any:
 
 
 class _Call:
-    """A Python function as Java's Callable. What it raises is kept: on the way through Java its type would be lost."""
+    """A Python function as Java's Callable. Its exception is kept: on the way through Java its type would be lost."""
 
     def __init__(self, write: Callable[[], None]) -> None:
         self._write = write

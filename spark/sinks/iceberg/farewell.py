@@ -1,4 +1,4 @@
-"""A tenant's tables in whatever catalog, to be dropped: those that are its own by their place, and no other's."""
+"""A tenant's tables in any catalog, to be dropped: those that are its own by their place, and no other's."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,8 +17,8 @@ _MISSING = "NoSuchNamespaceException"
 
 
 def tenant_tables(spark: SparkSession, catalog: Any, settings: CatalogSettings, tenant: str) -> list[Any]:
-    """Identifiers of Iceberg's. In a catalog of several levels whatever lies below the tenant's; in a flat one, whose names run
-    into one another, the tables that say of themselves what they are of."""
+    """Identifiers of Iceberg's. In a catalog of several levels all below the tenant's; in a flat one, whose names run
+    into one another, the tables whose properties name the tenant."""
     if not is_flat(settings):
         return [table for namespace in _below(spark, catalog, tenant) for table in catalog.listTables(namespace)]
     own = place_in(settings, WarehouseTable(namespace=(tenant,), name=CONSISTENT_TABLE))
@@ -62,7 +62,7 @@ def _below(spark: SparkSession, catalog: Any, tenant: str) -> Iterator[Any]:
 
 
 def _is_of(catalog: Any, settings: CatalogSettings, tenant: str, identifier: Any) -> bool:
-    """By what the sink noted when it made the table."""
+    """By the sink's note from when it made the table."""
     properties = catalog.loadTable(identifier).properties()
     source, table = properties.get(SOURCE_PROPERTY), properties.get(TABLE_PROPERTY)
     if source is None or table is None:

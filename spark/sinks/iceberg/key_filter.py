@@ -2,7 +2,7 @@
 
 A MERGE that inserts is an outer join from the changes' side. Spark then sends every row of the table to the task of its key and
 sorts it there, with its file's name and its place: twenty million for two hundred thousand changes. The filter leaves out
-nearly all of them where they are read. It says nothing that equal keys do not say, so what is merged is the same with it and
+nearly all of them where they are read. It adds no condition to that of equal keys, so the result is the same with it and
 without it.
 
 Spark has both halves for its own use: it builds such filters for joins of other shapes (``InjectRuntimeFilter``).

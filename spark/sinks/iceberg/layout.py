@@ -32,7 +32,7 @@ def follow_layout(spark: SparkSession, iceberg_table: Any, table: SinkTable) -> 
 
 
 def partition_terms(table: SinkTable) -> tuple[Term, ...]:
-    """What the table is partitioned by; a history's current versions are always apart from those that ended."""
+    """The table's partitioning; a history's current versions are always apart from those that ended."""
     always = (Term(IS_CURRENT_COLUMN),) if table.mode is SinkMode.HISTORY else ()
     return (*always, *(table.partition_by or ()))
 

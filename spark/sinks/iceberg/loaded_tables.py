@@ -15,7 +15,7 @@ from libs.types.warehouse import WarehouseTable
 from spark.java import activate
 
 _MOST_TABLES: Final = 64
-"""More than are written side by side; each holds what is said of its snapshots."""
+"""More than are written side by side; each holds the facts of its snapshots."""
 
 
 class LoadedTables:
@@ -34,7 +34,7 @@ class LoadedTables:
             activate(spark)
             try:
                 known.refresh()
-            except Py4JJavaError:  # it is gone, or another one by that name: to load it says what there is
+            except Py4JJavaError:  # it is gone, or another one by that name: loading it shows which
                 known = None
         found = self._load(spark, place) if known is None else known
         if found is not None:
@@ -51,6 +51,6 @@ class LoadedTables:
         return self.table(spark, place) if known is None else known
 
     def forget(self) -> None:
-        """What belongs to a session that may be another one next time."""
+        """State of a session, which may be another one next time."""
         with self._lock:
             self._tables.clear()

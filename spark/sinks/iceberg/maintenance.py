@@ -1,4 +1,4 @@
-"""What keeps a table fast to read and its folder small: numbers decide what is due, Iceberg's procedures do it.
+"""Upkeep that keeps a table fast to read and its folder small: numbers decide, Iceberg's procedures do it.
 
 The job that writes the table also maintains it, right after a commit of its own, so that the two never conflict. All of it
 runs in sessions without a batch's identity: it changes no row.
@@ -42,7 +42,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What to do with it now."""
+    """The due work on a table."""
 
     rewrite_files: bool = False
     rewrite_manifests: bool = False
@@ -52,7 +52,7 @@ class Due:
 
 
 def due(state: TableState, settings: Settings, *, rewritten_files: int) -> Due:
-    """What is due. ``rewritten_files``: how many data files the last rewrite left.
+    """The due work. ``rewritten_files``: how many data files the last rewrite left.
 
     Expiry never takes the newest snapshot that carries an identity: a replayed batch is known by it.
     """
@@ -91,7 +91,7 @@ def state_of(spark: SparkSession, iceberg_table: Any) -> TableState | None:
 
 
 def newest_identity(iceberg_table: Any, snapshot: Any) -> str | None:
-    """The batch that the table took in last at ``snapshot``, whatever else was committed since."""
+    """The last batch in the table at ``snapshot``, also after other commits."""
     found = newest_with_identity(iceberg_table, snapshot)
     return None if found is None else str(found.summary().get(BATCH_PROPERTY))
 
@@ -105,7 +105,7 @@ def newest_with_identity(iceberg_table: Any, snapshot: Any) -> Any | None:
 
 
 def maintain(spark: SparkSession, settings: Settings, place: WarehouseTable, iceberg_table: Any, due_now: Due) -> None:
-    """Do what is due; what fails is tried again after the next commit."""
+    """Do the due work; a failed part is tried again after the next commit."""
     name, session = f"table => '{place.quoted()}'", spark.newSession()
     if due_now.rewrite_files:
         started_s = time.monotonic()

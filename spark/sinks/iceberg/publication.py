@@ -36,7 +36,7 @@ _PROPERTIES: Final = (
 
 
 def stage(spark: SparkSession) -> None:
-    """What ``spark`` writes from now on waits on the branch."""
+    """Send the later writes of ``spark`` to the branch."""
     spark.conf.set(_WAP_BRANCH, AUDIT_BRANCH)
 
 
@@ -46,7 +46,7 @@ def is_staging(spark: SparkSession) -> bool:
 
 
 def staged_snapshot(iceberg_table: Any) -> Any | None:
-    """The branch's newest, where it goes on from what is shown; None: nothing waits, or what does was overtaken."""
+    """The branch's newest snapshot, if it goes on from the visible one; None: nothing waits, or it was overtaken."""
     staged = iceberg_table.snapshot(AUDIT_BRANCH)
     shown = iceberg_table.currentSnapshot()
     snapshot = staged
@@ -65,7 +65,7 @@ def prepare(iceberg_table: Any) -> None:
 
 
 def show(iceberg_table: Any) -> None:
-    """``main`` moves to what waits, in one commit. Nothing where nothing does."""
+    """Move ``main`` to the waiting snapshot, in one commit; do nothing if there is none."""
     if staged_snapshot(iceberg_table) is not None:
         moved = iceberg_table.manageSnapshots().fastForwardBranch(_MAIN, AUDIT_BRANCH)
         moved.removeBranch(AUDIT_BRANCH).commit()
@@ -76,7 +76,7 @@ ConsistentRow = tuple[str, str, str, int, str, int, str]
 
 
 def consistent_row(name: WarehouseTable, iceberg_table: Any, snapshot: Any, of_batch: Any) -> ConsistentRow:
-    """What is told of a table: its snapshot, and what ``of_batch``, the newest up to it that is of a batch, says of itself."""
+    """A table's published facts: its snapshot, and those of ``of_batch``, the newest one up to it that is of a batch."""
     said, properties = of_batch.summary(), iceberg_table.properties()
     return (
         str(name),

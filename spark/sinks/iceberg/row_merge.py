@@ -47,7 +47,7 @@ def is_small_table(facts: TableFacts) -> bool:
 
 def is_better_anew(facts: TableFacts, changes: int) -> bool:
     """Whether so many changes go into a small table at less cost by all of it being written again: they replace much of it, or
-    what every batch reads of it is many files.
+    every batch reads many files of it.
 
     Rows of tables of format 3 have numbers, which a merge keeps.
     """
@@ -61,7 +61,7 @@ def is_better_anew(facts: TableFacts, changes: int) -> bool:
 def row_merge(
     spark: SparkSession, iceberg_table: Any, facts: TableFacts, table: SinkTable, changes: RowsAtHand
 ) -> Any | None:
-    """The merge, its files written; ``commit`` of it, with properties, is what remains. None: such rows it does not take."""
+    """The merge, its files written; its ``commit``, with properties, is left to do. None: it does not take such rows."""
     types = [changes.row_type.apply(name).dataType().simpleString().partition("(")[0] for name in table.key]
     if not set(types) <= set(_EQUAL_ALIKE):
         return None

@@ -1,4 +1,4 @@
-"""What Iceberg's schemas and formats may hold of a table."""
+"""The limits of Iceberg's schemas and formats for a table."""
 
 from collections.abc import Sequence
 

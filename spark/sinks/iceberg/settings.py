@@ -7,7 +7,7 @@ from libs.errors import InvalidSettings
 
 
 def is_s3(place: str) -> bool:
-    """Whether it is a URI in S3, by whatever name Hadoop or Iceberg have for it."""
+    """Whether it is a URI in S3, by any of Hadoop's or Iceberg's names for it."""
     return place.partition("://")[0] in ("s3", "s3a", "s3n")
 
 
@@ -20,8 +20,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     format_version: int = 2
     """Of tables that are created from now on: 2, or 3, whose deletes are deletion vectors, which fewer engines read."""
     is_maintaining: bool = True
-    """Rewrite small files into large ones, expire old snapshots, and remove what no snapshot needs. False where another job
-    does."""
+    """Rewrite small files into large ones, expire old snapshots, and remove files that no snapshot needs. False where
+    another job does."""
     filter_merges_at_rows: int = 1_000_000
     """A mirror or history with so many rows is merged by a filter over the batch's keys, which costs a small job and spares the
     sort of the whole table; where the batch has more than a quarter as many changes it is not."""

@@ -1,10 +1,10 @@
-"""The Iceberg sink: tables of format v2 or v3, written merge-on-read, in whatever catalog the settings name.
+"""The Iceberg sink: tables of format v2 or v3, written merge-on-read, in the settings' catalog.
 
 Rows go through Spark SQL. Schemas, snapshots and properties go through Iceberg's own Java API, because only there is a
 change of several things one commit.
 
 Exactly once: the snapshot of each commit of rows names its micro-batch (``commits``). The newest snapshot with such a name is
-the last batch that the table took in. Whatever else commits (a fill, maintenance) names none.
+the last batch that the table took in. Other commits (a fill, maintenance) name none.
 """
 
 import contextlib
@@ -114,7 +114,7 @@ _MISSING: Final = ("NoSuchTableException", "NoSuchIcebergTableException", "NoSuc
 _VARIANT_FORMAT: Final = 3
 _NESTED_FIELD: Final = "org.apache.iceberg.types.Types$NestedField"
 
-# The catalog's own tables and a namespace are made by who finds them missing: two at once would both, and one fail.
+# The first user creates the catalog's own tables and a namespace: of two at once one would fail.
 _CATALOG_LOCK: Final = threading.Lock()
 
 log = structlog.get_logger()
@@ -393,11 +393,11 @@ class IcebergSink:
         drop_namespaces(spark, catalog, self._settings.catalog, tenant, {each.namespace() for each in found})
         folder = Path(self._settings.warehouse_dir) / tenant
         if self._settings.is_folder and not is_flat(self._settings.catalog) and folder.exists():
-            shutil.rmtree(folder)  # what killed tasks left
+            shutil.rmtree(folder)  # remains of killed tasks
         return len(found)
 
     def _expire(self, spark: SparkSession, place: WarehouseTable) -> None:
-        """Old snapshots of what is told go; that may fail, and is tried again after the next batch."""
+        """Expire old snapshots of published tables; that may fail, and is tried again after the next batch."""
         iceberg_table = load_table(spark, place)
         state = None if iceberg_table is None else state_of(spark, iceberg_table)
         if state is not None:
@@ -433,11 +433,11 @@ def _is_behind(iceberg_table: Any, newest: Any | None) -> bool:
 
 
 def _forestall(spark: SparkSession, iceberg_table: Any) -> None:
-    """A commit without rows: after it, whatever commit of the table a job was killed in, or was not answered, has come, or
-    never comes, because it is upon a snapshot that is the newest no more. Refreshes ``iceberg_table``.
+    """Commit an empty snapshot as a fence: a commit left pending by a killed job has landed before it, or fails validation
+    after it. Refreshes ``iceberg_table``.
 
-    A batch is merged into versions by what it reads of them, which is not the ended ones; and a MERGE bears what has come
-    between that reading and its own. A mirror's rows tell by their orders, and an append by the snapshot that it names.
+    A batch is merged into the versions that it reads, without ended ones; and a MERGE tolerates commits that came
+    between that reading and its own. A mirror is safe by its orders, and an append by the snapshot that it names.
     """
     without_rows = iceberg_table.newFastAppend()
     (without_rows.toBranch(AUDIT_BRANCH) if is_staging(spark) else without_rows).commit()
@@ -447,10 +447,10 @@ def _forestall(spark: SparkSession, iceberg_table: Any) -> None:
 def _append(rows: DataFrame, place: WarehouseTable, newest: Any | None) -> None:
     """Add ``rows`` to the table, whose newest snapshot was ``newest``; fails where somebody has added some since.
 
-    A commit that comes second is tried again by Iceberg, upon the first: of a plain append, which is right whatever was there
-    before, a table would have the batch twice where a killed job had left its commit of it under way in the catalog. What
-    overwrites nothing is an append to whoever reads the table, and can be told not to bear others (Iceberg documentation,
-    "Spark Configuration", Write options). MERGE cannot bear them by default. Files that were rewritten are no others.
+    Iceberg retries the second of two commits upon the first. A plain append is valid upon any snapshot, so a table would have
+    the batch twice if a killed job's commit was still pending in the catalog. overwrite(false) is an append that Iceberg
+    checks against concurrent commits (Iceberg documentation, "Spark Configuration", Write options), as it checks MERGE by
+    default. Compaction is no conflict.
     """
     writer = rows.writeTo(place.quoted()).option("isolation-level", "serializable")
     if newest is not None:
@@ -554,7 +554,7 @@ def _nested_type(iceberg_table: Any, column: str) -> str:
 def _evolve(
     spark: SparkSession, iceberg_table: Any, changes: Evolution, table: SinkTable, before: Mapping[str, str]
 ) -> None:
-    """Columns and what is noted of them, in one commit."""
+    """Change columns and their notes in one commit."""
     transaction = iceberg_table.newTransaction()
     if changes.renamed or changes.widened:
         update = transaction.updateSchema()

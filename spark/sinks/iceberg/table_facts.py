@@ -1,4 +1,4 @@
-"""What Iceberg knows of a table, asked for in one call (``TableFacts.java``): each call to Java costs a tenth of a millisecond,
+"""Iceberg's facts of a table, asked for in one call (``TableFacts.java``): each call to Java costs a tenth of a millisecond,
 and tables may be hundreds."""
 
 from pathlib import Path
@@ -20,7 +20,7 @@ class SnapshotFacts(msgspec.Struct, frozen=True):
     sequence_number: int
     summary: dict[str, str]
     batch: str | None = None
-    """The identity of the batch that the table took in last, whatever else was committed since; None: no snapshot names one."""
+    """The identity of the last batch in the table, also after other commits; None: no snapshot names one."""
     batch_age: int = 0
     """How many snapshots were committed since the one that names it, and with it; 0: none does."""
     manifests: int = 0
@@ -35,7 +35,7 @@ class TableFacts(msgspec.Struct, frozen=True):
 
     format_version: int
     uuid: str
-    """Of this table, whatever is done to it; another one of its name has another."""
+    """Of this table for its life; another table of its name has another."""
     schema: str
     """JSON, as Iceberg's specification has it."""
     properties: dict[str, str]

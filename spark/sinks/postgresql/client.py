@@ -1,4 +1,4 @@
-"""Transactions of the sink on connections that are kept between batches, and what PostgreSQL refuses of one table."""
+"""Transactions of the sink on connections that are kept between batches, and PostgreSQL's errors about one table."""
 
 import contextlib
 import select
@@ -17,7 +17,7 @@ from spark.sinks.postgresql.settings import Settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# PostgreSQL manual, appendix A. Each is about one table, whatever is done about the others.
+# PostgreSQL manual, appendix A. Each is about one table alone.
 _ROW_REFUSALS: Final = {
     "22021": "a text holds the character U+0000, which PostgreSQL has no form for; exclude or mask the column in the "
     "tenant's document, or take another warehouse for the tenant",
@@ -44,7 +44,7 @@ _REFUSALS: Final = {
     "42P10": "somebody dropped its primary key; put that back",
 }
 _OF_SERVER: Final = frozenset({"25", "28", "3D"})
-"""Classes of what no table is to blame for: the state of the transaction, who is let in, the database."""
+"""Classes of errors without a table at fault: the state of the transaction, authentication, the database."""
 
 
 class Connections:
@@ -77,7 +77,7 @@ class Connections:
         self._give_back(connection)
 
     def open_transaction(self, subject: str) -> "OpenTransaction":
-        """Begin one that several threads write in, and that ends when it is told to.
+        """Begin one that several threads write in, and that ends on request.
 
         Raises:
             TransientError, AccessDenied, DiskFull, PipelineHalted: see ``libs.postgresql.connection``.
@@ -99,7 +99,7 @@ class Connections:
                     return connection
                 connection.close()
         connection = connect(self._settings, application="headwater-sink")
-        connection.autocommit = True  # a transaction is what ``transaction`` begins
+        connection.autocommit = True  # ``transaction`` begins transactions
         return connection
 
     def _give_back(self, connection: Connection) -> None:
@@ -123,7 +123,7 @@ class OpenTransaction:
 
     @contextlib.contextmanager
     def part(self, subject: str) -> Iterator[Connection]:
-        """What the block does counts when it ends well, and is undone, alone, when not. One part at a time; others wait.
+        """Keep the block's writes when it ends well, and undo them alone when not. One part at a time; others wait.
 
         Raises:
             TableRefused: PostgreSQL does not take what the block did to ``subject``, a table.
@@ -149,13 +149,13 @@ class OpenTransaction:
 
 
 class _GivenUp(Exception):
-    """Tells a transaction's block that it did not end well."""
+    """Ends a transaction's block as failed."""
 
 
 def table_error(settings: Settings, subject: str, error: psycopg.Error) -> HeadwaterError:
-    """What to raise for the driver's error; its text, which may quote a row, is not handed on.
+    """The error to raise for the driver's; its text, which may quote a row, is not handed on.
 
-    What the server answers to a statement about a table, and no other try mends, is that table's: rights that somebody took
+    A lasting error of the server about a statement on a table is that table's: rights that somebody took
     away, a trigger that raises. Others may be fine.
     """
     if (because := row_refusal(error)) is not None:
@@ -169,5 +169,5 @@ def table_error(settings: Settings, subject: str, error: psycopg.Error) -> Headw
 
 
 def row_refusal(error: psycopg.Error) -> str | None:
-    """What is wrong with a row, and the remedy; None: the error is about something else."""
+    """The mistake in a row, and the remedy; None: the error is about something else."""
     return _ROW_REFUSALS.get(error.sqlstate or "")

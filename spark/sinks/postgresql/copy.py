@@ -42,7 +42,7 @@ _PROBE_TABLE: Final = "headwater_probe"
 
 @dataclass(frozen=True, slots=True)
 class StageTarget:
-    """What each task makes."""
+    """Each task's result."""
 
     settings: Settings
     prefix: str
@@ -94,7 +94,7 @@ def _copy_task(target: StageTarget, batches: Iterable[pa.RecordBatch]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What each task of ``find_refused_rows`` tries its rows on."""
+    """The table on which each task of ``find_refused_rows`` tries its rows."""
 
     settings: Settings
     columns: Mapping[str, str]
@@ -151,7 +151,7 @@ def _probe_task(probe: Probe, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _first_refused(connection: Any, probe: Probe, lines: list[str]) -> tuple[int, str | None]:
-    """Its place, counted from 0, and what is wrong; lines before it are fine. None: all are."""
+    """The first bad line, counted from 0, and its mistake; lines before it are fine. None: all are."""
     try:
         with (
             connection.transaction(force_rollback=True),

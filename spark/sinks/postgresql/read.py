@@ -21,10 +21,10 @@ _FETCHED_ROWS: Final = 10_000
 def read_rows(
     spark: SparkSession, settings: Settings, columns: Mapping[str, str], source: str, *, snapshot: str | None = None
 ) -> DataFrame:
-    """``columns``: Spark's types by the source's names; ``source``: what stands behind FROM, the table as ``t``.
+    """``columns``: Spark's types by the source's names; ``source``: the text after FROM, the table as ``t``.
 
     ``snapshot``: that of a transaction that still runs, as ``pg_export_snapshot`` named it; without it each read of the rows
-    finds what is there then.
+    finds the rows that are there then.
     """
     # The reader begins a transaction before it (Spark: PostgresDialect.beforeFetch), of which these are the first statements.
     begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"

@@ -106,7 +106,7 @@ _OWN_TYPES: Final = {
     STORED_COLUMN: 'text COLLATE "C"',
     IS_GONE_COLUMN: "boolean",
 }
-"""Orders are compared by their bytes, whatever the database's collation."""
+"""Orders are compared by their bytes, in any collation of the database."""
 _OPTIONAL: Final = (DELETED_AT_COLUMN, IMAGE_COLUMN, VALID_TO_COLUMN, CLOSED_BY_COLUMN)
 _STAGED_SQL_TYPES: Final = {
     **OWN_SQL_TYPES,
@@ -153,7 +153,7 @@ def open_sink(settings: Settings) -> Sink:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What the registry has of a column, beside its name."""
+    """The registry's facts of a column, beside its name."""
 
     fill: Fill | None = None
     former_names: tuple[FormerName, ...] = ()
@@ -205,7 +205,7 @@ class _Stored:
 
 
 _Statements = Callable[[_Stored, Sequence[str], Sequence[str]], list[sql.SQL]]
-"""What one batch does to the table, of its staged columns and stages."""
+"""The statements of one batch, from its staged columns and stages."""
 
 
 class PostgresqlSink:
@@ -231,7 +231,7 @@ class PostgresqlSink:
         spark.conf.set(_BATCH, str(batch))
         self._make_state()
         with self._connections.transaction(REGISTRY) as connection:
-            # Batches of a query follow one another: whatever is staged of this one was left behind.
+            # Batches of a query follow one another: stages of this one are remains.
             left = _drop_stages(connection, _stage_prefix(batch))
         if left:
             log.info("sink_stages_dropped", stages=left, query_id=batch.query_id)
@@ -340,7 +340,7 @@ class PostgresqlSink:
 
     @contextlib.contextmanager
     def open_log(self, spark: SparkSession, table: WarehouseTable) -> Iterator[StoredLog]:
-        """What other connections read of it is what this one's transaction saw first (PostgreSQL manual 9.28.5, "Snapshot
+        """Other connections read the snapshot of this one's transaction (PostgreSQL manual 9.28.5, "Snapshot
         Synchronization Functions"), which holds VACUUM back for as long. Another rebuild of the tenant's waits for the end."""
         self._make_state()
         with self._connections.transaction(str(table)) as connection:
@@ -434,7 +434,7 @@ class PostgresqlSink:
                 left.roll_back()
 
     def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
-        """Nothing where no block is open: what was not committed with one is gone."""
+        """Nothing where no block is open: uncommitted writes of one are gone."""
         if spark.conf.get(_BATCH, None) is None or (batch := _batch_of(spark)) not in self._together:
             return
         failpoint("sink_before_commit")
@@ -573,7 +573,7 @@ def _has_none_of(connection: Connection, stored: _Stored, table: SinkTable, stag
     """Whether a mirror has no row of the staged keys: none lies between the least and the greatest of them, or none has one of
     them, as its index finds.
 
-    The server orders keys as that index does, whatever the collation. Without LIMIT it may read the table instead: of stages it
+    The server orders keys as that index does, in any collation. Without LIMIT it may read the table instead: of stages it
     knows nothing.
     """
     if table.mode is not SinkMode.MIRROR or any(
@@ -600,7 +600,7 @@ def _has_none_of(connection: Connection, stored: _Stored, table: SinkTable, stag
 
 
 def _insert_first(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
-    """What a mirror takes of staged rows whose keys it does not have; none is a delete. ``ON CONFLICT`` costs nearly twice as
+    """Insert staged rows with new keys into a mirror; none is a delete. ``ON CONFLICT`` costs nearly twice as
     much where nothing conflicts."""
     kept = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
     return [sql.SQL(_insert(stored, kept, " UNION ALL ".join(f"TABLE {stage}" for stage in stages)))]
@@ -609,7 +609,7 @@ def _insert_first(stored: _Stored, columns: Sequence[str], stages: Sequence[str]
 def write_statements(
     stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str], truncation: Truncation | None
 ) -> list[sql.SQL]:
-    """What one batch does to the table; the stages have one row a key in a mirror, one a version in a history, ``columns`` in
+    """The statements of one batch; the stages have one row a key in a mirror, one a version in a history, ``columns`` in
     this order."""
     staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
     if table.mode is SinkMode.APPEND:
@@ -621,7 +621,7 @@ def write_statements(
         statements = [_upsert(stored, table, columns, staged)] if stages else []
         statements += [_mark_truncated(stored, truncation)] if truncation is not None else []
     else:
-        # What is staged is newer than the truncation, so that it may come first.
+        # Staged rows are newer than the truncation, so it may come first.
         order = quoted(ORDER_COLUMN)
         statements = [f"DELETE FROM {stored.place} WHERE {order} < '{truncation.order}'"] if truncation else []
         if stages:
@@ -636,7 +636,7 @@ def write_statements(
 def replace_statements(
     stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str]
 ) -> list[sql.SQL]:
-    """What makes a mirror hold the staged rows and, of soft deletes, marked ones beside; whatever orders it has.
+    """Make a mirror hold the staged rows and, with soft deletes, marked ones beside; stored orders do not count.
 
     Rows are updated where they are there: indexes, grants and views of others' stay, and readers wait for nothing.
     """
@@ -659,7 +659,7 @@ def replace_statements(
 
 
 def replace_all_statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
-    """What makes a table hold the staged rows alone. Readers have what it held until the transaction ends."""
+    """Make a table hold the staged rows alone. Readers see its former rows until the transaction ends."""
     staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
     statements = [f"DELETE FROM {stored.place}", *([_insert(stored, columns, staged)] if stages else [])]
     return [sql.SQL(statement) for statement in statements]
@@ -668,7 +668,7 @@ def replace_all_statements(stored: _Stored, columns: Sequence[str], stages: Sequ
 def replace_entry_statements(
     stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str]
 ) -> list[sql.SQL]:
-    """What makes a log hold the staged changes once."""
+    """Make a log hold the staged changes once."""
     if not stages:
         return []
     staged, order = " UNION ALL ".join(f"TABLE {stage}" for stage in stages), quoted(ORDER_COLUMN)
@@ -689,7 +689,7 @@ def _insert(stored: _Stored, columns: Sequence[str], staged: str) -> str:
 def _versions_statements(
     stored: _Stored, table: SinkTable, columns: Sequence[str], staged: str | None, truncation: Truncation | None
 ) -> list[str]:
-    """Those that are replaced go, then what the truncation ends, then the new ones come."""
+    """Remove replaced versions, end those that the truncation ends, then insert the new ones."""
     statements = []
     if staged is not None:
         statements.append(
@@ -719,7 +719,7 @@ def _time_at(at_us: int) -> str:
 
 
 def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: str, *, only_newer: bool = True) -> str:
-    """Newer rows; of hard deletes none, of soft ones what marks them."""
+    """Newer rows; of hard deletes none, of soft ones their marks."""
     is_soft, is_partial = table.deletes is Deletes.SOFT, UNAVAILABLE_COLUMN in columns
     kept = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
     own, key = own_columns(table.mode, table.deletes), [stored.column(name) for name in table.key]
@@ -736,7 +736,7 @@ def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: s
         column = names[name]
         if not is_soft or not only_newer or name in own:
             return f"{column} = excluded.{column}"
-        # What marks a row leaves its values.
+        # A mark leaves the row's values.
         return f"{column} = CASE WHEN excluded.{quoted(DELETED_COLUMN)} THEN t.{column} ELSE excluded.{column} END"
 
     before = f" LEFT JOIN {stored.place} p ON {_same_key(stored, table, 'p')}" if is_partial else ""
@@ -955,7 +955,7 @@ def _comment(connection: Connection, what: str, text: str) -> None:
 
 
 def _lock_name(connection: Connection, name: str) -> None:
-    """Until the transaction's end nobody else works on what is called so."""
+    """Lock a name: until the transaction's end nobody else works on its object."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
 
 
