@@ -124,6 +124,11 @@ class Home:
         return self.run_dir / "state.json"
 
     @property
+    def taken_over_file(self) -> Path:
+        """What the documents said that the running stack was started with (``taken_over``); readable by its owner only."""
+        return self.run_dir / "documents.json"
+
+    @property
     def lock_file(self) -> Path:
         return self.run_dir / "lock"
 

@@ -35,6 +35,7 @@ from libs.mesh.mesh import MeshSettings, mesh_sources, stack_kafka
 from libs.mesh.processes import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
 from libs.mesh.sink_state import committed_offsets, sink_progress
 from libs.mesh.state import ServicePhase, ServiceState, StackState
+from libs.mesh.taken_over import ChangedDocument, changed_since
 from libs.mesh.tenant_objects import objects_in_cluster, tenant_of
 from libs.mesh.tenant_topics import end_offsets, has_records_between, open_consumer
 from libs.operations.resync import Resync, running_resyncs
@@ -44,6 +45,7 @@ from libs.rpc.faults_client import gather_faults
 from libs.servers.ports import LOOPBACK
 from libs.sink_state.progress import TableFiles, TableProgress, TableTimings
 from libs.telemetry.faults import (
+    DOCUMENT_CHANGED,
     PROCESS_DOWN,
     SERVICE_DEGRADED,
     SINK_HALTED,
@@ -248,7 +250,7 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
     sources, progress, unknown = asyncio.run(_ask(state, documents))
     sources_with_lag = with_source_lag(sources, documents.sources)
     tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown)]
-    found += _sink_faults(home, documents)
+    found += [*_sink_faults(home, documents), *_changed_documents(home, documents)]
     return Status(
         home=str(home.root),
         phase=state.phase.value,
@@ -427,6 +429,31 @@ def _sink_faults(home: Home, documents: Documents) -> list[Fault]:
         for kind, happenings in sink_faults(progress).items()
         for scope, happened in happenings.items()
     ]
+
+
+def _changed_documents(home: Home, documents: Documents) -> list[Fault]:
+    """A fault for each source whose document the running stack has otherwise, and one for all other documents."""
+    changes: dict[FaultScope, list[ChangedDocument]] = {}
+    for changed in changed_since(home):
+        file = Path(changed.name)
+        is_source = file.parent.name == home.sources_dir.name
+        changes.setdefault(FaultScope(source=file.stem if is_source else ""), []).append(changed)
+    return [
+        fault_of(
+            DOCUMENT_CHANGED,
+            scope,
+            happened="; ".join(_how_changed(home, each, documents.source_mistakes) for each in found),
+            since_us=min(each.since_us for each in found),
+        )
+        for scope, found in changes.items()
+    ]
+
+
+def _how_changed(home: Home, changed: ChangedDocument, source_mistakes: Sequence[str]) -> str:
+    """With its first mistake, where it has some: `up` would refuse it."""
+    happened = f"{changed.name} was {changed.how} after the stack was started"
+    mistake = next((each for each in source_mistakes if each.startswith(f"{home.root / changed.name}:")), None)
+    return happened if mistake is None else f"{happened}, and has mistakes: {mistake}"
 
 
 def _degradation(service: ServiceState) -> str:

@@ -38,6 +38,7 @@ from libs.mesh.state import (
     read_state,
     replace_file,
 )
+from libs.mesh.taken_over import note_taken_over
 from libs.operations.joining import note_beginnings, watched_joining
 from libs.servers import kafka_broker, ports, postgresql_server, valkey_server
 from libs.servers.process import last_lines
@@ -97,6 +98,7 @@ def run_stack(
     documents = load_documents(home)
     with hold(home):
         _sweep(home, on_event)
+        note_taken_over(home)
         planned = prepare(home, documents)
         note_beginnings(home, documents)
         with watched_joining(home, documents, lambda said: on_event(StackEvent("tenants", ServicePhase.UP, said))):

@@ -223,6 +223,18 @@ CHANGES_TOPIC_REPLACED = _kind(
     example="headwater.changes.shop was deleted and made again: its id is 7tXo…, and the offset is of fG3q…",
 )
 
+# --- documents ------------------------------------------------------------------------------------------------------
+
+DOCUMENT_CHANGED = _kind(
+    "document_changed",
+    Severity.DEGRADED,
+    "A document that only `up` reads was changed, added or removed after it; the stack goes on by the earlier one.",
+    "Validate the document, then start the stack again: `headwater down`, `headwater up`. Or take the change back.",
+    command="headwater validate {source}",
+    docs="docs/cli.md",
+    example="sources/shop.yaml was changed after the stack was started",
+)
+
 # --- processes ------------------------------------------------------------------------------------------------------
 
 PROCESS_DOWN = _kind(
@@ -258,7 +270,7 @@ def fault_of(
         scope=scope,
         happened=happened,
         remedy=remedy or kind.remedy,
-        command=command or kind.command.format(source=scope.source, tenant=scope.tenant, table=scope.table),
+        command=command or kind.command.format(source=scope.source, tenant=scope.tenant, table=scope.table).rstrip(),
         docs=kind.docs,
     )
 
