@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from libs.cli.home import home_option
-from libs.cli.on_the_way import told_on_the_way
+from libs.cli.on_the_way import interruptible, told_on_the_way
 from libs.cli.terminal import echo, echo_lines, secho
 from libs.mesh.home import Home
 from libs.operations.erase.carry_out import Erasure, ErasureReport, carry_out, look, unfinished, what_stays
@@ -70,7 +70,8 @@ def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float
         confirmed = click.prompt(f"type the tenant's name to remove all of this, for good ({tenant})", default="")
     if confirmed != tenant:
         raise click.UsageError(f"{confirmed!r} is not {tenant!r}: nothing was changed")
-    with told_on_the_way() as show:
+    goes_on = "the erasure has begun, and nothing goes on with it: the same command takes it up"
+    with interruptible(goes_on), told_on_the_way() as show:
         report = carry_out(home, documents, erasure, timeout_s=timeout_s, on_progress=show)
     _print_report(report, as_json)
     if report.left:

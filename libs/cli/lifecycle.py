@@ -6,6 +6,7 @@ import click
 
 from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
+from libs.cli.on_the_way import interruptible
 from libs.cli.status import print_faults
 from libs.cli.terminal import echo, echo_lines, line_of, secho, styled
 from libs.mesh.home import Home
@@ -64,14 +65,16 @@ def _up_detached(home: Home) -> None:
                 shown.add(seen)
                 show_event(StackEvent(*seen))
 
-    state = stack.wait_until_up(home, supervisor_pid, on_state=show_changes)
+    where = f" --home {home.root}" if home.root.name != ".headwater" or home.root.parent != IMPORT_ROOT else ""
+    goes_on = f"the stack goes on starting: `headwater status{where}` shows it, `headwater down{where}` stops it"
+    with interruptible(goes_on):
+        state = stack.wait_until_up(home, supervisor_pid, on_state=show_changes)
     broken = [service for service in state.services if service.phase is not ServicePhase.UP]
     for service in broken:
         secho(f"{service.name} is not up: {service.detail}", fg="red", err=True)
         echo_lines(last_lines(home.log_file(service.name)), err=True)
     faults = worst_first(process_faults(state))
     print_faults(faults, PlainConsole(stderr=True))
-    where = f" --home {home.root}" if home.root.name != ".headwater" or home.root.parent != IMPORT_ROOT else ""
     echo(f"`headwater status{where}` shows its progress, `headwater down{where}` stops it")
     if broken or faults:
         raise click.exceptions.Exit(1)
@@ -104,7 +107,9 @@ def _show_phase(home: Home):  # type: ignore[no-untyped-def]
 def down(home: Home) -> None:
     """Stop the embedded stack: Spark and the readers first, Kafka last. Nothing is lost; `up` continues where it stopped."""
     echo("stopping …")
-    if stack.stop_stack(home):
+    with interruptible("the stack goes on stopping: the same command waits for it again"):
+        has_run = stack.stop_stack(home)
+    if has_run:
         echo("stopped")
     else:
         echo(f"nothing ran in {home.root}")

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from libs.cli.on_the_way import Interrupted
 from libs.cli.terminal import echo, echo_lines
 from libs.cli.version import project_version
 from libs.config.plain_text import printable
@@ -142,6 +143,9 @@ def run(arguments: Sequence[str] | None = None) -> None:
         error.message = printable(error.message)
         error.show()
         code = error.exit_code
+    except Interrupted as error:
+        echo(f"headwater: interrupted; {error.goes_on}", err=True)
+        code = 130
     except (click.Abort, KeyboardInterrupt):
         echo("stopped", err=True)
         code = 130

@@ -3,7 +3,7 @@
 import click
 
 from libs.cli.home import home_option
-from libs.cli.on_the_way import told_on_the_way
+from libs.cli.on_the_way import interruptible, told_on_the_way
 from libs.cli.terminal import echo
 from libs.mesh.home import Home
 from libs.mesh.sink_state import sink_progress
@@ -57,7 +57,8 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: 
     begun, is_taken_up = begin(home, documents, tenant, table)
     if is_taken_up:
         echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")
-    with told_on_the_way() as show:
+    goes_on = "the resync goes on: the same command waits for it again, with --give-up it is given up"
+    with interruptible(goes_on), told_on_the_way() as show:
         answer = carry_out(home, tenant, begun, timeout_s=timeout_s, on_progress=show)
     if answer.refused_because:
         echo(f"{begun.table} was not built, and is unchanged: {answer.refused_because}", err=True)
