@@ -1,0 +1,310 @@
+"""Missteps of a new user: the first thing that a command says, its exit code, and that its remedy mends it.
+
+The stack is this test's own: it holds the home, its one process serves this process's faults as a reader does, and no server
+runs. Missteps that take a server are in the integration tests of what they break.
+"""
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from libs.config.connections import GrpcServerSettings, TelemetrySettings
+from libs.mesh.home import Home, home_at, write_examples
+from libs.mesh.state import ServicePhase, ServiceState, StackPhase, StackState, hold, replace_file, write_state
+from libs.mesh.taken_over import note_taken_over
+from libs.mysql.ddl import UnseenRows
+from libs.rpc.server import start_server
+from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
+from libs.source.control import ReaderControl
+from libs.source.status import ReaderStatus
+from libs.source.unseen_rows import report_unseen_rows
+from libs.telemetry.endpoint import start_endpoint
+from libs.telemetry.faults import CATALOGUE, lasting_faults, lift_fault
+from libs.types.position import SourcePartition
+from libs.types.table import TableId
+from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
+from tests.headwater_command import run_here
+
+SOURCE: Final = "database: {user: u, password: p}\ninclude_tables: ['shop\\..*']\n"
+TENANT: Final = "tenant: acme\nsources: [{name: shop}]\n"
+ORDERS: Final = TableId(database="shop", table="orders")
+
+
+@dataclass(slots=True)
+class Stack:
+    """A home whose stack is this process."""
+
+    home: Home
+    reader: ReaderStatus
+    services: dict[str, ServiceState] = field(default_factory=dict)
+
+    def source(self, text: str, name: str = "shop") -> None:
+        (self.home.sources_dir / f"{name}.yaml").write_text(text)
+
+    def tenant(self, text: str) -> None:
+        (self.home.tenants_dir / "acme.yaml").write_text(text)
+
+    def has(self, **changed: Any) -> None:
+        """The reader's process is in another phase."""
+        self.services["reader-shop"] = msgspec.structs.replace(self.services["reader-shop"], **changed)
+        write_state(
+            self.home,
+            StackState(
+                supervisor_pid=1,
+                phase=StackPhase.UP,
+                started_at_s=time.time(),
+                services=tuple(self.services.values()),
+            ),
+        )
+
+    def sinks(self, parked: ParkedTable | None) -> None:
+        """What the sink's file says."""
+        topic = "acme.shop.orders"
+        table = TableProgress(
+            topic=topic, source="shop", table="shop.orders", warehouse_table="acme.orders", parked=parked
+        )
+        progress = SinkProgress(tenant="acme", written_at_us=1, tables={topic: table})
+        replace_file(self.home.sink_dir / "progress" / "acme.json", msgspec.json.encode(progress))
+
+    def forget(self) -> None:
+        """The process is started again."""
+        for fault in lasting_faults():
+            lift_fault(next(kind for kind in CATALOGUE if kind.id == fault.id), fault.scope)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    home = home_at(tmp_path_factory.mktemp("missteps"))
+    write_examples(home)
+    stack = Stack(home, ReaderStatus(SourcePartition(source="shop", name="0")))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def register(target: Any) -> None:
+        control = ReaderControl(stack.reader, lambda _: 0)
+        reader_control_pb2_grpc.add_ReaderControlServicer_to_server(control, target)
+
+    with ExitStack() as ends:
+        name = "headwater.reader_control.v1.ReaderControl"
+        server = asyncio.run_coroutine_threadsafe(start_server(GrpcServerSettings(), {name: register}), loop).result()
+        endpoint = start_endpoint(TelemetrySettings())
+        ends.callback(thread.join)
+        ends.callback(loop.call_soon_threadsafe, loop.stop)
+        ends.callback(lambda: asyncio.run_coroutine_threadsafe(server.stop(0), loop).result())
+        ends.callback(endpoint.close)
+        ends.enter_context(hold(home))
+        replace_file(home.ports_file, msgspec.json.encode({"kafka": 1}))
+        stack.services["reader-shop"] = ServiceState(
+            name="reader-shop", phase=ServicePhase.UP, http_port=endpoint.port, grpc_port=server.port, pid=None
+        )
+        yield stack
+
+
+@pytest.fixture
+def stack(served: Stack) -> Stack:
+    """Well: a source, no tenant, a reader that follows its log."""
+    served.source(SOURCE)
+    served.tenant("")
+    (served.home.tenants_dir / "acme.yaml").unlink()
+    (served.home.sink_dir / "progress" / "acme.json").unlink(missing_ok=True)
+    served.reader.halted_because = ""
+    served.reader.connected(None)
+    note_taken_over(served.home)
+    served.has(phase=ServicePhase.UP, detail="", last_end="", pid=1)
+    return served
+
+
+@dataclass(frozen=True, slots=True)
+class Misstep:
+    """One of them. The command is ``status`` unless another is said."""
+
+    done: Callable[[Stack], object]
+    says: str
+    """A regular expression that the first line matches."""
+    remedy: str
+    """A regular expression within the output."""
+    mend: Callable[[Stack], object]
+    """What the remedy says."""
+    command: tuple[str, ...] = ("status",)
+    exit_code: int = 1
+
+
+def unseen(stack: Stack) -> None:
+    report_unseen_rows(
+        UnseenRows("DROP PARTITION p1", (ORDERS,)),
+        source="shop",
+        source_partition="0",
+        is_captured=lambda _: True,
+        at="binlog.000042:1199",
+    )
+
+
+PARKED: Final = ParkedTable(
+    because="total: 65 digits do not fit; narrow the column", from_offsets={0: 3}, to_offsets={0: 9}
+)
+
+MISSTEPS: Final = {
+    "the source does not answer at the first start": Misstep(
+        lambda stack: stack.reader.interrupted("10.0.0.7:3306: connection refused; next try in 8 s", retry_s=8),
+        r"halted source shop: source_unreachable since .*: 10\.0\.0\.7:3306: connection refused",
+        r"correct host, port and network .*`headwater validate shop`",
+        lambda stack: stack.reader.connected(None),
+    ),
+    "the password is wrong": Misstep(
+        lambda stack: stack.reader.halted(
+            "AccessDenied: 1045 Access denied for user 'u'@'h': correct user and password"
+        ),
+        r"halted source shop: reader_halted since .*1045 Access denied",
+        r"Do what the message ends with",
+        lambda stack: (stack.forget(), setattr(stack.reader, "halted_because", ""), stack.reader.connected(None)),
+    ),
+    "a reader was killed and waits": Misstep(
+        lambda stack: stack.has(
+            phase=ServicePhase.BACKING_OFF, detail="killed by SIGKILL; next start in 8 s", pid=None
+        ),
+        r"halted process reader-shop: process_down.*: killed by SIGKILL; next start in 8 s",
+        r"the supervisor starts it again",
+        lambda stack: stack.has(phase=ServicePhase.UP, detail="", pid=1),
+    ),
+    "a partition is dropped": Misstep(
+        unseen,
+        r"differs source shop, table shop\.orders: rows_changed_unseen since .*DROP PARTITION p1 at binlog\.000042:1199",
+        r"Build each tenant's table again.*`headwater resync TENANT shop\.orders`",
+        lambda stack: stack.forget(),
+    ),
+    "a table is parked": Misstep(
+        lambda stack: (stack.tenant(TENANT), stack.sinks(PARKED)),
+        r"halted source shop, tenant acme, table shop\.orders: table_parked since .*65 digits do not fit",
+        r"`headwater retry acme shop\.orders`",
+        lambda stack: stack.sinks(None),
+    ),
+    "a tenant's document has a mistake": Misstep(
+        lambda stack: stack.tenant("tenant: acme\nsources: [{name: shop, masks: [{columns: 'shop\\.t\\.c'}]}]\n"),
+        r"halted tenant acme: tenant_refused: .*acme\.yaml:2: sources\[0\]\.masks\[0\]",
+        r"Correct the document at the place .*`headwater validate`",
+        lambda stack: stack.tenant(TENANT),
+    ),
+    "a tenant names a source that is not there": Misstep(
+        lambda stack: stack.tenant("tenant: acme\nsources: [{name: shpo}]\n"),
+        r"halted tenant acme: tenant_refused: .*acme\.yaml:2: sources\[0\]\.name: .*did you mean 'shop'",
+        r"Correct the document",
+        lambda stack: stack.tenant(TENANT),
+    ),
+    "a source's document is changed while the stack is up": Misstep(
+        lambda stack: stack.source(SOURCE.replace("password: p", "password: q")),
+        r"degraded source shop: document_changed since .*sources/shop\.yaml was changed after the stack was started",
+        r"`headwater down`, `headwater up`",
+        lambda stack: note_taken_over(stack.home),  # as `up` does
+    ),
+    "a source is added while the stack is up": Misstep(
+        lambda stack: stack.source(SOURCE.replace("database: {", "replica_server_id: 77\ndatabase: {"), "web"),
+        r"degraded source web: document_changed since .*sources/web\.yaml was added",
+        r"Or take the change back",
+        lambda stack: (stack.home.sources_dir / "web.yaml").unlink(),
+    ),
+    "a server id is no server id": Misstep(
+        lambda stack: stack.source(f"{SOURCE}replica_server_id: 99999999999\n"),
+        r"headwater: .*shop\.yaml:3: replica_server_id: must be from 1 to 4,294,967,295",
+        r"from 1 to",
+        lambda stack: stack.source(f"{SOURCE}replica_server_id: 4711\n"),
+        ("validate",),
+        2,
+    ),
+    "a password is a variable": Misstep(
+        lambda stack: stack.source(SOURCE.replace("password: p", "password: '${SHOP_PASSWORD}'")),
+        r"headwater: .*shop\.yaml:1: database\.password: ",
+        r"password_from: \{env: SHOP_PASSWORD\}",
+        lambda stack: stack.source(SOURCE.replace("password: p", "password_from: {env: PATH}")),
+        ("validate",),
+        2,
+    ),
+    "a name is misspelt": Misstep(
+        lambda stack: stack.source(SOURCE.replace("user: u", "user: u, prot: 1")),
+        r"headwater: .*shop\.yaml:1: database\.prot: unknown name; did you mean 'port'",
+        r"did you mean 'port'",
+        lambda stack: stack.source(SOURCE),
+        ("validate",),
+        2,
+    ),
+}
+"""By what a person did."""
+
+
+@pytest.mark.parametrize("name", MISSTEPS)
+def test_a_misstep_is_the_first_line_and_its_remedy_mends_it(stack: Stack, name: str) -> None:
+    """Before it the command finds nothing, and after its remedy nothing of it."""
+    misstep = MISSTEPS[name]
+    home = ("--home", str(stack.home.root))
+    before = run_here(*misstep.command, *home)
+    misstep.done(stack)
+    found = run_here(*misstep.command, *home)
+    misstep.mend(stack)
+    after = run_here(*misstep.command, *home)
+
+    first = found.output.splitlines()[0]
+    assert re.match(misstep.says, first), found.output
+    assert re.search(misstep.remedy, found.output), found.output
+    assert found.exit_code == misstep.exit_code
+    assert (before.exit_code, after.exit_code) == (0, 0), before.output + after.output
+    assert not re.search(misstep.says, after.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "exit_code"),
+    [
+        (("up",), r"headwater: a stack is already up in .*: stop it with `headwater down --home ", 1),
+        (("statsu",), r"Error: No such command 'statsu': did you mean 'status'", 2),
+        (("signal", "shpo", "execute-snapshot", "shop.orders"), r"headwater: source shpo: .*did you mean 'shop'", 2),
+        (("tenant", "explain", "acme", "orders"), r"headwater: tenant acme: has no (good )?document in tenants/", 2),
+    ],
+)
+def test_a_command_that_cannot_be_says_what_to_do(
+    stack: Stack, arguments: tuple[str, ...], says: str, exit_code: int
+) -> None:
+    """While a stack runs."""
+    home = () if arguments == ("statsu",) else ("--home", str(stack.home.root))
+
+    found = run_here(*arguments, *home)
+
+    assert re.search(says, found.output, re.MULTILINE), found.output
+    assert found.exit_code == exit_code
+
+
+def test_ctrl_c_says_what_goes_on(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`down` has signalled the stack by then, and does not take that back. A command that only shows is stopped."""
+
+    def interrupted(*_arguments: object, **_options: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("libs.stack.lifecycle.stop_stack", interrupted)
+    down = run_here("down", "--home", str(stack.home.root))
+    monkeypatch.setattr("libs.cli.status.gather_status", interrupted)
+    status = run_here("status", "--home", str(stack.home.root))
+
+    assert down.output.splitlines()[-1] == (
+        "headwater: interrupted; the stack goes on stopping: the same command waits for it again"
+    )
+    assert status.output.splitlines()[-1] == "stopped"
+    assert (down.exit_code, status.exit_code) == (130, 130)
+
+
+@pytest.mark.parametrize("command", ["status", "tail", "signal"])
+def test_a_command_that_needs_a_stack_says_how_to_start_one(tmp_path: Path, command: str) -> None:
+    """Exit code 1: nothing is wrong with the command."""
+    write_examples(home_at(tmp_path))
+    more = {"tail": ("acme", "orders"), "signal": ("shop", "execute-snapshot", "shop.orders")}.get(command, ())
+
+    found = run_here(command, *more, "--home", str(tmp_path))
+
+    assert found.output.startswith(f"headwater: no stack runs in {tmp_path}: start it with `headwater up --detach")
+    assert found.exit_code == 1
