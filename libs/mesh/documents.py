@@ -28,7 +28,7 @@ from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
-from libs.source.unseen_rows import UnseenPolicy
+from libs.source.unseen_rows import TellingPolicy, UnseenPolicy
 from libs.source.vitess.settings import KeyspaceSettings, VtgateSettings, keyspace_mistakes
 from libs.tenants.document import TenantFolder, TenantSet
 from libs.tenants.mask_keys import MaskKeys
@@ -133,6 +133,8 @@ class DtsDocument(msgspec.Struct, frozen=True, kw_only=True):
     values: ValueModes = ValueModes()
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of what cannot be decoded."""
+    on_unseen_change: tuple[TellingPolicy, ...] = ()
+    """What is done, by table, where a statement changed rows of which the log has no event: warn or halt."""
     transaction_metadata: bool = False
     metric_tags: dict[str, str] = {}
     """Labels on every metric of the reader."""

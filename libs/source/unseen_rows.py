@@ -40,6 +40,16 @@ class UnseenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     action: UnseenAction
 
 
+class TellingPolicy(UnseenPolicy, frozen=True, kw_only=True):
+    """One rule of ``on_unseen_change`` of a source whose reader cannot empty a table and read it again at a statement."""
+
+    def __post_init__(self) -> None:
+        if self.action is UnseenAction.RESYNC:
+            raise ValueError(
+                "resync is there for MySQL sources alone; say warn or halt, and run `headwater resync TENANT TABLE` afterwards"
+            )
+
+
 def action_for(policies: Sequence[UnseenPolicy], table_id: TableId) -> UnseenAction:
     """That of the first rule that names the table; WARN where none does."""
     return next((each.action for each in policies if re.fullmatch(each.tables, str(table_id))), UnseenAction.WARN)
@@ -65,7 +75,8 @@ def report_unseen_rows(
         if action_for(policies, table_id) is UnseenAction.HALT:
             raise PipelineHalted(
                 f"{table_id}: {found.clause} (at {at}) changed rows of which the log has no event, and on_unseen_change halts "
-                "for this table: set it to resync; or to warn, and run `headwater resync TENANT TABLE` afterwards"
+                "for this table: set it to warn, and run `headwater resync TENANT TABLE` afterwards; or to resync, where "
+                "the source can"
             )
     for table_id in concerned:
         assert found is not None

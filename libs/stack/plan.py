@@ -251,6 +251,7 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
                     "password": subscription.password.reveal(),
                 },
                 "snapshot": msgspec.structs.asdict(source.snapshot),
+                "on_unseen_change": msgspec.to_builtins(source.on_unseen_change),
                 "transaction_metadata": source.transaction_metadata,
             }
         case VitessDocument():

@@ -15,6 +15,7 @@ from libs.config.connections import (
 )
 from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.settings import DatabaseSettings
+from libs.source.unseen_rows import TellingPolicy
 from libs.types.bounds import bounds
 from libs.types.value_modes import ValueModes
 
@@ -82,6 +83,8 @@ class DtsDecoderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a message, an entry or a row that cannot be decoded."""
+    on_unseen_change: tuple[TellingPolicy, ...] = ()
+    """What is done, by table, where a statement changed rows of which the log has no event: warn or halt; no rule: warn."""
     transaction_metadata: bool = False
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0

@@ -148,6 +148,7 @@ class DtsChangeLog:
             self._batch,
             self._is_captured,
             settings.values,
+            settings.on_unseen_change,
         )
         self._progress: SnapshotProgress | None = None
         self._view: ReadView | None = None

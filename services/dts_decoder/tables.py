@@ -35,7 +35,7 @@ from libs.source.mysql.snapshot import (
     table_definitions,
 )
 from libs.source.mysql.table_schemas import TableSchemas, is_made_again
-from libs.source.unseen_rows import report_unseen_rows
+from libs.source.unseen_rows import UnseenPolicy, report_unseen_rows
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
@@ -60,7 +60,10 @@ class SubscribedTables:
         batch: BatchBuilder,
         is_captured: Callable[[TableId], bool],
         modes: ValueModes,
+        policies: Sequence[UnseenPolicy] = (),
     ) -> None:
+        """``policies``: ``on_unseen_change``."""
+        self._policies = policies
         self._source, self._source_partition = partition.source, partition.name
         self._database = database
         self._is_captured = is_captured
@@ -179,11 +182,12 @@ class SubscribedTables:
                 self.schemas, ddl.database, ddl.statement, database_charsets=self._charsets, context=self._context
             )
             report_unseen_rows(
-                unseen_rows(ddl.database, ddl.statement, context=self._context),
+                unseen_rows(ddl.database, ddl.statement, tables=self.schemas, context=self._context),
                 source=self._source,
                 source_partition=self._source_partition,
                 is_captured=self._is_captured,
                 at=ddl.gtid,
+                policies=self._policies,
             )
             return changes, changed_database(ddl.database, ddl.statement, context=self._context)
         except DdlNotUnderstood as error:

@@ -775,11 +775,12 @@ class VstreamChangeLog:
         keyspace = self._settings.keyspace
         with suppress(DdlNotUnderstood):
             report_unseen_rows(
-                unseen_rows(keyspace, found.statement),
+                unseen_rows(keyspace, found.statement, tables=self._schemas),
                 source=self._settings.source,
                 source_partition=self._labels[1],
                 is_captured=self._options.is_captured,
                 at=found.shard,
+                policies=self._settings.on_unseen_change,
             )
         for table_id, is_truncated in tables_of(self._schemas, keyspace, found.statement).items():
             if not self._options.is_captured(table_id):

@@ -12,6 +12,7 @@ from libs.config.bounds import bound_mistakes
 from libs.config.load import Secret
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
+from libs.source.unseen_rows import TellingPolicy
 from libs.source.vitess.vgtid import CURRENT, EARLIEST, parse_vgtid
 from libs.types.bounds import bounds
 from libs.types.value_modes import VitessValueModes
@@ -144,6 +145,8 @@ class KeyspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
+    on_unseen_change: tuple[TellingPolicy, ...] = ()
+    """What is done, by table, where a statement changed rows of which the log has no event: warn or halt; no rule: warn."""
     heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
     """How often, in seconds, the checkpoint is written and a record goes to ``__debezium-heartbeat.<source>`` when nothing that
     is captured changes (``heartbeat.interval.ms``); 0: never."""

@@ -118,6 +118,16 @@ def test_an_update_of_the_key_becomes_a_delete_and_a_create() -> None:
     assert made.orders == [(0, 1, 1), (0, 1, 2)]
 
 
+def test_a_key_that_the_row_after_lacks_did_not_change() -> None:
+    """It is that of the row before."""
+    row = pb.RowChange(oldColumns=[number(1), text("a")], newColumns=[pb.Data(dataType=pb.DATA_TYPE_NA), text("b")])
+
+    made = decode([whole(begin(), dml([row], kind=pb.DML_TYPE_UPDATE), commit())])
+
+    ((_, op, value),) = made.rows
+    assert (op, value["after"]) == ("u", {"id": 1, "v": "b"})
+
+
 def test_an_absent_value_is_unavailable_and_not_null() -> None:
     """NA and NIL are two things; an NA is the value of before, where the row before has it."""
     absent = pb.Data(dataType=pb.DATA_TYPE_NA)

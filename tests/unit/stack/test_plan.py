@@ -176,6 +176,7 @@ events: {transaction_metadata: ordered, filter_transaction_topic: true, use_loca
 values: {binary: hex}
 key_columns: [{tables: 'commerce\\.orders', columns: region|id}]
 failure_handling: dead-letter
+on_unseen_change: [{tables: ".*", action: halt}]
 heartbeat_interval_s: 7
 snapshot: {mode: when_needed, include_tables: ['commerce\\.orders']}
 metric_tags: {team: shop}
