@@ -303,7 +303,7 @@ cdef class RowsDecoder(RowImages):
         place += _ROWS_POST_HEADER_BYTES
         place += data[place] | data[place + 1] << 8  # the extra data's length counts itself
         place += 1 if self.column_count < 251 else 3  # the number of columns, a length-encoded integer
-        if end - place < 2 * self._bitmap_bytes:
+        if end - place < self._bitmap_bytes * (2 if kind == _UPDATE_ROWS or kind == _PARTIAL_UPDATE_ROWS else 1):
             raise _too_short()
         return place
 
@@ -354,7 +354,7 @@ cdef class RowsDecoder(RowImages):
         place += self._bitmap_bytes * (2 if is_update else 1)
         if self._begin_at:
             place, self._begin_at = self._begin_at, 0
-        while place < end:
+        while True:  # an image without columns has no bytes; the server writes no second one into its event
             self._row_begin = place
             self.begin_row()
             self._write_place()
@@ -373,7 +373,8 @@ cdef class RowsDecoder(RowImages):
             else:
                 self.added += self.add(run, frame, _OP_DELETE, self.images.size, True, False)
             self.row += 1
-        return 0
+            if place >= end:
+                return 0
 
     cdef Py_ssize_t _write_scarce_image(
         self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, const uint8_t* present, bint is_new, bint is_after,
