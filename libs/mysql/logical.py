@@ -11,12 +11,13 @@ server, is the int16 that it is in Debezium's own snapshot. ``column`` maps with
 import datetime
 import math
 import re
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Final
 
 import msgspec
 
 from libs.mysql.column_type import MysqlType, is_character_type, parse_column_type
+from libs.mysql.json_binary import double_text
 from libs.mysql.sql_lexer import bytes_of_literal
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind, LogicalType
@@ -239,6 +240,10 @@ def _canonical_literal(mysql_type: MysqlType, text: str) -> str:
             return text
 
 
+_EXACT: Final = Context(prec=130)
+"""A DECIMAL has 65 digits; a literal may have as many before the point as behind it."""
+
+
 def _number(text: str) -> Decimal:
     """A literal's number: ``' 29 '``, ``true``, ``0x1F``, ``b'101'``."""
     if (value := bytes_of_literal(text)) is not None:
@@ -254,15 +259,13 @@ def _canonical_fraction(mysql_type: MysqlType, text: str) -> str:
             whole = math.floor(float(number))
             part = round((float(number) - whole) * 10**mysql_type.scale)
             number = whole + Decimal(part).scaleb(-mysql_type.scale)
-        digits = str(number.quantize(Decimal(1).scaleb(-mysql_type.scale), ROUND_HALF_UP))
+        digits = str(number.quantize(Decimal(1).scaleb(-mysql_type.scale), ROUND_HALF_UP, _EXACT))
         is_exact = mysql_type.name == "decimal"  # whose point is beside its digits
         width = (mysql_type.precision or 0) + (1 if mysql_type.scale and is_exact else 0)
         return digits.zfill(width) if mysql_type.is_zerofill else digits
     # The server prints a float in at most 6 digits, a double in as few as give it back (seen on 9.7).
     shown = f"{float(number):.6g}" if mysql_type.name == "float" else repr(float(number))
-    as_number = Decimal(shown) if number else Decimal(0)
-    plain = f"{as_number:f}"
-    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return double_text(float(shown)).removesuffix(".0") if number else "0"
 
 
 def _canonical_year(year: int) -> str:

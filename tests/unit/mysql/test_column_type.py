@@ -120,7 +120,7 @@ def test_logical_types_are_debeziums(source_type: str, charset: str | None, kind
         ("decimal(5,0) unsigned zerofill", "3", "00003"),
         ("float", "16777217", "16777200"),
         ("float(7,3)", "1.1", "1.100"),
-        ("double", "1e20", "100000000000000000000"),
+        ("double", "1e20", "1e20"),
         ("bit(4)", "5", "b'101'"),
         ("bit(4)", "b'0101'", "b'101'"),
         ("year", "99", "1999"),
