@@ -676,18 +676,21 @@ class BinlogChangeLog:
             log.warning("ddl_not_understood", reason=str(error), transaction=ddl.transaction_id)
             if not concerned:
                 raise
-            return await self._changes_from_source(decoder, ddl, concerned), None
+            now = await self._changes_from_source(decoder, ddl, concerned)
+            self._tell_unseen(decoder, ddl, _cut_by(now, decoder.schemas, is_strict=context.sql_mode.is_strict))
+            return now, None
 
     def _report_unseen(
         self, decoder: LogDecoder, ddl: DdlStatement, changes: Sequence[TableChange], context: StatementContext
     ) -> None:
         """Rows that came, went or changed without the log; a chunk that has some of them is read again."""
+        by_statement = unseen_rows(ddl.database, ddl.statement, tables=decoder.schemas, context=context)
+        renamed = self._renamed_unseen(decoder, changes, context)
+        self._tell_unseen(decoder, ddl, [*filter(None, [by_statement]), *renamed])
+
+    def _tell_unseen(self, decoder: LogDecoder, ddl: DdlStatement, found: Iterable[UnseenRows]) -> None:
         at = f"{ddl.transaction_id}, {ddl.position.file}:{ddl.event_position}"
-        found = [
-            unseen_rows(ddl.database, ddl.statement, tables=decoder.schemas, context=context),
-            *self._renamed_unseen(decoder, changes, context),
-        ]
-        for each in filter(None, found):
+        for each in found:
             for table_id in report_unseen_rows(
                 each,
                 source=self._settings.source,
@@ -707,19 +710,21 @@ class BinlogChangeLog:
     def _renamed_unseen(
         self, decoder: LogDecoder, changes: Sequence[TableChange], context: StatementContext
     ) -> Iterator[UnseenRows]:
-        """Renames to a captured name of a table whose rows nobody delivered. A shadow table has the rows of the one whose place
-        it takes, as its columns can hold them."""
-        for change in changes:
-            previous = change.previous_id
-            if previous is None or not self._is_captured(change.table_id) or self._is_captured(previous):
+        """Renames to a captured name: the rows of before came under another one, or nobody delivered them. A shadow table has
+        the rows of the one whose place it takes, as its columns can hold them."""
+        renames = {change.table_id: change for change in changes if change.previous_id is not None}
+        for table_id, previous in _origins(changes).items():
+            if not self._is_captured(table_id):
                 continue
-            before = decoder.schemas.get(change.table_id)
-            if not any(re.fullmatch(pattern, previous.table) for pattern in self._settings.shadow_tables):
-                yield UnseenRows(f"RENAME of {previous}, whose rows were not captured, to it", (change.table_id,))
-            elif before is not None and change.schema is not None:
-                cut = cut_columns(before, change.schema, is_strict=context.sql_mode.is_strict)
+            before, after = decoder.schemas.get(table_id), renames[table_id].schema
+            if self._is_captured(previous):
+                yield UnseenRows(f"RENAME of {previous} to it, whose rows came under that name", (table_id,))
+            elif not any(re.fullmatch(pattern, previous.table) for pattern in self._settings.shadow_tables):
+                yield UnseenRows(f"RENAME of {previous}, whose rows were not captured, to it", (table_id,))
+            elif before is not None and after is not None:
+                cut = cut_columns(before, after, is_strict=context.sql_mode.is_strict)
                 if cut:
-                    yield UnseenRows(f"RENAME of {previous} to it: {', '.join(cut)}", (change.table_id,))
+                    yield UnseenRows(f"RENAME of {previous} to it: {', '.join(cut)}", (table_id,))
 
     def _resync_unseen(self, decoder: LogDecoder, ddl: DdlStatement) -> None:
         """Empty the tenants' tables and read them again, where the policy says so."""
@@ -1385,6 +1390,27 @@ def _records_of(changes: Iterable[TableChange], before: Mapping[TableId, TableSc
         records.pop(change.table_id, None)  # after what it takes the place of
         records[change.table_id] = _Record(change.table_id, kind, change.schema, change.previous_id)
     return [record for record in records.values() if record.schema is not None or record.table_id in before]
+
+
+def _cut_by(
+    changes: Iterable[TableChange], before: Mapping[TableId, TableSchema], *, is_strict: bool
+) -> Iterator[UnseenRows]:
+    """Tables whose columns cannot hold all that they held, by their definitions alone."""
+    for change in changes:
+        if change.schema is not None and change.table_id in before:
+            cut = cut_columns(before[change.table_id], change.schema, is_strict=is_strict)
+            if cut:
+                yield UnseenRows(", ".join(cut), (change.table_id,))
+
+
+def _origins(changes: Iterable[TableChange]) -> Mapping[TableId, TableId]:
+    """By the name that a statement gave a table in the end, the one that it had; tables that exchange their names by a third
+    one among them."""
+    origins: dict[TableId, TableId] = {}
+    for change in changes:
+        if change.previous_id is not None:
+            origins[change.table_id] = origins.pop(change.previous_id, change.previous_id)
+    return {table_id: previous for table_id, previous in origins.items() if table_id != previous}
 
 
 _HISTORY_KIND: Final = {
