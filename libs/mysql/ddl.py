@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from libs.mysql.charsets import python_codec
 from libs.mysql.column_type import (
     MysqlType,
     bytes_per_character,
@@ -312,7 +313,13 @@ def _is_known_to_server(column: Column, default: DefaultValue | None) -> bool:
     """The server computed the value of a new column in the rows that were there."""
     if column.is_generated or column.is_auto_increment:
         return True
-    return default is not None and default.kind in (DefaultKind.COMPUTED, DefaultKind.CURRENT_TIMESTAMP)
+    if default is None:
+        return False
+    if default.kind in (DefaultKind.COMPUTED, DefaultKind.CURRENT_TIMESTAMP):
+        return True
+    # A TIMESTAMP's literal stands in the time zone of the session; without month or day it is 0 in all of them.
+    text = column.default_expression
+    return text is not None and column.source_type.startswith("timestamp") and not text.startswith("0000-00-00")
 
 
 def show_create_to_schema(
@@ -357,7 +364,9 @@ def _created_like(statement: CreateTableLike, tables: Mapping[TableId, TableSche
     template = tables.get(statement.like)
     if template is None:
         raise DdlNotUnderstood(f"it is made LIKE {statement.like}, which is not known", (statement.table_id,))
-    columns = tuple(msgspec.structs.replace(column, former_names=(), earlier_names=()) for column in template.columns)
+    columns = tuple(
+        msgspec.structs.replace(column, former_names=(), earlier_names=(), born=None) for column in template.columns
+    )
     return msgspec.structs.replace(template, table_id=statement.table_id, columns=columns, former_ids=(), version=0)
 
 
@@ -629,6 +638,8 @@ def _put(columns: list[_NewColumn], new: _NewColumn, place: Place | None) -> Non
 
 
 def _with_default(current: Column, default: DefaultValue | None, context: StatementContext) -> Column:
+    if current.is_auto_increment:  # the server takes the clause and leaves the column as it is (seen on 9.7)
+        return current
     mysql_type = parse_column_type(current.source_type)
     charset = current.charset or "utf8mb4"
     text = default_text(mysql_type, default, charset=charset, collation="", sent_in=context.sent_in)
@@ -648,6 +659,14 @@ def _converted(current: Column, charset: str) -> Column:
         mysql_type = with_binary_charset(mysql_type)
     else:
         mysql_type = converted_text(mysql_type, old_charset=current.charset, new_charset=charset)
+    default = current.default_expression
+    if mysql_type.name in ("enum", "set"):
+        members = tuple(_same_bytes(member, current.charset, charset) for member in mysql_type.members)
+        if default is not None and not current.is_default_computed:
+            renamed = dict(zip(mysql_type.members, members, strict=True))
+            parts = [default] if mysql_type.name == "enum" else default.split(",")
+            default = ",".join(renamed.get(part, part) for part in parts)
+        mysql_type = replace(mysql_type, members=members)
     converted = column(
         current.name,
         mysql_type,
@@ -656,7 +675,7 @@ def _converted(current: Column, charset: str) -> Column:
         is_generated=current.is_generated,
         is_virtual=current.is_virtual,
         is_invisible=current.is_invisible,
-        default_expression=current.default_expression,
+        default_expression=default,
         is_default_computed=current.is_default_computed,
         comment=current.comment,
     )
@@ -667,6 +686,17 @@ def _converted(current: Column, charset: str) -> Column:
         born=current.born,
         is_late=current.is_late,
     )
+
+
+def _same_bytes(member: str, old_charset: str, new_charset: str) -> str:
+    """A member of an ENUM or SET after CONVERT TO CHARACTER SET: the server keeps its bytes, and reads them by the new charset
+    (seen on 9.7). Raises _Contradiction where they are no text of it."""
+    if "binary" in (old_charset, new_charset):
+        return member
+    try:
+        return member.encode(python_codec(old_charset)).decode(python_codec(new_charset))
+    except UnicodeError as error:
+        raise _Contradiction("it converts an ENUM or SET whose members are no text of the new charset") from error
 
 
 # Indexes and the key

@@ -120,7 +120,7 @@ def _require_members(schema: TableSchema, kind: str, logged: tuple[tuple[bytes, 
     for column, members in zip(columns, logged, strict=True):
         read = tuple(map(_decoder(column), members))
         agrees = read == parse_column_type(column.source_type).members
-        if column.charset == "binary" and "\ufffd" in "".join(read):
+        if "\ufffd" in "".join(read):
             continue  # bytes that no definition shows as they are
         _require(agrees, schema, column, f"gives the {kind} other members")
 
@@ -129,7 +129,7 @@ def _decoder(column: Column) -> Callable[[bytes], str]:
     if column.charset == "binary":  # a definition prints its bytes as UTF-8
         return lambda text: text.decode("utf-8", "replace")
     codec = python_codec(column.charset or "utf8mb4")
-    return lambda text: text.decode(codec)
+    return lambda text: text.decode(codec, "replace")
 
 
 def _require(agrees: bool, schema: TableSchema, column: Column, what: str) -> None:
