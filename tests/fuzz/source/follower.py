@@ -1,0 +1,336 @@
+"""The reader in this process, without Kafka, and a mirror of its events.
+
+The mirror has the rows that a tenant may keep: by their images, moved and renamed as schema_history says. An event that
+does not fit it (an update whose image before is not the row) is a difference too.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import msgspec
+
+from libs.config.connections import GrpcClientSettings
+from libs.events.batch import BatchIdentity
+from libs.events.dead_letter import decode_undecoded_row
+from libs.events.schema_change import SchemaChangeKind
+from libs.mysql.gtid import GtidSet
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.mysql.settings import DatabaseSettings
+from libs.source.port import ReadBatch
+from libs.testing.source_contract import checkpoint_of
+from libs.types.checkpoint import Checkpoint
+from libs.types.order import EventOrder
+from libs.types.table import Column, TableId, TableSchema
+from libs.types.value import UNAVAILABLE_VALUE
+from libs.types.value_modes import ValueModes
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run
+from services.binlog_reader.position import decode_position
+from services.binlog_reader.settings import BinlogReaderSettings
+from services.binlog_reader.source import BinlogSource
+from tests.conftest import MysqlServer
+from tests.fuzz.source.program import DATABASES
+
+TIMEOUT_S: Final = 30.0
+_IDENTITY: Final = BatchIdentity(source="fz", source_partition="0", connector="mysql", run_id="r", fencing_token=1)
+
+
+class Difference(Exception):
+    """The reader's rows are not the server's, and nothing says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A version of a table, as schema_history was reported of it."""
+
+    order: EventOrder
+    table_id: TableId
+    kind: SchemaChangeKind
+    schema: TableSchema | None
+    renamed_from: TableId | None
+
+
+class KeptHistory:
+    """schema_history's answers, without its service."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    async def record_schema_change(
+        self,
+        *,
+        table_id: TableId,
+        kind: SchemaChangeKind,
+        order: EventOrder,
+        table_schema: TableSchema | None,
+        renamed_from: TableId | None = None,
+        **_: Any,
+    ) -> int:
+        version = sum(change.table_id == table_id for change in self.changes) + 1
+        schema = None if table_schema is None else msgspec.structs.replace(table_schema, version=version)
+        self.changes.append(Change(order, table_id, kind, schema, renamed_from))
+        return version
+
+    async def list_tables(self, source: str, order: EventOrder | None = None) -> list[TableSchema]:
+        tables = {change.table_id: change.schema for change in self.changes}
+        return [schema for schema in tables.values() if schema is not None]
+
+
+@dataclass(slots=True)
+class MirrorTable:
+    schema: TableSchema
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    is_doubted: bool = False
+    """It was reported that the rows may differ: they are taken from the server at the next comparison."""
+    has_changed: bool = True
+    """Set to False by each comparison."""
+
+
+@dataclass
+class Follower:
+    """One reader's life; ``restart`` begins the next one at its checkpoint."""
+
+    server: MysqlServer
+    values: ValueModes
+    replica_server_id: int
+    history: KeptHistory = field(default_factory=KeptHistory)
+    mirror: dict[TableId, MirrorTable] = field(default_factory=dict)
+    reported: list[str] = field(default_factory=list)
+    """Every word that reports a difference, in order."""
+    events: int = 0
+    _checkpoint: Checkpoint | None = None
+    _opened: AsyncExitStack | None = None
+    _batches: AsyncGenerator[ReadBatch, None] | None = None
+    _source: BinlogSource | None = None
+    altered: list[tuple[TableId, TableSchema, TableSchema]] = field(default_factory=list)
+    """Tables that a statement altered, as they were and as they are. Each comparison empties the list."""
+    _seen: list[Entry] = field(default_factory=list)
+    _applied_changes: int = 0
+    _quarantined: Mapping[str, str] = field(default_factory=dict)
+    _unseen: Mapping[str, str] = field(default_factory=dict)
+    _doubts: set[str] = field(default_factory=set)
+
+    async def begin(self) -> None:
+        """Take the snapshot; a reader that has a checkpoint goes on from there."""
+        unused = GrpcClientSettings(address="127.0.0.1:1")
+        settings = BinlogReaderSettings(
+            source="fz",
+            database=DatabaseSettings(host=self.server.host, port=self.server.port, user="root"),
+            replica_server_id=self.replica_server_id,
+            schema_history=unused,
+            checkpoint_committer=unused,
+            include_tables=tuple(rf"{name}\..*" for name in DATABASES),
+            shadow_tables=(),
+            values=self.values,
+        )
+        self._source = BinlogSource(settings, cast(SchemaHistoryClient, self.history))
+        self._opened = AsyncExitStack()
+        change_log = await self._opened.enter_async_context(self._source.open(self._checkpoint, _IDENTITY))
+        self._batches = _closable(change_log.batches())
+        if self._checkpoint is None:
+            while self._checkpoint is None or self._checkpoint.snapshot is not None:
+                await self._take_batch()
+            self._apply()
+
+    async def end(self) -> None:
+        """Close the reader; the mirror stays."""
+        batches, self._batches = self._batches, None
+        opened, self._opened = self._opened, None
+        if batches is not None:
+            await batches.aclose()
+        if opened is not None:
+            await opened.aclose()
+
+    async def restart(self) -> None:
+        """Another reader goes on at the checkpoint."""
+        await self.end()
+        self._seen.clear()
+        await self.begin()
+
+    async def catch_up(self, transaction: str) -> None:
+        """Until the transaction of that GTID has been read. Raises Difference, and any error that halts the reader."""
+        while not self._has_read(transaction):
+            await self._take_batch()
+        self._apply()
+
+    def _has_read(self, transaction: str) -> bool:
+        """A prepared transaction is the last one, and not in the position's set."""
+        if self._checkpoint is None:
+            return False
+        position = decode_position(self._checkpoint.position)
+        if position.last_transaction == transaction:
+            return True
+        return not GtidSet.parse(transaction).subtract(GtidSet.parse(position.gtid_set))
+
+    async def _take_batch(self) -> None:
+        assert self._batches is not None
+        assert self._source is not None
+        try:
+            batch = await asyncio.wait_for(anext(self._batches), TIMEOUT_S)
+        except TimeoutError:
+            raise Difference("the reader does not come to the server's last transaction") from None
+        self._seen.extend(ChangeBatch.FromString(batch.payload).entries)
+        for letter in batch.dead_letters:
+            row = decode_undecoded_row(letter)
+            self._tell(f"{row.database}.{row.table}", f"set aside: {row.reason}")
+        if batch.resume is not None:
+            self._checkpoint = checkpoint_of(self._source, batch.resume)
+            position = decode_position(batch.resume.position)
+            for table, reason in position.quarantined.items():
+                if self._quarantined.get(table) != reason:
+                    self._tell(table, f"quarantined: {reason}")
+            for table, reason in position.unseen.items():
+                if self._unseen.get(table) != reason:
+                    self._tell(table, f"rows changed unseen: {reason}")
+            self._quarantined, self._unseen = position.quarantined, position.unseen
+
+    @property
+    def quarantined(self) -> Mapping[str, str]:
+        """Tables whose rows are passed over."""
+        return self._quarantined
+
+    def _tell(self, table: str, words: str) -> None:
+        self.reported.append(f"{table}: {words}")
+        self._doubts.add(table)
+
+    # --- the mirror ------------------------------------------------------------------------------------------------------
+
+    def _apply(self) -> None:
+        """Versions and rows that were read, in their order."""
+        changes = self.history.changes[self._applied_changes :]
+        self._applied_changes = len(self.history.changes)
+        steps: list[tuple[tuple[int, int, int], int, Change | Run]] = [
+            (_place(change.order), 0, change) for change in changes
+        ]
+        for entry in self._seen:
+            if entry.WhichOneof("entry") == "run":
+                run = entry.run
+                steps.append(((run.epoch, int(run.rank), run.first_tx_ordinal), 1, run))
+        self._seen.clear()
+        steps.sort(key=lambda step: step[:2])
+        for place, _, step in steps:
+            if isinstance(step, Change):
+                self._follow(step)
+            else:
+                self._write(step, place)
+        for table in self._doubts:
+            for table_id, kept in self.mirror.items():
+                if str(table_id) == table:
+                    kept.is_doubted = kept.has_changed = True
+        self._doubts.clear()
+
+    def _follow(self, change: Change) -> None:
+        """A name keeps its rows: a table that is made again, or renamed to it, comes with a truncation, or is reported of."""
+        before = self.mirror.get(change.table_id)
+        if change.schema is None:
+            return
+        if before is None:
+            self.mirror[change.table_id] = MirrorTable(change.schema)
+            return
+        is_same = change.kind is SchemaChangeKind.ALTER and change.renamed_from is None
+        if is_same:
+            self.altered.append((change.table_id, before.schema, change.schema))
+        rows = [moved(row, before.schema, change.schema) for row in before.rows]
+        is_doubted = before.is_doubted or (is_same and not keeps_values(before.schema, change.schema))
+        self.mirror[change.table_id] = MirrorTable(change.schema, rows, is_doubted)
+
+    def _write(self, run: Run, place: tuple[int, int, int]) -> None:
+        table_id = TableId(database=run.database, table=run.table)
+        table = self.mirror.get(table_id)
+        if table is None:
+            raise Difference(f"{table_id}: rows at {place}, and no version of the table")
+        table.has_changed = True
+        removed: dict[str, Any] | None = None
+        for op, key, value in zip(run.ops.decode(), run.keys, run.values, strict=True):
+            self.events += 1
+            event = json.loads(value)
+            before, after = event["before"], event["after"]
+            if op == "t":
+                table.rows.clear()
+                table.is_doubted = False
+                continue
+            if table.is_doubted:
+                continue
+            if key and after is not None:
+                expected = {name: after[name] for name in table.schema.key}
+                if UNAVAILABLE_VALUE not in expected.values() and json.loads(key) != expected:
+                    raise Difference(f"{table_id}: the key {key!r} is not that of {after}")
+            if op in "udD":
+                removed = _taken(table, before, op)
+            if op in "cruC":
+                if set(after) != {column.name for column in table.schema.columns}:
+                    raise Difference(
+                        f"{table_id}: {op} has the columns {sorted(after)}, the table {table.schema.columns}"
+                    )
+                kept = removed if op in "uC" and removed is not None else {}
+                lacking = [name for name, each in after.items() if each == UNAVAILABLE_VALUE and name not in kept]
+                if op in "cr" and lacking:
+                    raise Difference(f"{table_id}: a new row ({op}) lacks {lacking}")
+                table.rows.append(
+                    {name: kept.get(name) if each == UNAVAILABLE_VALUE else each for name, each in after.items()}
+                )
+
+
+def _place(order: EventOrder) -> tuple[int, int, int]:
+    return (order.epoch, order.rank, order.tx_ordinal)
+
+
+def _taken(table: MirrorTable, before: dict[str, Any] | None, op: str) -> dict[str, Any]:
+    if before is None:
+        raise Difference(f"{table.schema.table_id}: {op} has no image before")
+    for nth, row in enumerate(table.rows):
+        if all(
+            each == UNAVAILABLE_VALUE or canonical(row.get(name)) == canonical(each) for name, each in before.items()
+        ):
+            return table.rows.pop(nth)
+    raise Difference(f"{table.schema.table_id}: {op} of a row that is not there: {before}; there are {table.rows}")
+
+
+def canonical(value: Any) -> str:
+    """A value's one text: -0.0 is not 0, true is not 1."""
+    return json.dumps(value, sort_keys=True)
+
+
+def previous_column(column: Column, before: TableSchema) -> Column | None:
+    """The column that it was."""
+    if column.born is not None and column.born.after_version >= before.version > 0:
+        return None
+    names = {column.name.lower(), *(former.name.lower() for former in column.former_names)}
+    was = column.name_at(before.version).lower()
+    return next(
+        (each for each in before.columns if each.name.lower() == was),
+        next((each for each in before.columns if each.name.lower() in names), None),
+    )
+
+
+def moved(row: Mapping[str, Any], before: TableSchema, after: TableSchema) -> dict[str, Any]:
+    """A row of before under the names of after. A column that is new is taken from the server."""
+    sources = {column.name: previous_column(column, before) for column in after.columns}
+    return {name: None if old is None else row.get(old.name) for name, old in sources.items()}
+
+
+def keeps_values(before: TableSchema, after: TableSchema) -> bool:
+    """Whether every row of before has its values in after, and none but these."""
+    for column in after.columns:
+        old = previous_column(column, before)
+        if old is None or (old.logical_type, old.source_type, old.charset, old.is_optional) != (
+            column.logical_type,
+            column.source_type,
+            column.charset,
+            column.is_optional,
+        ):
+            return False
+    return True
+
+
+def tables_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows as texts that can be sorted and compared."""
+    return sorted(canonical(row) for row in rows)
+
+
+async def _closable(batches: AsyncIterator[ReadBatch]) -> AsyncGenerator[ReadBatch, None]:
+    async for batch in batches:
+        yield batch
