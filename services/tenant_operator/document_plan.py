@@ -1,4 +1,4 @@
-"""What a good document would change against the one in force: what Kafka, Spark jobs and the tenant's tables come to, in words.
+"""The changes from the document in force to a good new one, in words: in Kafka, Spark jobs and the tenant's tables.
 
 The tables are those that its sources have now; one that comes later and matches is delivered too.
 """
@@ -32,9 +32,9 @@ _SHOWN: Final = frozenset(
         "masks",
     )
 )
-"""Members of a selection whose effect is told table by table."""
+"""Members of a selection whose effect is listed table by table."""
 _NAMED: Final = 50
-"""Tables of a source that are told by name; a document may select thousands."""
+"""Most tables of a source that are listed by name; a document may select thousands."""
 
 
 def plan_lines(planned: Planned, *, quotas: QuotaSettings, most_topics: int | None = None) -> list[str]:
@@ -105,7 +105,7 @@ def _tables(planned: Planned) -> Iterator[str]:
 
 
 def _rest(source: str, old: SourceSelection, new: SourceSelection) -> Iterator[str]:
-    """What a selection says otherwise that shows in no table."""
+    """Differences between selections that show in no table."""
     were, become = msgspec.to_builtins(old), msgspec.to_builtins(new)
     for name in become:
         if name not in _SHOWN and were[name] != become[name]:
@@ -113,7 +113,7 @@ def _rest(source: str, old: SourceSelection, new: SourceSelection) -> Iterator[s
 
 
 _Delivered = Mapping[str, Mapping[str, str]]
-"""By table, what becomes of its rows and of each of its columns."""
+"""By table, the effect on its rows and on each of its columns."""
 
 
 def _differences(source: str, before: _Delivered, after: _Delivered) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Tenants that join, and tables that a tenant sees from now on: what was noticed of each, as plain values.
+"""Tenants that join, and tables that a tenant sees from now on: the findings about each, as plain values.
 
 It is kept in the tenant's record, so a restart and another operator go on with it. A notice is stored before anything is asked
 for, and a signal is noted as sent once Kafka has it: an operator that is killed between the two sends it again under the same
@@ -31,7 +31,7 @@ class AskedCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Joining(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant's record says of its joining."""
+    """The joining part of a tenant's record."""
 
     noticed: NoticedTenant = NOBODY
     noticed_at_s: int = 0
@@ -46,7 +46,7 @@ NOTHING_NOTICED: Final = Joining()
 def joining_mistakes(
     spec: TenantSpec, settings: JoiningSettings | None, *, known: Sequence[str] | None = None
 ) -> list[str]:
-    """Why the rows that a document asks for cannot be had. A source that is none of ``known`` is told of by who knows them."""
+    """Why the rows that a document asks for cannot be had. A source outside of ``known`` is reported elsewhere."""
     if not spec.snapshot.on_joining:
         return []
     if settings is None:
@@ -74,12 +74,12 @@ def joining_mistakes(
 
 
 def begun(known: Joining, spec: TenantSpec, new_sources: Iterable[str]) -> Joining:
-    """The tenant is there before these sources are first read: it has what their first copy brings."""
+    """The tenant is there before these sources are first read: their first copy includes it."""
     return msgspec.structs.replace(known, noticed=begins_with(known.noticed, spec, new_sources))
 
 
 def asks_for_tables(known: Joining, spec: TenantSpec) -> list[str]:
-    """The sources whose tables have to be known to notice what the document says now."""
+    """The sources whose tables are needed to compare the document with before."""
     changed = changed_sources(known.noticed, spec)
     return [each.name for each in spec.sources if each.name in changed] if spec.snapshot.on_joining else []
 
@@ -87,7 +87,7 @@ def asks_for_tables(known: Joining, spec: TenantSpec) -> list[str]:
 def noticed(
     known: Joining, spec: TenantSpec, tables: Mapping[str, Sequence[TableId]], *, ids: Iterable[str], now_s: int
 ) -> Joining:
-    """With what the document in force says now, and the copies that are due by it."""
+    """With the document in force, and the copies that are due by it."""
     if not changed_sources(known.noticed, spec):
         return known
     unused = iter(ids)

@@ -1,7 +1,8 @@
-"""Which tenants are in force, which documents are refused and why, who goes: from what Kubernetes holds, plain values.
+"""Which tenants are in force, which documents are refused and why, which tenants leave: from Kubernetes' objects to plain
+values.
 
 A document with mistakes is refused with every one of them, and its last good version, which the operator's record holds,
-stays in force. Who holds a tenant's name keeps it against a newcomer. No document stops another.
+stays in force. The holder of a tenant's name keeps it against a newcomer. No document stops another.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -99,12 +100,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A ConfigMap whose document is good, and does not come into force while it is asked what it would change."""
+    """A ConfigMap with a good document that does not come into force while its plan is requested."""
 
     would_be: InForce
     """The tenant, were it."""
     in_force: TenantSpec | None
-    """What stays in force; None: nothing is."""
+    """The document that stays in force; None: there is none."""
     tables: Mapping[str, Sequence[TableSchema]]
     """Of the sources that a new document names; of one that is not there, nothing is known."""
 
@@ -130,7 +131,7 @@ class Standing:
     in_force: tuple[InForce, ...] = ()
     """By name."""
     left_out: tuple[InForce, ...] = ()
-    """Of whom this look does nothing: something failed. What there is of them stays."""
+    """Tenants that this look leaves alone, because something failed. Everything of them stays."""
     kept: tuple[TenantRecord, ...] = ()
     """Of whom nothing can be judged: their topics, users and places in Spark jobs stay as they are."""
     refused: tuple[Refused, ...] = ()
@@ -163,7 +164,7 @@ def judge(
     ``tenant_names``: which namespace may claim which names; none: any may claim any.
     ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``known_tables``: the same,
     with those that its reader leaves out. ``unseen``: namespaces of which nothing is known: an absence means nothing there.
-    ``now_us``: what routers that are gone refused is over by then.
+    ``now_us``: refusals of routers that are gone are over by then.
     """
     config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
     recorded = {record.origin.uid: record for record in records}
@@ -221,7 +222,7 @@ def judge(
         last_good = None if record is None else parse(record.text)[0]
         if record is not None and last_good is not None:
             in_force.append(_in_force(config_map, last_good, record.text, record, found, now_us))
-        # By an earlier release it was good: what it has is kept for the day when it is mended.
+        # By an earlier release it was good: its state is kept until the document is corrected.
         is_kept = record is not None and bool(record.text) and last_good is None
         if record is not None and is_kept:
             kept.append(record)
@@ -247,7 +248,7 @@ def judge(
 
 
 def _contained(judged: Callable[[], Parsed], config_map: TenantConfigMap) -> Parsed:
-    """No document stops another, whatever it makes raise."""
+    """No document stops another, with any exception."""
     try:
         return judged()
     except Exception as error:
@@ -309,9 +310,9 @@ def _in_force(
 
 
 def _wants_own_job(asked: str | None, record: TenantRecord) -> bool:
-    """What a person asks for goes before what was measured; where nobody asks, a tenant stays in the kind of job it is in."""
+    """A person's request wins over the measurement; without one, a tenant stays in its kind of job."""
     is_there = record.sink_job == own_job(record.tenant) and not record.placement.came_from
-    if asked not in (PACKED, OWN):  # what is refused moves nobody
+    if asked not in (PACKED, OWN):  # a refused value moves nobody
         return is_there or bool(record.placement.promoted_because)
     return asked == OWN
 
@@ -325,7 +326,7 @@ def _world_mistakes(
     sources: Sequence[str] | None,
     warehouses: Sequence[str] | None,
 ) -> tuple[str, ...]:
-    """What a good document asks for and cannot have here: sources, a warehouse, keys of masks, rows of sources."""
+    """Things that a good document asks for and cannot have here: sources, a warehouse, keys of masks, rows of sources."""
     found = (
         *(() if sources is None else source_mistakes(spec, sources, where="in this mesh")),
         *(() if warehouses is None else warehouse_mistakes(spec, warehouses, where=_OF_JOBS)),
@@ -410,7 +411,7 @@ def _secret_mistake(config_map: TenantConfigMap, *, is_there: bool) -> str:
 
 
 def _leaving(record: TenantRecord, config_map: TenantConfigMap | None) -> Leaving:
-    """Only who asked for it loses data: of a ConfigMap that is gone without a word, topics and tables stay."""
+    """Data is removed on request only: of a ConfigMap that vanished, topics and tables stay."""
     choice = KEEP if config_map is None else config_map.annotations.get(ON_DELETE_ANNOTATION, KEEP)
     deletes_tables = choice == DELETE and bool(record.sink_job)
     return Leaving(

@@ -1,7 +1,8 @@
-"""What is to be done in Kafka so that it is as the tenants' documents have it: from two states to actions, plain values.
+"""The actions that bring Kafka to the tenants' documents: from two states to plain values.
 
-Of each tenant in force: its topics, a SCRAM user, the ACLs of that user, its quotas. A tenant's user may read what begins with
-``<tenant>.`` and nothing else. What begins with ``tenant.`` among Kafka's users is the operator's: rights that nobody planned
+Of each tenant in force: its topics, a SCRAM user, the ACLs of that user, its quotas. A tenant's user may read all that
+begins with
+``<tenant>.`` and nothing else. Kafka's users that begin with ``tenant.`` are the operator's: rights that nobody planned
 are taken away.
 """
 
@@ -68,7 +69,7 @@ def plan_kafka(
 ) -> list[KafkaAction]:
     """The actions that make Kafka as it should be; none where it is. In the order in which they are to be done.
 
-    ``note``: takes what a tenant made raise; nothing is done for it, and all for the others.
+    ``note``: takes a tenant's exception; nothing is done for it, and all for the others.
     """
     actions: list[KafkaAction] = []
     acls_of: dict[str, set[Acl]] = {}
@@ -110,7 +111,7 @@ def _topic_actions(spec: TenantSpec, found: KafkaState) -> Iterable[KafkaAction]
 
 
 def _user_actions(each: InForce, found: KafkaState) -> Iterable[KafkaAction]:
-    """Kafka tells of no password which it is; the record does, by the version of the Secret that it was taken from."""
+    """Kafka does not identify a password; the record does, by the version of its Secret."""
     if each.credentials is None:
         return
     user = user_of(each.tenant)

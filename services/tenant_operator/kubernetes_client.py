@@ -67,8 +67,8 @@ class KubernetesClient:
         return await self._ask("GET", path, is_missing_fine=True)
 
     async def owner(self) -> dict[str, str] | None:
-        """What carries this goes with ``owner_config_map``; None: the settings name none. Asked for each time: one that was
-        made again is another, and what carries the old one would be swept away.
+        """Objects with this reference go with ``owner_config_map``; None: the settings name none. Asked for each time: one
+        that was made again is another, and objects with the old one would be swept away.
 
         Raises:
             ServiceUnavailable: it is not there; the release is being removed, or the setting names another.
@@ -109,7 +109,7 @@ class KubernetesClient:
     async def watch(
         self, path: str, *, labels: str = "", fields: str = "", resource_version: str
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """What happens to those objects from ``resource_version`` on: ADDED, MODIFIED, DELETED or BOOKMARK with the object.
+        """The changes of those objects from ``resource_version`` on: ADDED, MODIFIED, DELETED or BOOKMARK with the object.
 
         Ends by itself after ``watch_timeout_s``; ask again from the last object's version.
 
@@ -125,7 +125,7 @@ class KubernetesClient:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": self._settings.watch_timeout_s,
         }
-        # Silence is no fault: what the server promises is an end after watch_timeout_s.
+        # Silence is no fault: the server promises only an end after watch_timeout_s.
         longest_s = self._settings.watch_timeout_s + self._settings.request_timeout_s
         try:
             answer = await self._send("GET", path, query=query, timeout_s=longest_s)
@@ -156,12 +156,13 @@ class KubernetesClient:
         await self._ask("PUT", path, body=body)
 
     async def merge(self, path: str, body: Mapping[str, Any]) -> bool:
-        """Change what ``body`` names (JSON merge patch); whether the object is there. Raises Conflict as ``replace``."""
+        """Change the fields of ``body`` (JSON merge patch); returns whether the object is there. Raises Conflict as
+        ``replace``."""
         kind = "application/merge-patch+json"
         return await self._ask("PATCH", path, body=body, content_type=kind, is_missing_fine=True) is not None
 
     async def apply(self, path: str, body: Mapping[str, Any]) -> None:
-        """Have the object as ``body`` says, and what others say of the same fields overruled (server-side apply)."""
+        """Apply ``body`` to the object, and overrule others' values of the same fields (server-side apply)."""
         query = {"fieldManager": _FIELD_MANAGER, "force": "true"}
         await self._ask("PATCH", path, query=query, body=body, content_type="application/apply-patch+yaml")
 
@@ -269,7 +270,7 @@ async def side_by_side(works: Iterable[Awaitable[_Result]]) -> list[_Result]:
 
 
 def _error_of(status: int, content: bytes, method: str, path: str) -> HeadwaterError:
-    """Kubernetes API conventions, "Response Status Kind": what each code asks the caller to do."""
+    """Kubernetes API conventions, "Response Status Kind": the caller's action for each code."""
     try:
         told = json.loads(content)
         reason = str(told.get("object", told).get("message", ""))

@@ -1,6 +1,6 @@
-"""Which of several operators works: who holds the Lease (Kubernetes documentation, "Leases").
+"""The operator that works is the holder of the Lease (Kubernetes documentation, "Leases").
 
-What a leader does is safe to repeat and is worked out again from what is there, so a second one that believes to lead for a
+A leader's actions are safe to repeat and are computed from the present state, so a second one that believes to lead for a
 moment does no harm; its writes on top of another's are refused by the objects' versions.
 """
 
@@ -56,8 +56,8 @@ class Leadership:
             except TransientError as error:
                 if self.held.is_set() or not isinstance(error, Conflict):  # candidates meet at a free lease
                     log.warning("lease_not_renewed", reason=str(error))
-                # Until its end the lease is ours, whether we reach the API server or not; and what changed it between our
-                # look and our write may be our own renewal, whose answer was lost. The next look tells.
+                # Until its end the lease is ours, whether we reach the API server or not; and the change between our
+                # look and our write may be our own renewal, whose answer was lost. The next look shows it.
                 is_ours = (
                     self.held.is_set() and loop.time() - renewed_s < self._settings.duration_s - self._settings.renew_s
                 )

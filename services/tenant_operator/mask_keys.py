@@ -1,6 +1,6 @@
 """Whether routers have the keys that a tenant's masks name: by the Secrets that are mounted into their pods, plain values.
 
-A key stays in its Secret: what is kept here of it is its size. That a Secret of another tenant, or any other Secret, is never
+A key stays in its Secret: only its size is kept here. That a Secret of another tenant, or any other Secret, is never
 named by a document is seen to by the settings: they say whose Secret is whose.
 """
 
@@ -20,7 +20,7 @@ KeySizes = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class RouterKeys:
-    """What routers' pods are given."""
+    """The keys in routers' pods."""
 
     namespace: str
     """Of the Secrets."""

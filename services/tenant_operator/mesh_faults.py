@@ -1,7 +1,7 @@
 """Faults of the mesh, as its services report them over gRPC, kept in memory; and which of them concern a tenant.
 
 A reader that needs a person ends and is started again every minute, and says nothing in between. So a fault is known once it
-has lasted, and is over once nobody has said it for a while: a team is not told each minute that it ended.
+has lasted, and is over once nobody has reported it for a while: a team does not read each minute that it ended.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 
 LASTING_US: Final = 20_000_000
-"""As long as routers and Spark jobs wait before they tell."""
+"""As long as routers and Spark jobs wait before they report."""
 SILENT_US: Final = 90_000_000
 """Longer than a halted reader takes to end, to be started and to halt again."""
 LOOK_S: Final = 10.0

@@ -1,8 +1,8 @@
 """Which Spark job a tenant is in, and its moves from one to another; plain values.
 
-A move is stored in the tenant's record before any job is told of it, under a number that only grows; jobs answer by the topic
+A move is stored in the tenant's record before any job learns of it, under a number that only grows; jobs answer by the topic
 of hand-overs (``libs.types.sink_place``). Another begins only once the old job has answered: it has handed the tenant over, or
-refuses to. So whatever is killed, one job at most has the tenant's state.
+refuses to. So through any kill, one job at most has the tenant's state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ OWN_PREFIX: Final = "own-"
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant's record says of its moves, beside the job's name."""
+    """The moves in a tenant's record, beside the job's name."""
 
     move: int = 0
     """How often it was to move."""
@@ -69,7 +69,7 @@ def as_wanted(placement: Placement, job: str, tenant: str, *, wants_own_job: boo
 
 
 def answered(job: str, placement: Placement, tenancy: str, told: Handover | None) -> tuple[str, Placement]:
-    """Job and placement after what the old job says of the move; as they are where it has said nothing."""
+    """Job and placement after the old job's answer to the move; unchanged without an answer."""
     if not placement.came_from or told is None or (told.tenancy, told.move) != (tenancy, placement.move):
         return job, placement
     if told.outcome is Outcome.REFUSED:
@@ -84,7 +84,7 @@ def is_dropped(told: Handover | None, tenancy: str) -> bool:
 
 
 def awaits_handover(tenant: str, job: str, placement: Placement) -> str:
-    """What the tenant's tables wait for, for a person; empty: for nothing."""
+    """Why the tenant's tables wait, for a person; empty: they do not."""
     if placement.is_unreadable:
         return (
             f"placement.json of ConfigMap headwater-tenant-{tenant} cannot be read, and its tables wait: write "
@@ -100,7 +100,7 @@ def awaits_handover(tenant: str, job: str, placement: Placement) -> str:
 
 
 def awaits_drop(job: str, told: Handover | None, tenancy: str) -> str:
-    """What a tenant that goes with its tables waits for, for a person."""
+    """Why a tenant that goes with its tables waits, for a person."""
     if told is not None and told.tenancy == tenancy and told.outcome is Outcome.NOT_DROPPED:
         return f"Spark job {job} tries again: {told.because}"
     return f"Spark job {job} has to drop its tables; see that job's log, and its metric headwater_sink_waits"
@@ -109,7 +109,7 @@ def awaits_drop(job: str, told: Handover | None, tenancy: str) -> str:
 def places_of(
     tenant: str, tenancy: str, job: str, placement: Placement, *, drops_tables: bool = False
 ) -> Mapping[str, Place]:
-    """What jobs are told of the tenant, by job: where it belongs, and the job that has to hand it over too."""
+    """The tenant's place for its jobs, by job: the one where it belongs, and the one that has to hand it over."""
     place = Place(
         job=job,
         tenancy=tenancy,
@@ -128,7 +128,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_sample(samples: Sequence[Sample], sample: Sample, *, window_s: float) -> tuple[Sample, ...]:
-    """The samples that are needed to tell of the last ``window_s``: those within, and one before. Topics that were made again
+    """The samples that cover the last ``window_s``: those within, and one before. Topics that were made again
     begin again."""
     if samples and sample.events < samples[-1].events:
         samples = ()

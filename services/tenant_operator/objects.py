@@ -1,4 +1,4 @@
-"""What the operator reads of Kubernetes: tenants' ConfigMaps and Secrets, and its own records of what is in force.
+"""The operator's objects in Kubernetes: tenants' ConfigMaps and Secrets, and its own records of documents in force.
 
 Plain functions from the API's JSON to records. Names of labels and annotations stand here, but for those that others read a
 tenant by: ``libs.tenants.config_map`` has these.
@@ -32,11 +32,11 @@ FINALIZER: Final = "headwater.dev/tenant"
 SECRET_ANNOTATION: Final = "headwater.dev/kafka-secret"  # noqa: S105 - the name of an annotation
 """On a tenant's ConfigMap: the Secret, in the same namespace, with the password of its Kafka user."""
 ON_DELETE_ANNOTATION: Final = "headwater.dev/on-delete"
-"""On a tenant's ConfigMap: what becomes of its topics and tables when it goes."""
+"""On a tenant's ConfigMap: whether its topics and tables go with it."""
 SINK_JOB_ANNOTATION: Final = "headwater.dev/sink-job"
 """On a tenant's ConfigMap: ``packed`` or ``own``; without it the operator chooses. On a record: the job's name."""
 PLAN_ANNOTATION: Final = "headwater.dev/plan"
-"""On a tenant's ConfigMap, ``true``: the operator tells what the document would change, and does not put it into force."""
+"""On a tenant's ConfigMap, ``true``: the operator lists the document's changes, and does not put it into force."""
 
 MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "headwater-tenant-operator"}
 _ORIGIN_ANNOTATIONS: Final = ("headwater.dev/origin-namespace", "headwater.dev/origin-name", "headwater.dev/origin-uid")
@@ -77,7 +77,7 @@ class TenantConfigMap:
 
     @property
     def is_plan(self) -> bool:
-        """Its document is not to come into force, only to be told of."""
+        """Its document is only planned, and does not come into force."""
         return self.annotations.get(PLAN_ANNOTATION) == "true"
 
     @property
@@ -104,7 +104,7 @@ class EarlierVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TenantRecord:
-    """What is in force for a tenant: the operator's own ConfigMap, which no tenant can write."""
+    """A tenant's document in force: the operator's own ConfigMap, which no tenant can write."""
 
     tenant: str
     origin: Origin
@@ -121,7 +121,7 @@ class TenantRecord:
     joining: Joining = NOTHING_NOTICED
     """Which tables it was seen to get, and the copies of their rows that are due."""
     refusals: tuple[Refusal, ...] = ()
-    """What it does not get, as routers told; in one order."""
+    """Its refusals, as routers reported them; in one order."""
     resource_version: str = ""
     """Empty: not in Kubernetes yet."""
 
@@ -137,7 +137,7 @@ class TenantRecord:
 
 
 def owner_reference(config_map: Json) -> dict[str, str]:
-    """What an object carries that is to go with this ConfigMap."""
+    """The reference of objects that go with this ConfigMap."""
     metadata = config_map["metadata"]
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
 
@@ -211,7 +211,7 @@ def _joining(text: str | None) -> Joining:
 
 
 def _placement(text: str | None) -> Placement:
-    """Where somebody made it unreadable, the tenant waits for a person: whatever is guessed, two jobs might serve it."""
+    """If somebody made it unreadable, the tenant waits for a person: after a guess two jobs might serve it."""
     try:
         return NEVER_MOVED if text is None else msgspec.json.decode(text, type=Placement)
     except msgspec.DecodeError:
@@ -255,7 +255,7 @@ def record_manifest(record: TenantRecord, namespace: str, owned_by: Sequence[Jso
 
 
 SOURCES_CONFIG_MAP: Final = "headwater-tenant-operator-sources"
-"""The sources that the operator was told of at an earlier look."""
+"""The sources of the operator's settings at an earlier look."""
 _SOURCES_KEY: Final = "sources.json"
 
 

@@ -169,7 +169,7 @@ class _Operator:
                 is_done = False
             except HeadwaterError:
                 raise
-            except Exception:  # this one look's: what it came to is done, and the next one comes
+            except Exception:  # this one look's: its actions so far are done, and the next one comes
                 log.exception("reconcile_failed")
                 is_done = False
             self._look_began_s = None
@@ -207,12 +207,12 @@ class _Operator:
         return f"one look at the tenants has taken {took_s:.0f} s" if took_s > STALLED_AFTER_S else None
 
     def _not_ready(self) -> str | None:
-        """For /readyz: whether routers can be told of the tenants. Those of a namespace that refuses do not wait for it."""
+        """For /readyz: whether routers can get the tenants. A namespace that refuses holds up no others."""
         missing = [mirror.path for mirror in self._mirrors if not mirror.answered.is_set()]
         return f"not listed yet: {', '.join(missing)}" if missing else None
 
     def _fault(self) -> str | None:
-        """For /readyz: what is answered may be old."""
+        """For /readyz: answers may be old."""
         faults = [mirror.fault for mirror in self._mirrors if mirror.fault is not None]
         more = f"; and {len(faults) - _FAULTS_TOLD} more" if len(faults) > _FAULTS_TOLD else ""
         return "; ".join(faults[:_FAULTS_TOLD]) + more if faults else None

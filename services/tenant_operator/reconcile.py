@@ -1,9 +1,9 @@
-"""One look at the world, and what follows from it: observe ▶ judge ▶ plan ▶ apply ▶ report.
+"""One look at the world, and its actions: observe ▶ judge ▶ plan ▶ apply ▶ report.
 
-Nothing is remembered from one look to the next but what Kubernetes and Kafka hold, so a restart, a repeated look and a second
+The only memory between looks is the state of Kubernetes and Kafka, so a restart, a repeated look and a second
 operator come to the same. The order within a look makes each crash harmless: a ConfigMap gets our finalizer before anything is
 made for it; the record, which routers get the tenant by, and which has its place among Spark jobs, comes before Kafka and jobs;
-a tenant that goes is out of force first, then loses its tables, then what Kafka has of it, then its record, then the finalizer.
+a tenant that leaves is out of force first, then loses its tables, then its state in Kafka, then its record, then the finalizer.
 """
 
 import asyncio
@@ -109,19 +109,19 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Failures:
-    """What could not be done, by tenant; and whether another attempt may help."""
+    """Failed actions, by tenant; and whether another attempt may help."""
 
     by_tenant: dict[str, list[str]] = field(default_factory=dict)
     of_all: list[str] = field(default_factory=list)
     waits: dict[str, list[str]] = field(default_factory=dict)
-    """What is to come, by tenant; nothing failed."""
+    """Pending actions, by tenant; nothing failed."""
 
     def wait(self, tenant: str, what: str) -> None:
         """Of one tenant."""
         self.waits.setdefault(tenant, []).append(what)
 
     def note(self, tenant: str, error: Exception) -> None:
-        """Of one tenant, whatever it is: the others are seen to all the same."""
+        """Keep one tenant's error to itself: the others are handled all the same."""
         if not isinstance(error, HeadwaterError):
             log.error("refused_unforeseen", tenant_id=tenant, exc_info=error)
         self.by_tenant.setdefault(tenant, []).append(refusal_of(error))
@@ -138,7 +138,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """What Kubernetes holds, all of one moment: a look asks others meanwhile, and what comes then is the next one's."""
+    """Kubernetes' objects, all of one moment: a look asks others meanwhile, and later changes are the next one's."""
 
     config_maps: Sequence[TenantConfigMap]
     secrets: Mapping[tuple[str, str], Credentials | None]
@@ -184,12 +184,12 @@ class Reconciler:
         self._samples: dict[str, tuple[Sample, ...]] = {}
         """Of tenants in packed jobs; measured, and no harm where it is lost."""
         self.awaits_jobs = False
-        """Whether the last look left something to a Spark job, whose answer nobody tells of."""
+        """Whether the last look left something to a Spark job, whose answer causes no look."""
         self._records_owned_by: list[Mapping[str, Any]] = []
         """As of this look."""
 
     async def look(self, *, with_drift: bool) -> bool:
-        """See to everything once; whether all was done. ``with_drift``: look also at what only others change."""
+        """Handle everything once; returns whether all was done. ``with_drift``: look also at state that only others change."""
         failures = Failures()
         owner = await self._kubernetes.owner()
         self._records_owned_by = [owner] if owner is not None and not self._settings.keeps_tenants else []
@@ -231,7 +231,7 @@ class Reconciler:
             return [f"no plan can be made of it: {refusal_of(error)}"]
 
     def _waits_of(self, in_force: Sequence[InForce]) -> dict[str, str] | None:
-        """Why tenants stand still in their Spark jobs, by tenant; None: nobody knows yet. What a job said that has the tenant
+        """Why tenants stand still in their Spark jobs, by tenant; None: unknown yet. A report of a job that has the tenant
         no more does not count."""
         said = self._sink_waits()
         if said is None:
@@ -309,14 +309,15 @@ class Reconciler:
         return router_keys(self._settings.mask_keys, self._own, found).mistake
 
     async def _new_sources(self) -> set[str]:
-        """Those that no look before was told of: who is there now gets what is of them by their first copy."""
+        """Sources that are new to this look: present tenants get their rows by the first copy."""
         if self._settings.joining is None:
             return set()
         found = await self._kubernetes.get(f"/api/v1/namespaces/{self._own}/configmaps/{SOURCES_CONFIG_MAP}")
         return {source.name for source in self._settings.joining.sources} - known_sources(found)
 
     async def _note_sources(self) -> None:
-        """Behind the records of all who are there: an operator that is killed between finds the sources new once more. Who
+        """After the records of all present tenants: an operator that is killed between finds the sources new once more. One
+        that
         could not be recorded joins later, and has some rows twice; waiting for it would keep others from joining at all."""
         assert self._settings.joining is not None
         path = f"/api/v1/namespaces/{self._own}/configmaps/{SOURCES_CONFIG_MAP}"
@@ -324,7 +325,7 @@ class Reconciler:
         await self._kubernetes.apply(path, sources_manifest(names, self._own))
 
     async def _take_in(self, standing: Standing, new_sources: set[str], failures: Failures) -> Standing:
-        """Finalizers and records of those in force. Who could not be taken in is left for the next look."""
+        """Finalizers and records of tenants in force. A tenant that failed is left for the next look."""
         jobs = assign(standing.in_force, standing.kept, tenants_per_packed_job=self._tenants_per_packed_job)
 
         async def take_in(each: InForce) -> InForce | None:
@@ -339,7 +340,7 @@ class Reconciler:
                     if record.placement.move != each.record.placement.move:
                         failpoint("operator_after_recording_move")
             except Conflict:
-                # A router's refusals came between, or the team: the mirror tells, and brings the next look.
+                # A router's refusals came between, or the team: the mirror shows it, and brings the next look.
                 return None
             except Exception as error:
                 failures.note(each.tenant, error)
@@ -370,7 +371,7 @@ class Reconciler:
         await asyncio.to_thread(ensure_topics, kafka, [sink_handovers_topic(kafka.replication_factor)])
 
     async def _promote(self, standing: Standing) -> Standing:
-        """Measure who shares a job, and have those in one of their own who get too much for too long."""
+        """Measure tenants that share a job, and give those that get too much for too long one of their own."""
         jobs = self._settings.sink_jobs
         if jobs is None or jobs.own_job_at_events_s is None:
             return standing
@@ -402,7 +403,7 @@ class Reconciler:
         return replace(standing, in_force=tuple(judged(each) for each in standing.in_force))
 
     async def _hear_from_jobs(self, standing: Standing, failures: Failures) -> Standing:
-        """What jobs answered about tenants that move, and about those whose tables go; the others wait."""
+        """The jobs' answers about tenants that move, and about those whose tables go; the others wait."""
         moving = {
             each.tenant
             for each in standing.in_force
@@ -476,7 +477,7 @@ class Reconciler:
         return found
 
     def _joining_of(self, each: InForce, new_sources: set[str]) -> Joining:
-        """What is known of a tenant's joining without asking anybody."""
+        """A tenant's joining as far as it is known without a request."""
         known = each.record.joining
         if self._settings.joining is None:
             return known
@@ -487,7 +488,7 @@ class Reconciler:
         return noticed(known, each.spec, {}, ids=(), now_s=0)
 
     async def _join(self, standing: Standing, failures: Failures) -> None:
-        """Notice who joins, and have its rows copied: of those whose record our own mirror shows, and so routers are told."""
+        """Notice joining tenants, and have their rows copied: those whose record our own mirror shows, so routers have it."""
         settings = self._settings.joining
         if settings is None:
             return
@@ -503,7 +504,7 @@ class Reconciler:
                     await self._notice(each, {name: tables[name] for name in asks})
                 elif each.record.joining.noticed.due:
                     await self._ask(each, settings, failures)
-            except Conflict:  # the record is another already: the mirror tells, and brings the next look
+            except Conflict:  # the record is another already: the mirror shows it, and brings the next look
                 return
             except Exception as error:
                 failures.note(each.tenant, error)
@@ -519,7 +520,7 @@ class Reconciler:
             return error
 
     async def _notice(self, each: InForce, tables: Mapping[str, tuple[TableId, ...] | HeadwaterError]) -> None:
-        """Store what the document says now, and what is due by it; nobody is asked before that."""
+        """Store the document's tables, and the due copies; nothing is requested before that."""
         known: dict[str, tuple[TableId, ...]] = {}
         for name, found in tables.items():
             if isinstance(found, HeadwaterError):
@@ -535,7 +536,7 @@ class Reconciler:
         await self._store(replace(each.record, joining=joined))
 
     async def _ask(self, each: InForce, settings: JoiningSettings, failures: Failures) -> None:
-        """The signals that are due. Sent, and then noted: who is killed between sends them again, under the same ids."""
+        """Send due signals, and then note them: after a kill in between they are sent again, under the same ids."""
         known = each.record.joining
         if must_wait(known, each.spec, settings, now_s=self._now().timestamp()):
             told = f"its rows are asked for {settings.mask_key_delay_s:.0f} s after it joined: routers have its keys by then"
@@ -629,7 +630,7 @@ class Reconciler:
             if each.record.sink_job and each.spec.sink is not None
         }
         jobs = jobs_of(standing.in_force, standing.leaving, standing.kept)
-        # As they are now, with whoever this look leaves out.
+        # As they are now, with tenants that this look leaves out.
         spared = {name for each in standing.left_out for name in jobs_with(each.record)}
         paths = folders(self._own)
         try:
@@ -653,7 +654,7 @@ class Reconciler:
                 for tenant in job.tenants:
                     failures.note(tenant, error)
         known = {_kind_and_name(manifest) for _, manifest in wanted}
-        # First what is not to be: a job that is run in another way from now on must not run twice.
+        # First the removals: a job that is run in another way from now on must not run twice.
         for kind, name in found.keys() - known:
             is_spared = found[kind, name]["metadata"]["labels"][JOB_LABEL] in spared
             if is_spared or (kind == CLAIM and not template.claim_goes):
@@ -667,7 +668,7 @@ class Reconciler:
             kind, name = _kind_and_name(manifest)
             is_there = (kind, name) in found
             if is_there and (kind == CLAIM or (is_as_noted(manifest, found[kind, name]) and not with_drift)):
-                continue  # a claim is made once: what is asked for of a volume hardly changes
+                continue  # a claim is made once: the request for a volume hardly changes
             try:
                 possible = as_it_was_made(manifest, found.get((kind, name)))
                 await self._kubernetes.apply(f"{paths[kind]}/{name}", possible)
@@ -679,7 +680,7 @@ class Reconciler:
     async def _objects_of_jobs(
         self, template: JobTemplate, paths: Mapping[str, str]
     ) -> dict[tuple[str, str], dict[str, Any]]:
-        """What is there of Spark jobs, by kind and name: of another kind too, by which they were run before.
+        """The objects of Spark jobs, by kind and name: also of another kind, by which they were run before.
 
         Raises:
             InvalidSettings: the template is of a kind that the cluster does not know.
@@ -706,14 +707,14 @@ class Reconciler:
                 # Whose ConfigMap is in no list of ours is found by the record alone.
                 if each.config_map is None:
                     await self._release(each)
-                # Before the job's answer: who asks for its tables' end once more would not be answered any more.
+                # Before the job's answer: a repeated request for its tables' end would get no answer.
                 await self._kubernetes.delete(path)
                 said_to_wait = _wait_key(each.record) in (self._sink_waits() or ())
                 if each.deletes_tables or each.record.placement != NEVER_MOVED or said_to_wait:
                     await self._make_handovers_topic()
                     of_record = each.tenant, each.record.origin.uid, _job_with_state(each.record)
                     await asyncio.to_thread(forget_said, self._settings.kafka, *of_record)
-                # Last: who waited for it may remove the release at once. A ConfigMap without a record is released by any look.
+                # Last: the release may be removed at once after it. A ConfigMap without a record is released by any look.
                 if each.config_map is not None:
                     await self._release(each)
                 log.info(
@@ -763,8 +764,8 @@ class Reconciler:
         await self._kubernetes.merge(_path(config_map), {"metadata": metadata})
 
     async def _own_what_is_kept(self, standing: Standing, owner: Mapping[str, Any] | None, failures: Failures) -> None:
-        """What a release that is removed takes with it: of a mesh without tenants all; else, where ``keeps_tenants``, nothing
-        of theirs. The known sources are theirs too: they say who was there before a source was first read."""
+        """The objects that a removed release takes with it: of a mesh without tenants all; else, where ``keeps_tenants``, none
+        of theirs. The known sources are theirs too: they tell present tenants from later ones."""
         if owner is None:
             return
         folder = f"/api/v1/namespaces/{self._own}/configmaps"
@@ -777,7 +778,7 @@ class Reconciler:
             metadata = {"resourceVersion": found["metadata"]["resourceVersion"], "ownerReferences": owned_by or None}
             try:
                 await self._kubernetes.merge(f"{folder}/{found['metadata']['name']}", {"metadata": metadata})
-            except Conflict:  # it was written since: the mirror tells, and brings the next look
+            except Conflict:  # it was written since: the mirror shows it, and brings the next look
                 return
             except HeadwaterError as error:
                 failures.note_all(error)
@@ -791,7 +792,7 @@ class Reconciler:
                     now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
                     folder = f"/api/v1/namespaces/{report.config_map.origin.namespace}/events"
                     for each in events(report, now=now, identity=self._identity):
-                        with contextlib.suppress(Conflict):  # it was told already
+                        with contextlib.suppress(Conflict):  # it was reported already
                             await self._kubernetes.create(folder, each)
             except Exception as error:
                 log.warning("report_failed", config_map=str(report.config_map.origin), reason=refusal_of(error))
@@ -808,7 +809,7 @@ def _captured(source: CapturedSource, known: Sequence[TableSchema]) -> list[Tabl
 
 
 def _key(record: TenantRecord) -> str:
-    """Under which jobs tell of the tenant."""
+    """The key of the jobs' reports about the tenant."""
     return handover_key(record.tenant, record.origin.uid)
 
 

@@ -1,5 +1,5 @@
-"""What routers found: tables that they refuse to a tenant, its document, and records that cannot be written. Kept in the
-tenant's record; the leader tells the team (``report``).
+"""The routers' findings: tables that they refuse to a tenant, its document, and records that cannot be written. Kept in the
+tenant's record; the leader reports them to the team (``report``).
 
 Every operator takes it, leader or not, because a router speaks to any of them: a record is written on top of the version
 that was read, so nothing of two routers, or of the leader, is lost.
@@ -20,9 +20,9 @@ from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import refusals_patch, tenant_record
 
 _MOST: Final = 100
-"""Of one tenant and kind; an object of Kubernetes has 1 MiB. Those beyond are told of when routers meet the tables again."""
+"""Of one tenant and kind; an object of Kubernetes has 1 MiB. Further ones are reported when routers meet the tables again."""
 _SILENT_AFTER_US: Final = 300_000_000
-"""A router tells of a document that it refuses once a minute: one that is silent for so long is gone."""
+"""A router reports a document that it refuses once a minute: one that is silent for so long is gone."""
 _ATTEMPTS: Final = 5
 
 log = structlog.get_logger()
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 def with_news(
     standing: Sequence[Refusal], found: Iterable[Refusal], over: Iterable[Refusal], *, most: int = _MOST
 ) -> tuple[Refusal, ...]:
-    """A tenant's refusals with what a router told, in one order. The same again changes nothing."""
+    """A tenant's refusals with a router's report, in one order. A repeated report changes nothing."""
     ended = {(*_place(each), each.found_at_us) for each in over}
     kept = {_place(each): each for each in standing if (*_place(each), each.found_at_us) not in ended}
     for each in found:
@@ -43,7 +43,7 @@ def with_news(
 
 
 def without_silent(refusals: tuple[Refusal, ...], now_us: int) -> tuple[Refusal, ...]:
-    """Those that stand, but of documents whose router has long not told of them."""
+    """Standing refusals, without those of documents whose router has been silent for long."""
     return tuple(
         each
         for each in refusals
@@ -52,7 +52,7 @@ def without_silent(refusals: tuple[Refusal, ...], now_us: int) -> tuple[Refusal,
 
 
 def _place(refusal: Refusal) -> tuple[str, str, TableId, str, int]:
-    """Of one tenant: what one refusal at a time is of."""
+    """The subject of a refusal of one tenant; each has one at a time."""
     return refusal.source, refusal.what.value, refusal.table_id, refusal.router, refusal.kafka_partition
 
 
@@ -67,10 +67,10 @@ class RefusalKeeper:
     async def take(
         self, router: str, sources: Collection[str], found: Iterable[Refusal], over: Iterable[Refusal]
     ) -> list[Refusal]:
-        """Make durable what a router told; all refusals of ``sources`` that stand, and those of documents by ``router``.
+        """Make a router's report durable; returns all standing refusals of ``sources``, and those of documents by ``router``.
 
         Raises:
-            HeadwaterError: not all is durable; it is to be told again.
+            HeadwaterError: not all is durable; the router is to report again.
         """
         told: defaultdict[str, tuple[list[Refusal], list[Refusal]]] = defaultdict(lambda: ([], []))
         for each in found:

@@ -1,4 +1,4 @@
-"""What a person is told of a tenant: annotations on its ConfigMap, and Events when they change."""
+"""The report about a tenant for a person: annotations on its ConfigMap, and Events when they change."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -58,11 +58,11 @@ _LONGEST_MESSAGE: Final = 16_000
 _LONGEST_REASON: Final = 200
 """In the annotation, where a hundred tables may stand."""
 _LONGEST_RECORDS_REASON: Final = 800
-"""Of a source's records, which names topics and what to do."""
+"""Of a source's records, with topics and the remedy."""
 _LONGEST_DOCUMENT_REASON: Final = 800
-"""Of a document, where an Event has it with what to do."""
+"""Of a document, where an Event has it with the remedy."""
 _LONGEST_SINK_REASON: Final = 800
-"""Of a tenant that stands still in its Spark job, with what to do."""
+"""Of a tenant that stands still in its Spark job, with the remedy."""
 _MOST_FAULTS: Final = 20
 """Of those that concern a tenant, the worst: an object's annotations are bounded, and a person mends the first ones first."""
 _LONGEST_FAULT: Final = 400
@@ -84,7 +84,7 @@ class Report:
     state: str
     message: str
     refusals: tuple[Refusal, ...] = ()
-    """Of what is in force."""
+    """Of the document in force."""
     sink_wait: str = ""
     """Why its tables stand still in its Spark job; empty: they do not."""
     faults: tuple[Fault, ...] = ()
@@ -99,7 +99,7 @@ class Report:
 
     @property
     def is_news_beside_refusals(self) -> bool:
-        """It says something else of more than what routers refuse, and what a job waits for."""
+        """It differs in more than the routers' refusals and a job's wait."""
         told = self.config_map.annotations
         return _beside_refusals(told.get(STATE_ANNOTATION, ""), told.get(MESSAGE_ANNOTATION, "")) != _beside_refusals(
             self.state, self.message
@@ -114,9 +114,9 @@ def reports(
     waits: Mapping[str, str] | None = None,
     faults: Sequence[Fault] | None = None,
 ) -> list[Report]:
-    """One for each ConfigMap that is still there. ``failures`` by tenant: what could not be done, and is tried again.
-    ``plans``: of each of ``standing.planned`` what it would change. ``waits`` by tenant: why its tables stand still in its job;
-    None: that is not known, so what was told stays. ``faults``: of the whole mesh, the worst first; None as of ``waits``."""
+    """One for each ConfigMap that is still there. ``failures`` by tenant: actions that failed, and are tried again.
+    ``plans``: the changes of each of ``standing.planned``. ``waits`` by tenant: why its tables stand still in its job;
+    None: that is not known, so the last report stays. ``faults``: of the whole mesh, the worst first; None as of ``waits``."""
     of_sinks = {} if waits is None else {e.config_map.origin.uid: waits.get(e.tenant, "") for e in standing.in_force}
     refusals = {each.config_map.origin.uid: each.record.refusals for each in standing.in_force}
     concerned = {} if faults is None else {e.config_map.origin.uid: _concerns(e, faults) for e in standing.in_force}
@@ -188,7 +188,7 @@ def _why_there(each: InForce) -> str:
 
 
 def _end(each: InForce) -> str:
-    """What a deletion would take: nobody is to be surprised."""
+    """The effect of a deletion: nobody is to be surprised."""
     ends = {DELETE: "; when it goes, its topics and its tables go", DELETE_TOPICS: "; when it goes, its topics go"}
     return ends.get(each.config_map.annotations.get(ON_DELETE_ANNOTATION, ""), "")
 
@@ -255,7 +255,7 @@ def _stands_still(sink_wait: str) -> str:
 
 
 def _faults_of_mesh(faults: Sequence[Fault]) -> str:
-    """Without what routers refuse, which is told already."""
+    """Without the routers' refusals, which are reported already."""
     lines = [f"\n- {_fault(each)}" for each in faults if each.id != TABLE_REFUSED.id]
     if not lines:
         return ""
@@ -269,7 +269,7 @@ def _fault(fault: Fault) -> str:
 
 
 def _beside_refusals(state: str, message: str) -> tuple[str, str]:
-    """What is told but for tables: the first line of one that is in force says all else."""
+    """The message without tables: its first line, for one in force, says all else."""
     return (READY, message.partition("\n")[0]) if state in (READY, DEGRADED) else (state, message)
 
 
@@ -278,7 +278,7 @@ def _shortened(text: str) -> str:
 
 
 def annotations(report: Report) -> dict[str, Any]:
-    """The merge patch that tells it."""
+    """The merge patch with the report."""
     reasons = {told_of.annotation: told_of.reasons(report.refusals) for told_of in _TOLD}
     told = {
         STATE_ANNOTATION: report.state,
@@ -292,9 +292,9 @@ def annotations(report: Report) -> dict[str, Any]:
 
 
 def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
-    """The Events that tell it, as ``kubectl describe`` shows them: one of how it stands, if that is news, and one of each
+    """The Events of the report, as ``kubectl describe`` shows them: one of the state, if that is news, and one of each
     table, topic or source that is refused from now on, or no longer, of the document, and of its tables that stand still or go
-    on. The same news has the same name: it is told once.
+    on. The same news has the same name, so it appears once.
     """
     origin, made = report.config_map.origin, []
     news = [(_EVENT_REASONS[report.state], report.state in (READY, PLANNED), report.message)]
@@ -369,7 +369,7 @@ def _by_place(faults: Sequence[Fault]) -> dict[tuple[str, FaultScope], Fault]:
 
 
 def _news_of(report: Report, told_of: "_ToldOf") -> list[tuple[str, bool, str]]:
-    """What is refused now, and was not told so, and what is refused no more: reason, whether it is good news, and the text."""
+    """New refusals, and lifted ones: reason, whether it is good news, and the text."""
     told = told_reasons(report.config_map.annotations.get(told_of.annotation))
     now = told_of.reasons(report.refusals)
     refused = [
@@ -410,7 +410,7 @@ def _document(refusals: tuple[Refusal, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _ToldOf:
-    """One kind of what is refused by name, and its words."""
+    """One kind of refusal by name, and its words."""
 
     kind: str
     annotation: str

@@ -1,8 +1,8 @@
-"""The gRPC service: the documents in force, to whoever routes by them; and from these, what they refuse. Served by every
+"""The gRPC service: the documents in force, for routers; and the routers' refusals, from them. Served by every
 operator, leader or not.
 
-A watcher holds what it was sent, and is woken when the records change; so one that is slow gets fewer and larger changes, and
-nothing piles up.
+A watcher holds the documents it was sent, and is woken when the records change; so a slow one gets fewer and larger changes,
+and nothing piles up.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _PART_BYTES: Final = 8 << 20
 
 
 class TenantsService(tenants_pb2_grpc.TenantsServicer):
-    """See the proto for what it promises."""
+    """See the proto for its guarantees."""
 
     def __init__(
         self, in_force: Callable[[], Mapping[str, str]], is_listed: asyncio.Event, refusals: RefusalKeeper

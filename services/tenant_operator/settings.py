@@ -19,7 +19,7 @@ from libs.tenants.topic_quotas import TopicQuotaSettings
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cluster, and what of it."""
+    """The cluster, and the parts of it to use."""
 
     kubeconfig_file: str | None = None
     """None: the cluster that the process runs in, as its pod's service account."""
@@ -70,7 +70,7 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often the leader renews, in seconds: two renewals may fail."""
 
     def __post_init__(self) -> None:
-        """Refuse what would let two lead. Raises InvalidSettings."""
+        """Refuse settings that would let two lead. Raises InvalidSettings."""
         if self.renew_s * 2 >= self.duration_s:
             raise InvalidSettings(
                 "lease", ["renew_s: must be below half of duration_s, or one slow answer loses the lease"]
@@ -78,7 +78,7 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tenant's Kafka user may take of each broker (Kafka documentation, "Quotas"); None: no limit."""
+    """Quotas of one tenant's Kafka user at each broker (Kafka documentation, "Quotas"); None: no limit."""
 
     consumer_bytes_per_s: float | None = None
     producer_bytes_per_s: float | None = None
@@ -132,7 +132,7 @@ class MaskKeySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapturedSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A source of this mesh, as its reader is told of it."""
+    """A source of this mesh, as in its reader's settings."""
 
     name: str
     kind: str
@@ -142,10 +142,10 @@ class CapturedSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoiningSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes to have the rows copied that a tenant lacks when it joins (``snapshot.on_joining`` of its document)."""
+    """Settings for copying the rows that a tenant lacks when it joins (``snapshot.on_joining`` of its document)."""
 
     schema_history: GrpcClientSettings
-    """Who knows the tables of each source."""
+    """The service that knows the tables of each source."""
     sources: tuple[CapturedSource, ...] = ()
     mask_key_delay_s: float = 120.0
     """How long after a tenant joined its rows are asked for, in seconds, where its masks have keys: a router that has not got
@@ -161,7 +161,7 @@ class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     warehouses: tuple[str, ...] | None = None
     """Those that the jobs write into: a document that names another is refused. None: it is not looked for."""
     tenants_per_packed_job: int = 20
-    """A Spark session costs 1 to 1.6 GB, whatever it does; so many small tenants share one."""
+    """A Spark session costs 1 to 1.6 GB even when idle; this many small tenants share one."""
     own_job_at_events_s: float | None = None
     """A tenant of a packed job whose topics get more events a second than this, all through ``own_job_window_s``, is moved to a
     job of its own. Kafka counts: records, and one for each transaction and Kafka partition. None, the default: nobody is moved,
@@ -188,7 +188,7 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     kubernetes: KubernetesSettings
     kafka: KafkaSettings = KafkaSettings()
-    """As a user who may create and delete topics, users, ACLs and quotas."""
+    """Its user may create and delete topics, users, ACLs and quotas."""
     grpc: GrpcServerSettings = GrpcServerSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     lease: LeaseSettings = LeaseSettings()
@@ -196,8 +196,8 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of each tenant that ``tenant_quotas`` does not name. Not in the tenant's document: nobody grants himself more."""
     tenant_quotas: tuple[TenantQuotas, ...] = ()
     topic_quotas: TopicQuotaSettings = TopicQuotaSettings()
-    """A document that selects more tables than a tenant may have topics is refused; routers are told the same, for tables come
-    later too."""
+    """A document that selects more tables than a tenant may have topics is refused; routers have the same setting, for
+    tables come later too."""
     mask_keys: MaskKeySettings | None = None
     """None: keys are not looked for, and routers alone refuse a document whose key they lack."""
     tenant_names: tuple[TenantNames, ...] = ()
@@ -210,9 +210,9 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     sink_jobs: SinkJobsSettings | None = None
     """None: no Spark job is made; topics only."""
     services: tuple[WatchedService, ...] = ()
-    """Those that are asked for their faults, so that a tenant's ConfigMap tells of those that concern it."""
+    """Services that are asked for their faults, so that a tenant's ConfigMap has those that concern it."""
     keeps_tenants: bool = True
-    """What is known of tenants that were not let go (records, known sources) outlives ``kubernetes.owner_config_map``: an
+    """The records of tenants that were not removed, and the known sources, outlive ``kubernetes.owner_config_map``: an
     operator that is installed again goes on with it. False: it goes too."""
     largest_document_bytes: int = 262_144
     """A larger document is refused: a ConfigMap may have a megabyte, a router holds every tenant's."""
@@ -225,7 +225,7 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long after a failure the next attempt begins, in seconds."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises InvalidSettings with every mistake."""
+        """Refuse settings that cannot work. Raises InvalidSettings with every mistake."""
         mistakes = []
         if not 0 < self.largest_document_bytes <= 1_000_000:
             mistakes.append("largest_document_bytes: must be 1 to 1000000; a ConfigMap holds no more")

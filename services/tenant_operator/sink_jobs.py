@@ -1,4 +1,4 @@
-"""The tenants' Spark jobs: who shares one, and the objects that run it, as plain values.
+"""The tenants' Spark jobs: their tenants, and the objects that run them, as plain values.
 
 A job is a StatefulSet of one pod, made from the chart's template, and a ConfigMap with its tenants' documents, which the pod
 mounts as its tenants folder. A StatefulSet, because a job's state (Spark's checkpoints) lies on a volume of its own, which
@@ -6,7 +6,7 @@ comes
 back with the pod, and since two pods of one job never run at once. Where the template is a SparkApplication, it is one, and a
 claim of that volume beside it. A template without a claim is of jobs whose state is in an object store. A tenant's state lies
 with its job, so that it moves to another job only by a hand-over
-(``moves``): both jobs are told of its place, and the old one stays until it has answered.
+(``moves``): both jobs read its place, and the old one stays until it has answered.
 """
 
 import copy
@@ -76,7 +76,7 @@ class SinkJob:
 
     @property
     def tenants(self) -> set[str]:
-        """Whoever is concerned by it."""
+        """The tenants that it concerns."""
         return {*self.documents, *self.places}
 
 
@@ -176,7 +176,7 @@ def jobs_of(
                 documents.setdefault(job, {})[record.tenant] = text
 
     for each in in_force:
-        # Who wants tables no more while it moves is handed over all the same.
+        # A tenant that drops its sink while it moves is handed over all the same.
         if each.record.sink_job and (each.spec.sink is not None or each.record.placement.came_from):
             place(each.record, text=each.record.text, drops_tables=False)
     for record in kept:
@@ -189,7 +189,7 @@ def jobs_of(
 
 
 def jobs_with(record: TenantRecord) -> set[str]:
-    """The jobs that are told of a tenant."""
+    """The jobs that have a tenant's place."""
     return {name for name in (record.sink_job, record.placement.came_from) if name}
 
 
@@ -204,12 +204,12 @@ def folders(namespace: str) -> dict[str, str]:
 
 
 def object_name(job: str) -> str:
-    """Of what runs a job, and of its ConfigMap."""
+    """Name of the object that runs a job, and of its ConfigMap."""
     return f"headwater-sink-{job}"
 
 
 def claim_name(job: str) -> str:
-    """Of a job's volume, as a StatefulSet calls it: what is run in another way finds the state where it was."""
+    """Name of a job's volume, as a StatefulSet names it: the other kind of job then finds the state too."""
     return f"state-{object_name(job)}-0"
 
 
@@ -267,7 +267,7 @@ def as_it_was_made(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -
 
 
 def is_as_noted(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
-    """Whether an object was made of the same as ``wanted`` is; what somebody changed in it since is not seen."""
+    """Whether an object was made of the same as ``wanted`` is; later changes by others are not seen."""
     if found is None:
         return False
     annotations = found["metadata"].get("annotations") or {}

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class SinkWaits:
-    """What jobs say. ``run`` follows it; ``on_change`` is called after each change."""
+    """The jobs' reports. ``run`` follows them; ``on_change`` is called after each change."""
 
     def __init__(self, kafka: KafkaSettings, *, on_change: Callable[[], None]) -> None:
         self._kafka = kafka
@@ -37,7 +37,7 @@ class SinkWaits:
         """Why a tenant stands still, by ``wait_key``; None: the topic is not read yet, so an absence means nothing."""
 
     async def run(self) -> None:
-        """Follow until cancelled. Kafka that is away, or refuses, is told once and asked again."""
+        """Follow until cancelled. A Kafka that is away, or refuses, is logged once and asked again."""
         while True:
             try:
                 await self._follow()
@@ -75,7 +75,7 @@ class SinkWaits:
 
 
 def with_news(reasons: dict[str, str], records: Sequence[LogRecord]) -> bool:
-    """Take in what was said; whether it changes anything. What is said of hand-overs is none of it."""
+    """Take in a report; returns whether it changes anything. Records of hand-overs are ignored."""
     before = dict(reasons)
     for record in records:
         key = record.key.decode(errors="replace")

@@ -1,7 +1,8 @@
 """Whether a document that is not in force yet fits the tables that it selects: a filter that compares a number with text would
 have every event of its table set aside, while the tenant looks ready.
 
-Asked of new documents alone. What is in force stays so when a table changes under it: the router sets aside then, and says so.
+Only for new documents. A document in force stays so when a table changes under it: the router then sets rows aside, and
+reports it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
