@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from libs.check.values import SHORT_FLOAT, from_mysql_text, microseconds_of_time
-from libs.events.avro_names import adjust_field_name
+from libs.formats.avro_names import adjust_field_name
 from libs.tenants.mask_keys import KeyUnusable
 from libs.tenants.masks import NotDecryptable, decryption, format_restoring, is_of_format
 from libs.types.patterns import any_column, any_table, matches_column, matches_table

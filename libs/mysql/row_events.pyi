@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from libs.mysql.packets import Packets
 from libs.mysql.row_image import Reading
 

@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from libs.events.json_text cimport (
+from libs.formats.json_text cimport (
     append as _append,
     days_since_1970 as _days_since_1970,
     floor_divided as _floor_divided,
@@ -29,7 +29,7 @@ from libs.events.json_text cimport (
     write_text as _write_text,
     write_unscaled as _write_unscaled,
 )
-from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages
+from libs.formats.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from libs.mysql.packets cimport Packets
 

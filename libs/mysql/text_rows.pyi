@@ -1,8 +1,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from libs.mysql.packets import Packets
 
 INTEGER: int

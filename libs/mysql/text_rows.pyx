@@ -13,8 +13,8 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcpy
 
-from libs.events.json_text cimport append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled
-from libs.events.row_images cimport EventFrame, RowImages
+from libs.formats.json_text cimport append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled
+from libs.formats.row_images cimport EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from libs.mysql.packets cimport Packets
 

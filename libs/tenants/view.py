@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.events.avro_names import adjust_field_name
+from libs.formats.avro_names import adjust_field_name
 from libs.types.patterns import any_column, any_table, matches_column, matches_table
 from libs.types.table import Column, FormerName, TableId, TableSchema
 from libs.types.tenant import ColumnMask, NameAdjustment, RowFilter, SourceSelection, UnknownColumns

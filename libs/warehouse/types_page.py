@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from libs.events.connect_schema import connect_field
+from libs.formats.connect_schema import connect_field
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.logical import column, in_value_modes
 from libs.types.table import Column, TableId, TableSchema

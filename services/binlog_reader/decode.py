@@ -27,8 +27,8 @@ from libs.errors import PipelineHalted, SchemaContradiction, SchemaUnknown, Unde
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.dead_letter import UndecodedRow
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from libs.mysql import binlog_events as events
 from libs.mysql.binlog_position import BinlogPosition, rank_of_place
 from libs.mysql.ddl_syntax import temporary_tables

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Sequence
 
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from services.dts_decoder.messages import EntryReader
 from services.dts_decoder.values import Reading
 

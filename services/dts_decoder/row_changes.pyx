@@ -16,12 +16,12 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from libs.events.json_text cimport (
+from libs.formats.json_text cimport (
     append, days_since_1970, read_decimal, write_base64, write_double, write_integer, write_literal, write_text,
     write_unscaled, write_unsigned,
 )
-from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages, Text, text_of
-from libs.events.row_images cimport Cell as ImageCell
+from libs.formats.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages, Text, text_of
+from libs.formats.row_images cimport Cell as ImageCell
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.dts_decoder.messages cimport EntryReader
 from libs.events.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require

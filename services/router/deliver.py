@@ -26,11 +26,6 @@ from libs.events.batch import (
     OP_TRUNCATE,
     OP_UPDATE,
 )
-from libs.events.connect_schema import (
-    HEADER_TEXT,
-    EnvelopeForm,
-    payload_prefix,
-)
 from libs.events.dead_letter import DeadLetter, encode_dead_letter
 from libs.events.names import (
     CONTEXT_CONNECTOR_HEADER,
@@ -41,6 +36,11 @@ from libs.events.names import (
     OLD_KEY_HEADER,
     ORDER_HEADER,
     SCHEMA_VERSION_HEADER,
+)
+from libs.formats.connect_schema import (
+    HEADER_TEXT,
+    EnvelopeForm,
+    payload_prefix,
 )
 from libs.tenants.row_filter import CompiledFilter
 from libs.tenants.view import hidden_by_former_name

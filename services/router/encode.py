@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from libs.errors import InvalidEvent
-from libs.events.avro_schema import avro_schema_text
-from libs.events.binary_writers import AvroWriter, ProtobufWriter
-from libs.events.connect_schema import ConnectSchema, payload_prefix
-from libs.events.protobuf_schema import protobuf_schema, read_protobuf_schema
+from libs.formats.avro_schema import avro_schema_text
+from libs.formats.binary_writers import AvroWriter, ProtobufWriter
+from libs.formats.connect_schema import ConnectSchema, payload_prefix
+from libs.formats.protobuf_schema import protobuf_schema, read_protobuf_schema
 from libs.types.tenant import EventFormat, FormatSettings, HeaderForm
 
 

@@ -15,16 +15,6 @@ import msgspec
 import structlog
 
 from libs.errors import is_of_all, refusal_of
-from libs.events.connect_schema import (
-    MYSQL_FORM,
-    TRANSACTION_KEY,
-    TRANSACTION_VALUE,
-    EnvelopeForm,
-    key_schema,
-    schema_change_key_schema,
-    schema_change_value_schema,
-    value_schema,
-)
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import (
     dead_letter_topic,
@@ -35,8 +25,18 @@ from libs.events.names import (
     tenant_row_topic,
     transactions_topic,
 )
-from libs.events.source_types import source_type, source_type_parameters
+from libs.formats.connect_schema import (
+    MYSQL_FORM,
+    TRANSACTION_KEY,
+    TRANSACTION_VALUE,
+    EnvelopeForm,
+    key_schema,
+    schema_change_key_schema,
+    schema_change_value_schema,
+    value_schema,
+)
 from libs.kafka.clients import TopicSpec
+from libs.mysql.source_types import source_type, source_type_parameters
 from libs.tenants.mask_keys import NO_KEYS, MaskKeys
 from libs.tenants.view import is_selected
 from libs.types.patterns import any_column

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable, TransientError
-from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
+from libs.formats.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.rpc.tenants_client import TenantsClient
 from libs.telemetry.faults import (
     COLUMN_REFUSED,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from libs.errors import is_of_all
-from libs.events.connect_schema import EnvelopeForm
+from libs.formats.connect_schema import EnvelopeForm
 from libs.tenants.row_filter import CompiledFilter
 from libs.types.patterns import any_table, literal_prefix
 from libs.types.table import TableId, TableSchema

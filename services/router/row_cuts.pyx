@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 from libs.events.run_rows cimport Bytes, reserve
-from libs.events.json_text cimport write_literal
+from libs.formats.json_text cimport write_literal
 from services.router.changes cimport Run, Span
 
 from libs.events import batch

@@ -25,7 +25,7 @@ from httpx2 import HTTPError, ReadError, Response, SyncByteStream
 
 from libs.config.connections import SchemaRegistrySettings
 from libs.errors import InvalidSettings, ServiceUnavailable
-from libs.events.protobuf_schema import ProtobufSchema, find_version, numbered, read_protobuf_schema
+from libs.formats.protobuf_schema import ProtobufSchema, find_version, numbered, read_protobuf_schema
 from libs.types.tenant import EventFormat
 from services.router.encode import RegisteredSchema, SchemaNotKnown, SchemaRefused, SchemaText
 

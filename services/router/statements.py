@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.errors import InvalidEvent
-from libs.events.schema_change_event import column_block
+from libs.mysql.schema_change_event import column_block
 from libs.tenants.view import masked_as, tenant_view, withheld_by
 from libs.types.patterns import matches_column
 from libs.types.table import Column, TableId, TableSchema

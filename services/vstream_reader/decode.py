@@ -29,8 +29,8 @@ from libs.errors import PipelineHalted, SchemaContradiction, SourceUnavailable, 
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.dead_letter import UndecodedRow
 from libs.events.envelope import VitessSourceBlock, event_tail
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from libs.mysql.values import unscaled_to_base64
 from libs.source.key_columns import KeyColumns
 from libs.source.port import ShardProgress

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from services.vstream_reader.fields import Reading
 from services.vstream_reader.vevents import VEvents
 

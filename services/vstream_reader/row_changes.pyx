@@ -14,11 +14,11 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from libs.events.json_text cimport (
+from libs.formats.json_text cimport (
     append, days_since_1970, read_decimal, write_base64, write_double, write_integer, write_literal, write_single,
     write_text, write_unscaled,
 )
-from libs.events.row_images cimport ENVELOPE_BYTES, Cell, EventFrame, RowImages
+from libs.formats.row_images cimport ENVELOPE_BYTES, Cell, EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.vstream_reader.vevents cimport Field, VEvents, next_field, varint
 

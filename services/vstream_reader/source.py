@@ -31,11 +31,11 @@ from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
 from libs.events.envelope import VitessSourceBlock
 from libs.events.schema_change import SchemaChangeKind
-from libs.events.schema_change_event import schema_change_key, schema_change_value
 from libs.failpoints import failpoint
 from libs.mysql.ddl import TableChangeKind, apply_ddl, unseen_rows
 from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
+from libs.mysql.schema_change_event import schema_change_key, schema_change_value
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
 from libs.source.incremental import taken_over

@@ -10,7 +10,7 @@ import pytest
 
 from bench.debezium import debezium
 from bench.stack import Servers
-from libs.events.connect_schema import EnvelopeForm
+from libs.formats.connect_schema import EnvelopeForm
 from libs.mysql.ddl import show_create_to_schema
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec

@@ -33,7 +33,7 @@ from tests.unit.dts_decoder.topic import envelopes
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 RECORDING: Final = REPOSITORY / "tests" / "golden" / "dts-stand-in" / "recording.jsonl"
 FOLDER: Final = REPOSITORY / ".fuzz"
-SANITIZED_FOLDERS: Final = ("services/dts_decoder", "libs/events")
+SANITIZED_FOLDERS: Final = ("services/dts_decoder", "libs/events", "libs/formats")
 MESSAGES_IN_AN_INPUT: Final = 6
 LONGEST_INPUT_BYTES: Final = 8_192
 INPUT_TIMEOUT_S: Final = 20

@@ -11,7 +11,7 @@ import sys
 
 import atheris
 
-COMPILED = ("services.dts_decoder", "libs.events")
+COMPILED = ("services.dts_decoder", "libs.events", "libs.formats")
 
 
 def _prefer_instrumented(folder: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka.schema_registry import ConfigCompatibilityLevel, SchemaRegistryClient, ServerConfig
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-from libs.events.connect_schema import ConnectSchema, key_schema, value_schema
 from libs.events.dead_letter import decode_dead_letter
+from libs.formats.connect_schema import ConnectSchema, key_schema, value_schema
 from libs.types.table import TableSchema
 from libs.types.value import LogicalKind
 from tests.conftest import RegistryServer

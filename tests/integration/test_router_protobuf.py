@@ -10,9 +10,9 @@ from confluent_kafka.schema_registry import ConfigCompatibilityLevel, SchemaRegi
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from google.protobuf.message import Message
 
-from libs.events.connect_schema import key_schema, value_schema
 from libs.events.dead_letter import decode_dead_letter
-from libs.events.protobuf_schema import read_protobuf_schema
+from libs.formats.connect_schema import key_schema, value_schema
+from libs.formats.protobuf_schema import read_protobuf_schema
 from libs.types.table import Column
 from libs.types.value import LogicalKind
 from tests.conftest import RegistryServer
@@ -21,7 +21,7 @@ from tests.integration.test_router import Setting, setting  # noqa: F401 - a fix
 from tests.integration.test_router_avro import creates, fits
 from tests.protobuf_messages import message_class
 from tests.unit.events.golden import records, table_schemas
-from tests.unit.events.test_protobuf_writer import expected, values
+from tests.unit.formats.test_protobuf_writer import expected, values
 from tests.waiting import wait_until
 
 PROTOBUF = {"format": {"kind": "protobuf"}, "sink": None}

@@ -1,5 +1,6 @@
 """The repository keeps its own rules: import arrows, fresh generated code, locks without addresses."""
 
+import configparser
 import re
 import subprocess
 import sys
@@ -25,6 +26,24 @@ def test_import_arrows_hold() -> None:
     lint = _run([str(Path(sys.executable).with_name("lint-imports")), "--no-cache"])
 
     assert lint.returncode == 0, lint.stdout
+
+
+def test_compiled_modules_keep_to_the_floors() -> None:
+    """import-linter reads no *.pyx: these import the floors of .importlinter below their own, or their own folder."""
+    layers = configparser.ConfigParser()
+    layers.read(REPOSITORY / ".importlinter")
+    rows = layers["importlinter:contract:libs-layers"]["layers"].split("\n")
+    floors = {name: floor for floor, row in enumerate(rows) for name in re.findall(r"\w+", row)}
+    sources = [path for suffix in ("pyx", "pxd") for path in (REPOSITORY / "libs").rglob(f"*.{suffix}")]
+    upwards = [
+        (str(path.relative_to(REPOSITORY)), imported)
+        for path in sources
+        for imported in re.findall(r"^(?:from|c?import) libs\.(\w+)", path.read_text(), re.M)
+        if (own := path.relative_to(REPOSITORY).parts[1]) != imported and floors[imported] <= floors[own]
+    ]
+
+    assert len(sources) > 5
+    assert upwards == []
 
 
 def test_the_map_of_folders_has_each_folder() -> None:

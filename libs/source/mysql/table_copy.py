@@ -20,8 +20,8 @@ from typing import Final
 
 from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnavailable
 from libs.events.batch import MAX_BATCH_BYTES, MAX_BATCH_ROWS, EncodedRows
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from libs.mysql.chunk_query import KeyPlace, chunk_list, chunk_statement, place_of
 from libs.mysql.identifiers import quote_table
 from libs.mysql.packets import Packets

@@ -16,12 +16,12 @@ from libs.errors import DefinitionTooLarge
 from libs.events.batch import OP_TRUNCATE, BatchBuilder, RowRun
 from libs.events.envelope import event_tail
 from libs.events.schema_change import SchemaChangeKind
-from libs.events.schema_change_event import schema_change_key, schema_change_value
 from libs.failpoints import failpoint
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.logical import in_value_modes
 from libs.mysql.row_key import row_key
+from libs.mysql.schema_change_event import schema_change_key, schema_change_value
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.key_columns import KeyColumns, chosen_key
 from libs.source.mysql.client import Connection

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from libs.events.connect_schema import connect_field
-from libs.events.schema_change_event import schema_change_value
+from libs.formats.connect_schema import connect_field
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.ddl import DdlNotUnderstood, TableChange, TableChangeKind, apply_database_ddl, apply_ddl
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.logical import canonical_charset, canonical_default
+from libs.mysql.schema_change_event import schema_change_value
 from libs.types.table import Column, TableId, TableSchema
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "cases" / "b_mysql_ddl.json").read_text())["cases"]

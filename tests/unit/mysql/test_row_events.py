@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.errors import UndecodableValue
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from libs.mysql import binlog_events
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.packets import Packets

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
+from libs.formats.row_images import EventFrame
 from libs.mysql import text_row, text_rows
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.packets import Packets

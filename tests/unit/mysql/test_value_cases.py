@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from libs.errors import UndecodableValue
-from libs.events.connect_schema import connect_default, connect_field
+from libs.formats.connect_schema import connect_default, connect_field
 from libs.mysql import binlog_events
 from libs.mysql.ddl import apply_ddl
 from libs.mysql.json_binary import json_text

@@ -13,8 +13,9 @@ import pytest
 
 from libs.config.connections import SchemaRegistrySettings
 from libs.errors import InvalidSettings, ServiceUnavailable
-from libs.events.avro_schema import avro_schema_text
-from libs.events.connect_schema import (
+from libs.events.dead_letter import decode_dead_letter
+from libs.formats.avro_schema import avro_schema_text
+from libs.formats.connect_schema import (
     MYSQL_FORM,
     TRANSACTION_KEY,
     TRANSACTION_VALUE,
@@ -24,7 +25,6 @@ from libs.events.connect_schema import (
     schema_change_value_schema,
     value_schema,
 )
-from libs.events.dead_letter import decode_dead_letter
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, TenantSpec, TopicSettings
@@ -34,7 +34,7 @@ from services.router.schema_registry import SchemaRegistry
 from services.router.topic_claims import TopicClaims
 from tests.certificates import write_certificates
 from tests.unit.events.golden import records
-from tests.unit.events.test_avro_writer import as_avro, read
+from tests.unit.formats.test_avro_writer import as_avro, read
 from tests.unit.router.test_deliver import (
     ORDERS,
     add_run,

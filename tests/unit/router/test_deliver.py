@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
-from libs.events.connect_schema import value_schema
 from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
+from libs.formats.connect_schema import value_schema
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import FormatSettings, HeaderForm, RowFilter, SourceSelection, TenantSpec, TopicSettings

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
+from libs.formats.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.mysql.logical import column
 from libs.tenants.mask_keys import MaskKeys
 from libs.types.table import Column, TableId, TableSchema

@@ -13,7 +13,8 @@ import pytest
 
 from libs.config.connections import SchemaRegistrySettings
 from libs.errors import ServiceUnavailable
-from libs.events.connect_schema import (
+from libs.events.dead_letter import decode_dead_letter
+from libs.formats.connect_schema import (
     MYSQL_FORM,
     TRANSACTION_VALUE,
     ConnectSchema,
@@ -21,16 +22,15 @@ from libs.events.connect_schema import (
     schema_change_value_schema,
     value_schema,
 )
-from libs.events.dead_letter import decode_dead_letter
-from libs.events.protobuf_schema import protobuf_schema, read_protobuf_schema
+from libs.formats.protobuf_schema import protobuf_schema, read_protobuf_schema
 from libs.types.order import EventOrder
 from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, TopicSettings
 from services.router.encode import SchemaRefused, SchemaText
 from services.router.match import NO_REGISTRY
 from services.router.schema_registry import SchemaRegistry
 from tests.unit.events.golden import records
-from tests.unit.events.test_avro_writer import plain, struct_of
-from tests.unit.events.test_protobuf_writer import expected, parsed, values
+from tests.unit.formats.test_avro_writer import plain, struct_of
+from tests.unit.formats.test_protobuf_writer import expected, parsed, values
 from tests.unit.router.test_avro import FakeRegistry, avro_book, event
 from tests.unit.router.test_deliver import (
     ORDERS,

@@ -11,8 +11,8 @@ import pytest
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, ServiceUnavailable
-from libs.events.connect_schema import MYSQL_FORM
 from libs.events.names import tenant_row_topic
+from libs.formats.connect_schema import MYSQL_FORM
 from libs.rpc.tenants_client import TenantsClient
 from libs.telemetry.faults import CATALOGUE, COLUMN_REFUSED, lasting_faults, lift_fault
 from libs.tenants.mask_keys import NO_KEYS, MaskKeys

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from libs.events.delivered_schema import decode_delivered_schema
-from libs.events.schema_change_event import schema_change_key, schema_change_value
 from libs.mysql.ddl import apply_ddl
+from libs.mysql.schema_change_event import schema_change_key, schema_change_value
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ColumnMask, HashMask

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from libs.errors import HeadwaterError, PipelineHalted
-from libs.events.connect_schema import connect_field
+from libs.formats.connect_schema import connect_field
 from libs.source.vitess.vgtid import ShardGtid, Vgtid, format_vgtid, parse_vgtid
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, VitessValueModes
 from protos.vitess import query_pb2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from libs.events.connect_schema import (
+from libs.formats.connect_schema import (
     EnvelopeForm,
     key_schema,
     schema_change_key_schema,

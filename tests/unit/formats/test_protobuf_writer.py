@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.errors import InvalidEvent
-from libs.events.binary_writers import ProtobufWriter
-from libs.events.connect_schema import MYSQL_FORM, TRANSACTION_VALUE, ConnectSchema, schema_change_value_schema
-from libs.events.protobuf_schema import numbered, protobuf_schema
+from libs.formats.binary_writers import ProtobufWriter
+from libs.formats.connect_schema import MYSQL_FORM, TRANSACTION_VALUE, ConnectSchema, schema_change_value_schema
+from libs.formats.protobuf_schema import numbered, protobuf_schema
 from libs.types.value import UNAVAILABLE_VALUE
 from tests.protobuf_messages import message_class
 from tests.unit.events.golden import records
-from tests.unit.events.test_avro_writer import as_avro, every_kind, plain, struct_of, values_of
+from tests.unit.formats.test_avro_writer import as_avro, every_kind, plain, struct_of, values_of
 
 
 @lru_cache(maxsize=500)

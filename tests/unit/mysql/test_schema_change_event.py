@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from libs.events.schema_change_event import schema_change_key, schema_change_value
 from libs.mysql.ddl import TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
+from libs.mysql.schema_change_event import schema_change_key, schema_change_value
 from libs.types.table import TableId, TableSchema
 from tests.unit.events.golden import records
 

@@ -1,5 +1,5 @@
-from libs.events.connect_schema import ConnectSchema
-from libs.events.protobuf_schema import ProtobufSchema
+from libs.formats.connect_schema import ConnectSchema
+from libs.formats.protobuf_schema import ProtobufSchema
 
 class AvroWriter:
     """Writes JSON payloads of one Connect schema as Avro."""

@@ -6,8 +6,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from libs.events.avro_schema import avro_full_name, avro_schema, avro_schema_text
-from libs.events.connect_schema import (
+from libs.formats.avro_schema import avro_full_name, avro_schema, avro_schema_text
+from libs.formats.connect_schema import (
     MYSQL_FORM,
     TRANSACTION_KEY,
     TRANSACTION_VALUE,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.events.connect_schema import ConnectSchema
+from libs.formats.connect_schema import ConnectSchema
 
 AvroSchema = Any
 """A schema in Avro's JSON form: a type's name, a mapping, or the list of a union."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import orjson
 
-from libs.events.source_types import source_type
 from libs.mysql.column_type import MysqlType, parse_column_type, quoted_member
 from libs.mysql.row_key import row_key
+from libs.mysql.source_types import source_type
 from libs.types.table import Column, TableId, TableSchema
 
 # java.sql.Types of each MySQL type, as Debezium's DDL parser resolves them.

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from libs.events.avro_schema import avro_full_name
-from libs.events.connect_schema import ConnectSchema
+from libs.formats.avro_schema import avro_full_name
+from libs.formats.connect_schema import ConnectSchema
 
 _SCALARS: Final[Mapping[str, str]] = {
     "boolean": "bool",

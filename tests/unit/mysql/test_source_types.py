@@ -2,9 +2,9 @@
 
 import pytest
 
-from libs.events.source_types import source_type_parameters
 from libs.mysql.ddl import apply_database_ddl, apply_ddl
 from libs.mysql.logical import column
+from libs.mysql.source_types import source_type_parameters
 from libs.types.table import TableId, TableSchema
 from tests.unit.events.golden import records
 

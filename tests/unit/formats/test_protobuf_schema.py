@@ -8,8 +8,8 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.events.connect_schema import MYSQL_FORM, ConnectSchema, schema_change_value_schema, value_schema
-from libs.events.protobuf_schema import (
+from libs.formats.connect_schema import MYSQL_FORM, ConnectSchema, schema_change_value_schema, value_schema
+from libs.formats.protobuf_schema import (
     Field,
     ProtobufSchema,
     find_version,
@@ -19,7 +19,7 @@ from libs.events.protobuf_schema import (
 )
 from tests.protobuf_messages import file_descriptor
 from tests.unit.events.golden import table_schemas
-from tests.unit.events.test_avro_writer import every_kind, plain, struct_of
+from tests.unit.formats.test_avro_writer import every_kind, plain, struct_of
 
 PRICE = '[(confluent.field_meta) = {params: [{key: "precision", value: "10"}, {key: "scale", value: "2"}]}]'
 ENVELOPE = f"""syntax = "proto3";

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.errors import InvalidEvent
-from libs.events.avro_schema import avro_schema
-from libs.events.binary_writers import AvroWriter
-from libs.events.connect_schema import (
+from libs.formats.avro_schema import avro_schema
+from libs.formats.binary_writers import AvroWriter
+from libs.formats.connect_schema import (
     MYSQL_FORM,
     ConnectSchema,
     connect_field,

@@ -4,7 +4,7 @@
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 
-from libs.events.json_text cimport write_integer, write_literal
+from libs.formats.json_text cimport write_integer, write_literal
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 
 from libs.events import batch

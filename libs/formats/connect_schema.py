@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.events.avro_names import adjust_schema_name
 from libs.events.names import sanitize_topic
+from libs.formats.avro_names import adjust_schema_name
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import NameAdjustment
 from libs.types.value import LogicalKind, LogicalType

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from libs.events.connect_schema import (
+from libs.formats.connect_schema import (
     HEADER_TEXT,
     MYSQL_FORM,
     TRANSACTION_KEY,

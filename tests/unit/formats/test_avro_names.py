@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from libs.events.avro_names import adjust_field_name, adjust_schema_name
+from libs.formats.avro_names import adjust_field_name, adjust_schema_name
 from libs.types.tenant import NameAdjustment
 
 OF_DEBEZIUM = """
