@@ -568,7 +568,9 @@ def test_the_operator_is_told_of_the_keys_that_routers_have_and_may_look_at_no_o
 ) -> None:
     objects = render(helm, FULL, "any", "tenant-operator", "tenant-operator-rbac")
     (text,) = (each["data"]["settings.yaml"] for each in objects if each["kind"] == "ConfigMap")
-    (own,) = (each for each in objects if each["kind"] == "Role")
+    (own,) = (
+        each for each in objects if each["kind"] == "Role" and each["metadata"]["name"] == "headwater-tenant-operator"
+    )
 
     assert yaml.safe_load(text)["mask_keys"] == {
         "folders": [{"tenant": "acme", "secret": "acme-mask-keys"}, {"tenant": "globex", "secret": "globex-keys"}],
@@ -1000,6 +1002,35 @@ def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settin
     assert driver["template"]["spec"]["automountServiceAccountToken"] is True
     assert executor["template"]["spec"]["automountServiceAccountToken"] is False
     assert "executor.yaml" not in objects["ConfigMap", "headwater-sink"]["data"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "watched", "kinds"),
+    [
+        ({}, ["release"], {"Role"}),
+        ({"tenantNamespaces": ["team-a", "team-b"]}, ["team-a", "team-b"], {"Role"}),
+        ({"watchAnyNamespace": True}, [], {"ClusterRole"}),
+    ],
+)
+def test_the_operator_looks_for_tenants_where_it_is_told_and_has_rights_nowhere_else(
+    helm: HelmClient, operator: Mapping[str, Any], watched: list[str], kinds: set[str]
+) -> None:
+    values = {"tenantOperator": operator}
+    objects = render(helm, values, "release", "tenant-operator-rbac")
+
+    roles = [
+        each
+        for each in objects
+        if each["kind"] in ("Role", "ClusterRole") and "headwater-tenants" in each["metadata"]["name"]
+    ]
+    assert {each["kind"] for each in roles} == kinds
+    assert [each["metadata"]["namespace"] for each in roles if each["kind"] == "Role"] == watched
+    [settings] = [
+        yaml.safe_load(each["data"]["settings.yaml"])
+        for each in render(helm, values, "release", "tenant-operator")
+        if each["kind"] == "ConfigMap"
+    ]
+    assert settings["kubernetes"]["tenant_namespaces"] == watched
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "SparkApplication"])

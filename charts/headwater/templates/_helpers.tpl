@@ -487,3 +487,14 @@ spec:
     matchLabels: {{- include "headwater.selector" . | nindent 6 }}
 {{- end -}}
 {{- end -}}
+
+{{- /* Where tenants are looked for, as {"namespaces": […]}; none: everywhere, which somebody has asked for. */ -}}
+{{- define "headwater.tenantNamespaces" -}}
+{{- $named := .Values.tenantOperator.tenantNamespaces -}}
+{{- if .Values.tenantOperator.watchAnyNamespace -}}
+{{- if $named }}{{ fail "tenantOperator.watchAnyNamespace: tenantNamespaces names namespaces too; leave one of the two out" }}{{ end -}}
+{{- dict "namespaces" list | toJson -}}
+{{- else -}}
+{{- dict "namespaces" ($named | default (list .Release.Namespace)) | toJson -}}
+{{- end -}}
+{{- end }}
