@@ -89,6 +89,7 @@ from spark.jobs.table_batch import (
     logged_changes_of,
     range_of,
     reached_with,
+    tracked_columns,
     truncations_of,
 )
 from spark.jobs.topic_ids import topic_ids
@@ -902,7 +903,7 @@ def _write_anew(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
                 versions_anew,
                 changes,
                 key=wanted.key,
-                tracked=_tracked(context, wanted, columns),
+                tracked=tracked_columns(context, wanted, columns),
                 has_truncations=oldest is not None,
                 order=wanted.reached.order,
                 committed_at_us=wanted.reached.committed_at_us,
@@ -914,15 +915,6 @@ def _write_anew(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
             context.sink.replace_entries(spark, wanted, changes)
 
 
-def _tracked(context: TenantSink, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> list[str]:
-    """Columns of which a change opens a version."""
-    return [
-        name
-        for name, column in columns.items()
-        if name not in wanted.key and context.tracks(f"{wanted.table}.{_source_name(name, column)}")
-    ]
-
-
 def _write_versions(
     context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]
 ) -> None:
@@ -931,7 +923,7 @@ def _write_versions(
     wanted = replace(wanted, oldest_order=min(part.oldest_order for part in table.slices))
     changes = changes_of(table, columns, key=wanted.key, is_partial=any(part.partial_rows for part in table.slices))
     keys = changes.where(sf.col(OP_COLUMN) != TRUNCATE).select(*map(quoted, wanted.key)).distinct()
-    tracked = _tracked(context, wanted, columns)
+    tracked = tracked_columns(context, wanted, columns)
 
     def new_versions(stored: DataFrame, *, may_hold_batch: bool = False) -> NewVersions:
         current = stored.where(IS_CURRENT_COLUMN)
@@ -949,11 +941,6 @@ def _write_versions(
         return NewVersions(rows, only_current=not is_late)
 
     context.sink.merge_versions(spark, wanted, keys, new_versions, truncation=oldest)
-
-
-def _source_name(name: str, column: TableColumn) -> str:
-    """One that stands beside another is called as that one."""
-    return name if column.stored is None else column.stored.variant_of or name
 
 
 def _place(context: TenantSink, table: TableBatch) -> WarehouseTable:

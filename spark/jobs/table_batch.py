@@ -35,7 +35,7 @@ from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.table_failures import TableFailures
 from spark.jobs.tries import Tries, no_tries
-from spark.sinks.port import KeyBounds, Reached, Sink, TableColumn, Truncation
+from spark.sinks.port import KeyBounds, Reached, Sink, SinkTable, TableColumn, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.log_images import before_images, name_before_image, name_image
@@ -361,3 +361,17 @@ def _events_of(table: TableBatch, part: Slice, *more: str) -> DataFrame:
     ).select("key", "order", "op", "committed_at_us", "image", *more)
     # A task costs more than a few rows do, and where there is one only, nothing is shuffled after it.
     return events.coalesce(1) if part.rows <= _ONE_TASK_ROWS else events
+
+
+def tracked_columns(context: TenantSink, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> list[str]:
+    """Columns of which a change opens a version."""
+    return [
+        name
+        for name, column in columns.items()
+        if name not in wanted.key and context.tracks(f"{wanted.table}.{_source_name(name, column)}")
+    ]
+
+
+def _source_name(name: str, column: TableColumn) -> str:
+    """One that stands beside another is called as that one."""
+    return name if column.stored is None else column.stored.variant_of or name

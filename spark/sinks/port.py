@@ -319,6 +319,25 @@ class MergesRows(Protocol):
 
 
 @runtime_checkable
+class MergesVersionRows(Protocol):
+    """A sink that merges a few changes into a small history without a query (``spark.jobs.small_tables``)."""
+
+    def merge_version_rows(
+        self, spark: SparkSession, table: SinkTable, changes: RowsAtHand, *, tracked: Sequence[str], is_known: bool
+    ) -> Callable[[], None] | None:
+        """Do what ``merge_versions`` does up to its commit, and return that commit, with the same promises. None: the table, or
+        a change, is not one for it, and nothing was written.
+
+        ``changes``: whole rows, in any order, each with its order, commit time and op. ``tracked``: columns of which a change
+        opens a version. ``is_known``: all changes are newer than all that the table holds; else it has to be empty.
+
+        Raises:
+            PySparkException, Py4JJavaError: nothing is left of what was written; ``merge_versions`` may be called.
+        """
+        ...
+
+
+@runtime_checkable
 class NeedsClasses(Protocol):
     """A sink that needs classes which are not among the job's own jars."""
 

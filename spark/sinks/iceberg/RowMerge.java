@@ -10,17 +10,21 @@
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.TreeMap;
 import java.util.UUID;
 import java.util.concurrent.Callable;
 
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.OverwriteFiles;
+import org.apache.iceberg.PartitionField;
+import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.RowDelta;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.io.FileIO;
@@ -33,7 +37,11 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.ProjectingInternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.FieldReference;
+import org.apache.spark.sql.connector.expressions.LiteralValue;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -41,6 +49,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
@@ -54,6 +63,7 @@ import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -128,6 +138,129 @@ public class RowMerge implements Callable {
     } finally {
       end(writer);
     }
+  }
+
+  /** Whether the table is a history, its own columns by these names, and rows of this type, with their order, commit time and op
+   *  behind them, are its changes; its keys are of "keyTypes", and its other columns of those or of "moreTypes". */
+  public boolean takesVersions(StructType changes, String[] own, String[] keyTypes, String[] moreTypes) {
+    for (int at = 0; at < changes.length(); at++) {
+      String type = changes.fields()[at].dataType().simpleString().split("[(]")[0];
+      boolean isOfKey = isIn(key, changes.fields()[at].name());
+      if (!isIn(keyTypes, type) && (isOfKey || !isIn(moreTypes, type))) {
+        return false;
+      }
+    }
+    for (int at = 0; at < own.length; at++) {
+      if (schema.getFieldIndex(own[at]).isEmpty()) {
+        return false;
+      }
+    }
+    for (int at = 0; at < schema.length(); at++) {
+      StructField wanted = schema.fields()[at];
+      if (isIn(own, wanted.name()) && !wanted.name().equals(order)) {
+        continue;
+      }
+      if (changes.getFieldIndex(wanted.name()).isEmpty()
+          || !changes.apply(wanted.name()).dataType().equals(wanted.dataType())) {
+        return false;
+      }
+    }
+    List specs = new ArrayList(table.table().specs().values());
+    if (specs.size() != 1) {
+      return false;
+    }
+    List of = ((PartitionSpec) specs.get(0)).fields();
+    if (of.size() != 1 || !((PartitionField) of.get(0)).transform().isIdentity()) {
+      return false;
+    }
+    return ((PartitionField) of.get(0)).name().equals(own[Versions.IS_CURRENT]);
+  }
+
+  /**
+   * Write the files of a merge of changes into a history, which nobody sees before the commit. False: nothing was written, since a
+   * change is not newer than what is stored of its row. "own" are the names of the history's own columns, "tracked" those of which a
+   * change opens a version. The rules are those of versions_of (spark/transforms/versions.py), of changes that come in order.
+   */
+  public boolean writeVersions(Iterator changes, StructType type, String[] own, String[] tracked) throws IOException {
+    Versions versions = new Versions(schema, type, key, own, tracked, op, delete);
+    versions.read(changes);
+    StructType rowId = fields(operation.rowId());
+    StructType about = fields(((RowLevelOperation) operation).requiredMetadataAttributes());
+    Scan scan = scanOfCurrent(own[Versions.IS_CURRENT], rowId, about);
+    StructType stored = scan.readSchema();
+    int[] all = places(stored, schema.fieldNames());
+    int[] storedKeyAt = places(stored, key);
+    int[] rowIdAt = places(stored, rowId.fieldNames());
+    int[] aboutAt = places(stored, about.fieldNames());
+    int[] keptAboutAt = new int[aboutAt.length];
+    for (int at = 0; at < aboutAt.length; at++) {
+      keptAboutAt[at] = isKept(about.fields()[at]) ? aboutAt[at] : NOTHING;
+    }
+    int currentAt = stored.fieldIndex(own[Versions.IS_CURRENT]);
+    Rows rows = new Rows(scan.toBatch());
+    try {
+      while (rows.next()) {
+        Versions.OfKey of = rows.row.getBoolean(currentAt) ? versions.of(values(rows.row, stored, storedKeyAt)) : null;
+        if (of != null) {
+          InternalRow kept = rows.row.copy();
+          if (!of.meet(values(kept, stored, all), new Stored(
+              values(kept, stored, rowIdAt), values(kept, stored, aboutAt), values(kept, stored, keptAboutAt)))) {
+            return false;
+          }
+        }
+      }
+    } finally {
+      rows.close();
+    }
+    versions.finish();
+    DeltaWriter writer = writer(rowId, about);
+    try {
+      // The writer wants each partition's rows together, and places in the order in which they were read.
+      for (Iterator each = versions.replaced.iterator(); each.hasNext();) {
+        Stored place = (Stored) each.next();
+        writer.delete(projected(about, place.about), place.rowId);
+      }
+      writeAll(versions.ended, writer, about);
+      writeAll(versions.current, writer, about);
+      written = writer.commit();
+    } finally {
+      end(writer);
+    }
+    return true;
+  }
+
+  private static void writeAll(List rows, DeltaWriter writer, StructType about) throws IOException {
+    for (Iterator each = rows.iterator(); each.hasNext();) {
+      Versions.Row version = (Versions.Row) each.next();
+      if (version.replaces == null) {
+        writer.insert(version.row);
+      } else {
+        writer.reinsert(projected(about, ((Stored) version.replaces).keptAbout), version.row);
+      }
+    }
+  }
+
+  private Scan scanOfCurrent(String isCurrent, StructType rowId, StructType about) {
+    StructType wanted = schema;
+    StructField[] others = concat(rowId.fields(), about.fields());
+    for (int at = 0; at < others.length; at++) {
+      wanted = wanted.add(others[at]);
+    }
+    ScanBuilder builder = ((RowLevelOperation) operation).newScanBuilder(NO_OPTIONS);
+    Predicate current = new Predicate("=", new Expression[] {
+        FieldReference.apply(isCurrent), new LiteralValue(Boolean.TRUE, DataTypes.BooleanType)});
+    ((SupportsPushDownV2Filters) builder).pushPredicates(new Predicate[] {current});
+    ((SupportsPushDownRequiredColumns) builder).pruneColumns(wanted);
+    return builder.build();
+  }
+
+  private static boolean isIn(String[] names, String name) {
+    for (int at = 0; at < names.length; at++) {
+      if (names[at].equals(name)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** The same by one file that takes the place of all that the table has, which is read whole. Rows have no numbers that would
@@ -395,6 +528,206 @@ public class RowMerge implements Callable {
 
     public Map properties() {
       return io.properties();
+    }
+  }
+
+  /** Where a row is stored. */
+  private static class Stored {
+    final InternalRow rowId;
+    final InternalRow about;
+    final InternalRow keptAbout;
+
+    Stored(InternalRow rowId, InternalRow about, InternalRow keptAbout) {
+      this.rowId = rowId;
+      this.about = about;
+      this.keptAbout = keptAbout;
+    }
+  }
+
+  /** What changes of rows make of a history: the versions that end, and those that are the current ones. */
+  private static class Versions {
+    static final int VALID_FROM = 0;
+    static final int VALID_TO = 1;
+    static final int IS_CURRENT = 2;
+    static final int ORDER = 3;
+    static final int COMMITTED_AT = 4;
+    static final int OPENED_BY = 5;
+    static final int CLOSED_BY = 6;
+
+    final List replaced = new ArrayList();
+    final List ended = new ArrayList();
+    final List current = new ArrayList();
+    private final Map byKey = new LinkedHashMap();
+    private final StructType schema;
+    private final StructType type;
+    private final int[] keyAt;
+    private final int[] given;
+    private final int[] own;
+    private final int[] tracked;
+    private final int opAt;
+    private final UTF8String delete;
+
+    Versions(
+        StructType schema, StructType type, String[] key, String[] own, String[] tracked, String op, UTF8String delete) {
+      this.schema = schema;
+      this.type = type;
+      this.keyAt = places(schema, key);
+      this.own = places(schema, own);
+      this.tracked = places(schema, tracked);
+      this.opAt = type.fieldIndex(op);
+      this.delete = delete;
+      this.given = new int[schema.length()];
+      for (int at = 0; at < given.length; at++) {
+        boolean isGiven = type.getFieldIndex(schema.fieldNames()[at]).isDefined();
+        given[at] = isGiven ? type.fieldIndex(schema.fieldNames()[at]) : NOTHING;
+      }
+    }
+
+    /** Changes, in any order. */
+    void read(Iterator changes) {
+      while (changes.hasNext()) {
+        InternalRow change = ((InternalRow) changes.next()).copy();
+        Element element = new Element(values(change, type, given), delete.equals(change.getUTF8String(opAt)));
+        element.at = element.order;
+        element.since = element.values.getLong(own[COMMITTED_AT]);
+        InternalRow key = values(element.values, schema, keyAt);
+        OfKey of = (OfKey) byKey.get(key);
+        if (of == null) {
+          of = new OfKey();
+          byKey.put(key, of);
+        }
+        of.add(element);
+      }
+    }
+
+    OfKey of(InternalRow key) {
+      return (OfKey) byKey.get(key);
+    }
+
+    void finish() {
+      for (Iterator each = byKey.values().iterator(); each.hasNext();) {
+        ((OfKey) each.next()).finish();
+      }
+    }
+
+    /** One thing that happened to a row, or its stored version. */
+    private class Element {
+      final InternalRow values;
+      final UTF8String order;
+      final boolean isEnd;
+      UTF8String at;
+      long since;
+
+      Element(InternalRow values, boolean isEnd) {
+        this.values = values;
+        this.order = values.getUTF8String(own[ORDER]);
+        this.isEnd = isEnd;
+      }
+    }
+
+    /** A version to be written. */
+    static class Row {
+      final InternalRow row;
+      final Object replaces;
+
+      Row(InternalRow row, Object replaces) {
+        this.row = row;
+        this.replaces = replaces;
+      }
+    }
+
+    class OfKey {
+      private final TreeMap changes = new TreeMap();
+      private Element stored;
+      private Object place;
+
+      void add(Element change) {
+        Element known = (Element) changes.get(change.order);
+        if (known == null || known.isEnd) {
+          changes.put(change.order, change);
+        }
+      }
+
+      /** The current version that is stored. False: it is not the only one, or not older than all changes. */
+      boolean meet(InternalRow version, Object storedAt) {
+        if (stored != null) {
+          return false;
+        }
+        stored = new Element(version, false);
+        stored.at = version.getUTF8String(own[OPENED_BY]);
+        stored.since = version.getLong(own[VALID_FROM]);
+        place = storedAt;
+        UTF8String oldest = (UTF8String) changes.firstKey();
+        return oldest.compareTo(stored.at) > 0 && oldest.compareTo(stored.order) > 0;
+      }
+
+      void finish() {
+        Element begin = stored;
+        Element newest = stored;
+        Element before = stored;
+        for (Iterator each = changes.values().iterator(); each.hasNext();) {
+          Element change = (Element) each.next();
+          if (change.isEnd || before == null || before.isEnd || differ(before.values, change.values)) {
+            version(begin, newest, change);
+            begin = change.isEnd ? null : change;
+          }
+          newest = change;
+          before = change;
+        }
+        version(begin, newest, null);
+      }
+
+      private void version(Element begin, Element newest, Element until) {
+        if (begin == null || (until == null && newest == stored)) {
+          return;
+        }
+        Object[] row = new Object[schema.length()];
+        for (int at = 0; at < row.length; at++) {
+          row[at] = newest.values.isNullAt(at) ? null : newest.values.get(at, schema.fields()[at].dataType());
+        }
+        row[own[VALID_FROM]] = Long.valueOf(begin.since);
+        row[own[VALID_TO]] = until == null ? null : Long.valueOf(until.since);
+        row[own[IS_CURRENT]] = Boolean.valueOf(until == null);
+        row[own[OPENED_BY]] = begin.at;
+        row[own[CLOSED_BY]] = until == null ? null : until.at;
+        boolean isStored = begin == stored;
+        if (isStored) {
+          replaced.add(place);
+        }
+        (until == null ? current : ended).add(new Row(new GenericInternalRow(row), isStored ? place : null));
+      }
+    }
+
+    private boolean differ(InternalRow one, InternalRow other) {
+      for (int each = 0; each < tracked.length; each++) {
+        int at = tracked[each];
+        if (one.isNullAt(at) != other.isNullAt(at)) {
+          return true;
+        }
+        if (!one.isNullAt(at)
+            && !isEqual(one.get(at, schema.fields()[at].dataType()), other.get(at, schema.fields()[at].dataType()))) {
+          return true;
+        }
+      }
+      return false;
+    }
+
+    /** As Spark's SQL compares: of fractions all that are no number are equal, and so are both zeros. */
+    private static boolean isEqual(Object one, Object other) {
+      if (one instanceof byte[]) {
+        return Arrays.equals((byte[]) one, (byte[]) other);
+      }
+      if (one instanceof Double) {
+        double a = ((Double) one).doubleValue();
+        double b = ((Double) other).doubleValue();
+        return a == b || (a != a && b != b);
+      }
+      if (one instanceof Float) {
+        float a = ((Float) one).floatValue();
+        float b = ((Float) other).floatValue();
+        return a == b || (a != a && b != b);
+      }
+      return one.equals(other);
     }
   }
 

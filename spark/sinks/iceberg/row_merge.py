@@ -1,11 +1,13 @@
 """A few changes merged into a small table without a query; the work is ``RowMerge.java``'s."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN, own_columns
 from spark.java import compiled, java_array
 from spark.sinks.iceberg.table_facts import TableFacts
 from spark.sinks.port import RowsAtHand, SinkTable
@@ -34,6 +36,8 @@ _EQUAL_ALIKE: Final = (
     "timestamp_ntz",
 )
 """Types of keys whose equal values are equal in Java. Fractions are left out: 0.0 equals -0.0."""
+_NO_KEYS: Final = ("boolean", "float", "double")
+"""Types of a history's other columns besides, which are compared as Spark's SQL compares them."""
 
 
 def is_small_table(facts: TableFacts) -> bool:
@@ -56,6 +60,30 @@ def is_better_anew(facts: TableFacts, changes: int) -> bool:
         return False
     rows, files, deletes = (newest.total(of) for of in ("records", "data-files", "delete-files"))
     return 0 < rows <= _ANEW_BY_SHARE * changes or files + deletes >= _ANEW_AT_FILES
+
+
+def is_small_history(facts: TableFacts) -> bool:
+    """Whether it has few rows, or none, unsorted, and takes deletes beside its rows."""
+    newest = facts.newest
+    if facts.properties.get("write.merge.mode") != "merge-on-read" or facts.is_sorted:
+        return False
+    limits = {"records": _MOST_ROWS, "files-size": _MOST_BYTES, "delete-files": _MOST_DELETE_FILES}
+    return newest is None or all(newest.total(name) <= limit for name, limit in limits.items())
+
+
+def version_merge(
+    spark: SparkSession, iceberg_table: Any, table: SinkTable, changes: RowsAtHand, tracked: Sequence[str]
+) -> Callable[[], Any | None] | None:
+    """What merges ``changes`` into a history: it gives the merge, its files written, as ``row_merge`` does, or None where a
+    change is not newer than what is stored. None: such rows, or such a table, it does not take."""
+    key = java_array(spark, "String", table.key)
+    types, more_types = (java_array(spark, "String", names) for names in (_EQUAL_ALIKE, _NO_KEYS))
+    own = java_array(spark, "String", own_columns(SinkMode.HISTORY, table.deletes))
+    merge = compiled(spark, _SOURCE)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
+    if not merge.takesVersions(changes.row_type, own, types, more_types):
+        return None
+    names = java_array(spark, "String", tracked)
+    return lambda: merge if merge.writeVersions(changes.take(), changes.row_type, own, names) else None
 
 
 def row_merge(

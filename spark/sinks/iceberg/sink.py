@@ -58,7 +58,7 @@ from spark.sinks.iceberg.publication import (
     staged_snapshot,
     tell,
 )
-from spark.sinks.iceberg.row_merge import is_small_table, row_merge
+from spark.sinks.iceberg.row_merge import is_small_history, is_small_table, row_merge, version_merge
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings, is_s3
 from spark.sinks.iceberg.table_facts import TableFacts, facts_of
@@ -243,6 +243,34 @@ class IcebergSink:
             return None
         merge = row_merge(spark, iceberg_table, facts, table, changes)
         return None if merge is None else lambda: merge.commit(properties_of(spark, table.reached))
+
+    def merge_version_rows(
+        self, spark: SparkSession, table: SinkTable, changes: RowsAtHand, *, tracked: Sequence[str], is_known: bool
+    ) -> Callable[[], None] | None:
+        table = self._placed(table)
+        iceberg_table = self._loaded.table(spark, table.name)
+        if is_staging(spark) or not is_small_history(facts := facts_of(spark, iceberg_table)):
+            return None
+        if facts.newest is not None and not is_known:
+            return None
+        write = version_merge(spark, iceberg_table, table, changes, tracked)
+        if write is None:
+            return None
+        if facts.newest is not None and table.name not in self._answered:
+            _forestall(spark, iceberg_table)
+            # The table that is read is the one behind the fence.
+            write = version_merge(spark, iceberg_table, table, changes, tracked)
+        if write is None or newest_identity(iceberg_table, _newest(spark, iceberg_table)) == batch_of(spark):
+            return None
+        self._answered.discard(table.name)
+        if (merge := write()) is None:
+            return None
+
+        def commit_versions() -> None:
+            merge.commit(properties_of(spark, table.reached))
+            self._answered.add(table.name)
+
+        return commit_versions
 
     def merge_versions(
         self,

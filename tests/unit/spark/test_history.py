@@ -7,7 +7,7 @@ import importlib
 import itertools
 import random
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,14 +21,17 @@ from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, WarehouseTable, warehouse_table
 from spark.jobs.batch import _write_anew, sink_table, write_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.events_at_hand import EventsAtHand
+from spark.jobs.phases import WriteSplit
 from spark.jobs.retries import Retries
+from spark.jobs.small_tables import ByQuery, merge_at_hand, why_by_query
 from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.clickhouse import sink as clickhouse_sink
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg import sink as iceberg_sink
 from spark.sinks.iceberg.key_filter import key_filter
-from spark.sinks.port import BatchIdentity, Sink, TableRefused
+from spark.sinks.port import BatchIdentity, Sink, SinkTable, TableColumn, TableRefused
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 from spark.sinks.ready_table import ready_table
 from spark.sinks.registry import SINKS
@@ -48,7 +51,9 @@ SCHEMA = orders_schema(
     column("seen", "int"),
 )
 UNKNOWN = "__debezium_unavailable_value"
-GATE_AND_REST = ["iceberg", *rest(*sorted({*SINKS} - {"iceberg"}), because="the gate shows it on Iceberg")]
+AT_HAND = "iceberg, at hand"
+"""As small tables are merged: without a query, where the changes are in order."""
+GATE_AND_REST = ["iceberg", AT_HAND, *rest(*sorted({*SINKS} - {"iceberg"}), because="the gate shows it on Iceberg")]
 FILTERED = "iceberg, by a filter"
 """As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
 BY_TASKS = "clickhouse, by several tasks"
@@ -63,6 +68,8 @@ class Warehouse:
 
     sink: Sink
     rows: Callable[[WarehouseTable], list[Row]]
+    is_at_hand: bool = False
+    """Whether what may go without a query does."""
 
 
 @pytest.fixture(params=GATE_AND_REST)
@@ -79,8 +86,8 @@ def warehouse(
             yield Warehouse(sink, lambda place: clickhouse.rows_of(clickhouse_server, place))
         case "delta":
             yield Warehouse(open_delta_sink(shared.delta), lambda place: delta_rows(shared.delta, place))
-        case "iceberg":
-            yield Warehouse(shared.sink, shared.rows)
+        case "iceberg" | "iceberg, at hand" as kind:
+            yield Warehouse(shared.sink, shared.rows, is_at_hand=kind == AT_HAND)
         case "postgresql":
             server: PostgresqlServer = request.getfixturevalue("postgresql_server")
             sink = open_postgresql_sink(postgresql_settings(server))
@@ -159,9 +166,20 @@ class Tables:
         spark = self._shared.session
         number = next(self._batches) if batch_id is None else batch_id
         self._sink.begin_batch(spark, BatchIdentity(self._context.tenant.tenant, number))
+        wanted, columns = ready_table(spark, self._sink, [wanted])
+        if not is_anew and self._is_merged_at_hand(table, wanted, columns):
+            return self.rows()
         write = _write_anew if is_anew else write_batch
-        write(self._context, table, *ready_table(spark, self._sink, [wanted]))
+        write(self._context, table, wanted, columns)
         return self.rows()
+
+    def _is_merged_at_hand(self, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> bool:
+        if not self._warehouse.is_at_hand or why_by_query(self._context, table) is not None:
+            return False
+        context = replace(self._context, at_hand=EventsAtHand(table.events, {table.topic: 1}))
+        done = merge_at_hand(context, table, wanted, columns)
+        assert done is not ByQuery.FAILED
+        return isinstance(done, WriteSplit)
 
     def deliver(self, delivered: DeliveredSchema) -> None:
         """A newer version of the table, from the next batch on."""
@@ -467,6 +485,43 @@ def test_a_batch_that_was_left_under_way_is_there_once(
         (3, "x", 0, 4, 5, False),
     ]
     assert came == [moment.endswith("changes_of")]
+
+
+@pytest.mark.parametrize("moment", ["version_merge", "properties_of"])
+def test_a_batch_that_was_left_under_way_is_there_once_without_a_query(
+    shared: SharedSpark, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The same, where the next life merges it without a query: the commit comes before the fence, or not at all."""
+    history = Tables(shared, warehouse=Warehouse(shared.sink, shared.rows, is_at_hand=True), mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, "a", op="c"), put(1, 2, "b", op="c"))
+    batch = (put(2, 1, "c"), put(3, 1, "d"), put(4, 3, "x", op="c"), gone(5, 3), gone(6, 2))
+    by_query = replace(history._warehouse, is_at_hand=False)
+
+    def left() -> list[Row]:
+        history._warehouse = by_query
+        return history.apply(*batch, batch_id=1)
+
+    late = LeftUnderWay(shared, history.place, left)
+    history._warehouse = Warehouse(shared.sink, shared.rows, is_at_hand=True)
+    at_moment, came = getattr(iceberg_sink, moment), list[bool]()
+
+    def while_it_comes(*arguments: Any, **more: Any) -> Any:
+        if not came:
+            came.append(late.comes())
+        return at_moment(*arguments, **more)
+
+    monkeypatch.setattr(iceberg_sink, moment, while_it_comes)
+    shared.sink._answered.clear()  # as a job that begins
+    rows = history.apply(*batch, batch_id=1)
+
+    assert versions(rows) == [
+        (1, "a", 0, 1, 2, False),
+        (1, "c", 0, 2, 3, False),
+        (1, "d", 0, 3, None, True),
+        (2, "b", 0, 1, 6, False),
+        (3, "x", 0, 4, 5, False),
+    ]
+    assert came == [moment == "version_merge"]
 
 
 @pytest.mark.rest(because="ClickHouse's own; the gate has its history in faults/test_sink_kills.py")

@@ -44,19 +44,27 @@ _tenants = itertools.count()
 
 
 class Tenant:
-    """One that has a mirror of ``shop.orders``; batches go by the one way or by the other."""
+    """One that has a table of ``shop.orders``, a mirror by default; batches go by the one way or by the other."""
 
     def __init__(
-        self, shared: SharedSpark, state_dir: Path, delivered: DeliveredSchema, *, format_version: int = 2, **sink: Any
+        self,
+        shared: SharedSpark,
+        state_dir: Path,
+        delivered: DeliveredSchema,
+        *,
+        format_version: int = 2,
+        mode: SinkMode = SinkMode.MIRROR,
+        **sink: Any,
     ) -> None:
         tenant = TenantSpec(tenant=f"small-{next(_tenants)}", sources=())
         self._spark = shared.session
         self._rows = shared.rows
         self._sink = IcebergSink(msgspec.structs.replace(shared.iceberg, format_version=format_version))
-        settings = SinkSettings(mode=SinkMode.MIRROR, **sink)
+        settings = SinkSettings(mode=mode, **sink)
         self._context = replace(tenant_sink(state_dir), tenant=tenant, settings=settings, sink=self._sink)
         self._delivered = delivered
         self._batches = itertools.count()
+        self._known_order = ""
         self.place = warehouse_table(tenant.tenant, SOURCE, delivered.table_schema.table_id)
 
     def deliver(self, delivered: DeliveredSchema) -> None:
@@ -66,7 +74,8 @@ class Tenant:
 
     def apply(self, changes: Sequence[Change], *, at_hand: bool) -> WriteSplit | ByQuery | None:
         """One batch. None: it was to go by a query."""
-        table = table_batch(self._spark, self._delivered, changes)
+        table = replace(table_batch(self._spark, self._delivered, changes), known_order=self._known_order)
+        self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
         self._sink.begin_batch(self._spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
         wanted, columns = ready_table(self._spark, self._sink, [sink_table(self._context, table)])
         wanted = replace(wanted, changes=len(changes), key_bounds=key_bounds(table, columns, wanted.key))
