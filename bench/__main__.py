@@ -28,15 +28,20 @@ from bench.latency import LOAD_ROWS, QUIET_COMMITS_PER_S, WRITERS, LatencyRun, S
 from bench.maintenance import measure_maintenance
 from bench.many_tables import BATCHES, BatchCost, JobCost, measure_many_tables
 from bench.many_tables import TABLES as SMALL_TABLES
+from bench.packed import ROWS_PER_S_OF_EACH, PackedFigures, measure_packed
+from bench.packed import TENANTS as PACKED
 from bench.results import measured_now, with_sections
 from bench.sink import PeerFigures, SinkFigures, SinkRun, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
+from bench.tables import ROUNDS, ROWS, TablesFigures, measure_tables
+from bench.tables import TABLES as DIFFERING_TABLES
 from bench.tenants import LATE_TENANTS, TENANTS, measure_tenants
 from bench.vitess import COPIED_ROWS, SHARDED_EVENTS, SHARDS, STREAMED_EVENTS, measure_vitess
 from bench.workload import write_changes, write_multi_row_changes
 from libs.errors import HeadwaterError
 from libs.setup import jar_download
 from libs.setup.cache import cache_dir
+from libs.types.tenant import SinkMode
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
@@ -53,6 +58,8 @@ PARTS: Final = {
     "update-ratio": f"updates of 1, 10 and 50 % of {RATIO_KEYS:,} rows in a mirror and a history, beside a plain MERGE",
     "large-table": f"the copy of {LARGE_KEYS:,} rows, then updates of 1 % of them",
     "many-tables": f"a micro-batch over {SMALL_TABLES} small tables, beside one of a single table",
+    "tables": f"{DIFFERING_TABLES} tables of different shapes, {ROWS} rows of each updated, in each mode",
+    "packed": f"{' and '.join(map(str, PACKED))} tenants in one sink job: start, idle, and rows to all of them",
     "maintenance": "an Iceberg mirror after a day of commits, beside a fresh copy of it",
     "dts": "a Tencent DTS subscription's bytes, decoded",
     "vitess": "a recorded VStream to a tenant's topic, beside Debezium",
@@ -117,6 +124,8 @@ def main() -> int:
         "update-ratio": lambda: _run_update_ratio(with_peer=with_peer),
         "large-table": _run_large_table,
         "many-tables": _run_many_tables,
+        "tables": _run_tables,
+        "packed": _run_packed,
         "maintenance": _run_maintenance,
         "dts": _run_dts,
         "vitess": lambda: _run_vitess(with_peer=with_peer),
@@ -578,6 +587,59 @@ job the third batch, and one of the last of {BATCHES}: the JVM compiles what it 
 {_batches_row(f"{figures.tables} tables", figures.many)}
 {_batches_row("one table", figures.one)}
 {_batches_row(f"ratio (bound: {BOUND_MANY_TABLES_RATIO})", ratios)}
+"""
+
+
+def _run_tables() -> str:
+    _say(f"tables: {ROUNDS} rounds in each mode take ten minutes")
+    figures = []
+    for mode in SinkMode:
+        with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+            figures.append(
+                measure_tables(Path(folder), DIFFERING_TABLES, mode, say=lambda said: _say(f"tables: {said}"))
+            )
+    return _tables_section(figures)
+
+
+def _tables_section(figures: Sequence[TablesFigures]) -> str:
+    rows = "\n".join(
+        f"| {each.mode.value} | {each.first_cpu_s:.1f} | {each.cpu_s:.1f} | {each.cpu_s_of_table:.2f} |"
+        for each in figures
+    )
+    return f"""## Tables: {figures[0].tables} of different shapes, in each mode
+
+One tenant, into Iceberg. A round updates {figures[0].rows} rows in each table, by one Kafka transaction.
+CPU seconds of the job: of the round that makes the tables, of one of the last of {ROUNDS}, and of that by table.
+
+| mode | first round | a round | a table and round |
+|---|---|---|---|
+{rows}
+"""
+
+
+def _run_packed() -> str:
+    figures = []
+    for tenants in PACKED:
+        with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+            figures.append(measure_packed(Path(folder), tenants, say=lambda said: _say(f"packed: {said}")))
+    return _packed_section(figures)
+
+
+def _packed_section(figures: Sequence[PackedFigures]) -> str:
+    rows = "\n".join(
+        f"| {each.tenants} | {each.start_s:.1f} | {each.idle_cpu_s:.3f} | {each.rows / each.load_s:.0f} | {each.p50_s:.1f} "
+        f"| {each.p95_s:.1f} | {each.behind_s:.1f} | {each.cpu_s:.0f} | {each.peak_rss_mb:.0f} |"
+        for each in figures
+    )
+    return f"""## Packed: many tenants in one sink job
+
+Each tenant has one mirror in Iceberg, and gets {ROWS_PER_S_OF_EACH:g} rows a second for {figures[0].load_s:.0f} s, \
+right after the job's cold start.
+A row is late from its write to Kafka until it is in its table. All tables were whole at the end.
+
+| tenants | start, s | idle, CPU s a second | rows/s | late p50, s | p95, s | last write to last table, s | CPU s | RSS, MB |
+|---|---|---|---|---|---|---|---|---|
+{rows}
 """
 
 

@@ -44,6 +44,7 @@ from libs.types.warehouse import CATALOG, warehouse_table
 from spark.jobs.progress import load_progress
 
 ROWS_PER_S_OF_EACH: Final = 2.0
+TENANTS: Final = (50, 200)
 IDLE_S: Final = 20.0
 LOAD_S: Final = 60.0
 TRIGGER_S: Final = 5.0
