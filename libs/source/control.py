@@ -1,4 +1,4 @@
-"""ReaderControl: what a reader answers about itself (``reader_control.proto``)."""
+"""ReaderControl: a reader's answers about itself (``reader_control.proto``)."""
 
 import asyncio
 from collections.abc import Callable
@@ -80,7 +80,7 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
         return answer
 
     async def Pause(self, request: pb.PauseRequest, context: _Context) -> pb.PauseResponse:  # noqa: N802
-        """No batch is handed over any more; what was is still published."""
+        """Hand over no further batch; those handed over are still published."""
         before = self._status.state.value
         self._status.pause()
         note_change(before={"state": before}, after={"state": self._status.state.value})

@@ -1,8 +1,8 @@
-"""What a reader does with a row that it cannot decode (Debezium: ``event.processing.failure.handling.mode``).
+"""A reader's treatment of a row that it cannot decode (Debezium: ``event.processing.failure.handling.mode``).
 
 This is about definite errors, which lie in the data and come again however often it is read (``libs.errors.InvalidEvent``).
-Transient ones, of the world, are tried again with growing pauses in every mode (``TransientError``); what needs a human for
-the whole log, such as a purged position, always halts (``PipelineHalted``).
+Transient ones, of the world, are tried again with growing pauses in every mode (``TransientError``); errors that need a
+human for the whole log, such as a purged position, always halts (``PipelineHalted``).
 """
 
 import enum
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class FailureHandling(enum.Enum):
-    """Every mode counts what it leaves out (``headwater_reader_set_aside_total``)."""
+    """Every mode counts left-out rows (``headwater_reader_set_aside_total``)."""
 
     FAIL = "fail"
     """Halt before the row, with an error that names transaction, file, position, table and column. Nothing is lost, and all
@@ -25,14 +25,14 @@ class FailureHandling(enum.Enum):
     WARN = "warn"
     """Leave the row out and log that error."""
     SKIP = "skip"
-    """Leave the row out; the count alone tells."""
+    """Leave the row out; only the count shows it."""
     DEAD_LETTER = "dead-letter"
     """Write the row to ``headwater.dead-letter.<source>``, in the Kafka transaction of the events around it, and log the
     error."""
 
 
 class LeftOut:
-    """What a reader's setting makes of that which cannot be decoded: it is counted, told, and kept for the next batch."""
+    """A reader's setting applied to undecodable rows: they are counted, reported, and kept for the next batch."""
 
     def __init__(self, handling: FailureHandling, source: str, source_partition: str) -> None:
         self._handling = handling

@@ -55,7 +55,7 @@ async def follow(
     A TransientError begins again from the last checkpoint, with growing pauses. Every other error ends the loop:
 
     Raises:
-        PipelineHalted, InvalidEvent: a human is needed; the message says what for.
+        PipelineHalted, InvalidEvent: a human is needed; the message has the remedy.
         Fenced: another reader took the partition over.
     """
     owner = f"{connector}-{uuid.uuid4()}"
@@ -167,7 +167,7 @@ class _Durable:
 
 
 async def _confirm(change_log: ChangeLog, durable: _Durable) -> None:
-    """Tell a source that wants to know it how far it was read; never ends by itself."""
+    """Report the durable position to a source that asks for it; never ends by itself."""
     while True:
         await durable.has_advanced.wait()
         durable.has_advanced.clear()
@@ -218,7 +218,7 @@ async def require_lease(
     *,
     because: PipelineHalted,
 ) -> None:
-    """Return where the lease is still this reader's, or nobody can say; only then is what halted it a person's affair.
+    """Return if the lease is still this reader's, or nobody can say; only then does the halt need a person.
 
     A reader that stood still for longer than its lease finds its successor at work: MySQL, for example, ends its log since
     another asked for it under the same server id.

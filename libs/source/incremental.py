@@ -1,4 +1,4 @@
-"""What an incremental snapshot has yet to do, as a value: signals change it, chunks move it on, checkpoints keep it.
+"""The pending work of an incremental snapshot, as a value: signals change it, chunks move it on, checkpoints keep it.
 
 Plain functions, the same for every reader. Because the state travels in the checkpoint that is committed together with the
 rows it covers, a signal acts once and a chunk is delivered once, whenever the reader dies.
@@ -12,16 +12,18 @@ import msgspec
 from libs.source.signals import ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, Signal, StopSnapshot, matches
 from libs.types.checkpoint import FinishedCopy, IncrementalSnapshot, TableCopy
 
-_FINISHED_KEPT: Final = 20  # they are in every checkpoint; who asked for a copy looks for its end every second
+_FINISHED_KEPT: Final = (
+    20  # they are in every checkpoint; a caller that asked for a copy looks for its end every second
+)
 
 
 def take_signal(
     state: IncrementalSnapshot, signal: Signal, captured: Iterable[str]
 ) -> tuple[IncrementalSnapshot, list[str]]:
-    """The state once ``signal`` has acted, and what of it could not be done; ``captured``: names ``database.table``.
+    """The state once ``signal`` has acted, and its parts that failed; ``captured``: names ``database.table``.
 
     A table that waits already with the same conditions, for the same tenants, is not queued twice; one that is being read is
-    read again after it. A signal for some tenants acts once by its id: who sends it may send it again when in doubt.
+    read again after it. A signal for some tenants acts once by its id: the sender may repeat it when in doubt.
     """
     match signal:
         case ExecuteSnapshot():
@@ -76,7 +78,7 @@ def has_begun(copy: TableCopy) -> bool:
 
 
 def is_read(copy: TableCopy) -> bool:
-    """All chunks of it were delivered: what is left is to prove that it is whole."""
+    """All of its chunks were delivered: only the proof that it is complete is left."""
     return bool(copy.maximum_key) and copy.last_key == copy.maximum_key
 
 
@@ -99,7 +101,7 @@ def _request(copy: TableCopy) -> tuple[str, str, str, tuple[str, ...]]:
 
 
 def _has_acted(state: IncrementalSnapshot, copy: TableCopy) -> bool:
-    """The same signal for the same tenants is known: it was sent again by somebody who was killed before he could note it."""
+    """The same signal for the same tenants is known: its sender was killed before the note, and sent it again."""
     asked = (copy.table, copy.signal_id, copy.for_tenants)
     known = [(each.table, each.signal_id, each.for_tenants) for each in state.tables]
     known += [(each.table, each.signal_id, each.for_tenants) for each in state.finished]
@@ -145,10 +147,10 @@ def begin_again(state: IncrementalSnapshot, table: str) -> IncrementalSnapshot:
 
 
 def taken_over(states: Sequence[IncrementalSnapshot]) -> IncrementalSnapshot:
-    """What a reader has yet to do that goes on for several; ``states``: theirs, with the offsets of their signals.
+    """The pending work of a reader that goes on for several; ``states``: theirs, with the offsets of their signals.
 
-    What one of them had not finished is done, from its beginning: a place in a table means nothing to who reads other parts of
-    it. Signals are followed from where the one stands that is the least far, so none is passed over; what another has acted on
+    Unfinished work of one of them is done from its start: a place in a table means nothing to a reader of other parts of
+    it. Signals are followed from the least advanced one, so none is passed over; a signal that another has acted on
     already acts again, in its order, and may copy a table twice. Finished is what all of them have finished.
     """
     if not states:

@@ -1,6 +1,6 @@
 """Which tables a tenant gets that it did not get before, and so lacks the rows they have already: plain values.
 
-Who watches tenants' documents keeps a ``NoticedTenant`` for each, durably, and sends what is ``due`` in it as signals:
+A watcher of tenants' documents keeps a ``NoticedTenant`` for each, durably, and sends its ``due`` copies as signals:
 
     notice ▶ store ▶ send each that is due ▶ sent ▶ store
 
@@ -39,7 +39,7 @@ class DueCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoticedTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """What was noticed of a tenant, and what of it is not asked for yet."""
+    """The noticed tables of a tenant, and those not requested yet."""
 
     seen: Mapping[str, SeenTables] = {}
     """By source."""
@@ -51,7 +51,7 @@ NOBODY: Final = NoticedTenant()
 
 
 def begins_with(known: NoticedTenant, spec: TenantSpec, sources: Iterable[str]) -> NoticedTenant:
-    """The tenant is there before these sources are first read: what it sees of them comes by their first copy."""
+    """The tenant is there before these sources are first read: their first copy includes its rows."""
     new = set(sources)
     return msgspec.structs.replace(
         known, seen={**known.seen, **{each.name: _seen(each) for each in spec.sources if each.name in new}}
@@ -67,7 +67,7 @@ def changed_sources(known: NoticedTenant, spec: TenantSpec) -> list[str]:
 def notice(
     known: NoticedTenant, spec: TenantSpec, tables: Mapping[str, Iterable[TableId]], new_id: Callable[[], str]
 ) -> NoticedTenant:
-    """What is known once the document in force was looked at. ``tables``: those that are captured, of each changed source.
+    """The state after a look at the document in force. ``tables``: those that are captured, of each changed source.
 
     Copies become due where the document asks for them (``snapshot.on_joining``). A table that it does not let through any more,
     and later does again, joins again.

@@ -11,4 +11,4 @@ READER_OF_KIND: Final = {
     "dts": "services.dts_decoder",
 }
 KINDS_WITHOUT_SIGNALS: Final = frozenset({"dts"})
-"""Whose readers copy nothing again: what they read holds no rows but changes."""
+"""Kinds whose readers copy nothing again: their input holds changes only."""

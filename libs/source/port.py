@@ -1,4 +1,4 @@
-"""The port of every source: what a reader must offer so that the rest of the way can be shared.
+"""The port of every source: a reader's methods for the shared rest of the way.
 
 A source hands over batches and says after which of them the log may be resumed. ``libs.source.follow`` publishes them.
 One suite (``tests/contract/test_sources.py``) holds for every implementation.
@@ -39,7 +39,7 @@ class ReadBatch:
     resume: ResumePoint | None
     """Where to resume once everything up to and with this batch is durable; None inside a source transaction."""
     dead_letters: tuple[bytes, ...] = ()
-    """What could not be decoded and was set aside, a record each; published in the same Kafka transaction."""
+    """Undecodable rows that were set aside, a record each; published in the same Kafka transaction."""
 
 
 class ChangeLog(Protocol):
@@ -62,13 +62,13 @@ class ChangeLog(Protocol):
 
 @runtime_checkable
 class ConfirmsPosition(Protocol):
-    """A change log whose source wants to be told how far it was read (DTS: its consumer group)."""
+    """A change log whose source asks for the durable position (DTS: its consumer group)."""
 
     async def confirm(self, durable: ResumePoint) -> None:
         """Everything before ``durable`` is durable. Called after each Kafka transaction of ours, never before.
 
         Raises:
-            SourceUnavailable: the source was not told; harmless, the next call tells more.
+            SourceUnavailable: the source did not get it; harmless, the next call has a later position.
         """
         ...
 
@@ -85,7 +85,7 @@ class QuarantinesTables(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShardProgress:
-    """How far one shard of a source was read; what of it is durable says the checkpoint."""
+    """How far one shard of a source was read; the checkpoint has the durable part."""
 
     shard: str
     position: str

@@ -29,7 +29,7 @@ _CONTROL_NAME: Final = reader_control_pb2.DESCRIPTOR.services_by_name["ReaderCon
 
 
 class ReaderSettings(Protocol):
-    """What every reader's settings hold."""
+    """The common settings of all readers."""
 
     @property
     def source(self) -> str: ...

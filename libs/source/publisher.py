@@ -2,9 +2,9 @@
 
 Either all of a transaction's batches and the checkpoint that covers them become visible, or none: a reader killed at any
 moment resumes exactly where its last visible event ended. The transactional id is the source partition's, so a newer
-owner's first act (``init_transactions``) aborts what an older one left open and fences it for good.
+owner's first act (``init_transactions``) aborts an older one's open transaction and fences it for good.
 
-librdkafka's calls block, so one thread owns the producer. It gathers what waits, up to a bound, into one transaction: at
+librdkafka's calls block, so one thread owns the producer. It gathers waiting batches, up to a bound, into one transaction: at
 low rates each source transaction is published at once, at high rates the cost of a commit (12 to 27 ms) is shared. Small
 batches that waited become one record: their number would cost the router more than their rows.
 A Kafka transaction never ends inside a source transaction. One of several batches is kept until it is read to its end (beyond
@@ -56,13 +56,13 @@ _JOINED_BYTES: Final = 256 << 10
 """Up to so many bytes of batches become one record: a message costs Faust what a hundred rows do."""
 _FIRST_PAUSE_S: Final = 0.001
 _LAST_PAUSE_S: Final = 0.032
-"""Between two looks at what the broker acknowledged, the longer the longer it takes."""
+"""Pause between two looks at the broker's acknowledgements; it grows with the wait."""
 _QUEUED_BATCHES: Final = 24
 _QUEUED_BYTES: Final = 4 << 20
 """Batches and bytes between decoder and producer; one batch larger than that still passes, alone. As much as is decoded while
 a transaction is committed: more would only be memory."""
 _UNACKNOWLEDGED_BYTES: Final = 4 << 20
-"""What the producer may hold that the broker has not acknowledged, one record aside: more would only be memory."""
+"""Limit of the producer's unacknowledged records, one aside: more would only be memory."""
 _UNACKNOWLEDGED_RECORDS: Final = 5
 """… and how many records. librdkafka has no more than 5 in flight to a Kafka partition (RD_KAFKA_IDEMP_MAX_INFLIGHT), and while
 another waits for them its thread looks again and again, without a pause: at a slow broker, most of a reader's CPU."""
@@ -70,7 +70,7 @@ another waits for them its thread looks again and again, without a pause: at a s
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a finished Kafka transaction made visible."""
+    """The published content of a finished Kafka transaction."""
 
     resume: ResumePoint
     rows_published: int
@@ -147,7 +147,7 @@ class Publisher:
         self._thread: threading.Thread | None = None
         self._failure: asyncio.Future[None] | None = None
         self._is_given_up = threading.Event()
-        """The time to finish is over: what is being written is aborted."""
+        """The time to finish is over: abort the open transaction."""
         self._producer = Producer(
             client_config(settings)
             | {
@@ -165,7 +165,7 @@ class Publisher:
         )
 
     async def start(self) -> None:
-        """Fence older owners and abort what they left open.
+        """Fence older owners and abort their open transactions.
 
         Raises:
             BrokerUnavailable: try again.
@@ -225,7 +225,7 @@ class Publisher:
         await asyncio.shield(self._failure)
 
     async def stop(self, timeout_s: float) -> None:
-        """Finish what ends at a resume point within ``timeout_s``, and abort the rest, within seconds more."""
+        """Finish transactions that end at a resume point within ``timeout_s``, and abort the rest, within seconds more."""
         thread = self._thread
         if thread is None:
             return
@@ -266,7 +266,7 @@ class Publisher:
             self._transaction_began_s = None
 
     def _transaction_age_s(self) -> float:
-        """Of the one that is open, for whoever scrapes meanwhile; 0: none is."""
+        """Of the open one, for a scrape meanwhile; 0: there is none."""
         began_s = self._transaction_began_s
         return 0.0 if began_s is None else time.monotonic() - began_s
 
@@ -280,7 +280,7 @@ class Publisher:
         self._taken.set()
 
     def _publish_transaction(self, first: ReadBatch, loop: asyncio.AbstractEventLoop) -> bool:
-        """One Kafka transaction that begins with ``first``. False: told to stop."""
+        """One Kafka transaction that begins with ``first``. False: asked to stop."""
         began_s = time.monotonic()
         gathered = self._gathered(first)
         if gathered is None:
@@ -334,7 +334,7 @@ class Publisher:
         return 1 if record else 0
 
     def _gathered(self, first: ReadBatch) -> "_Gathered | None":
-        """``first`` and what belongs to its source transaction, once all of it was read; None: told to stop before."""
+        """``first`` and the rest of its source transaction, once all of it was read; None: asked to stop before."""
         self._count_queued(-len(first.payload))
         if first.resume is not None:
             return _Gathered((first.payload,), first.dead_letters, first.rows, first.resume)
@@ -410,7 +410,7 @@ class Publisher:
             self._producer.poll(0)
 
     def _has_room(self) -> bool:
-        # Nobody tells of what is acknowledged: the producer's length is what it still holds, and reports that wait to be
+        # Acknowledgements are not reported: the producer's length is its unacknowledged records, and reports that wait to be
         # read (rd_kafka_outq_len), so that it never says too little.
         for _ in range(len(self._unacknowledged) - len(self._producer)):
             self._unacknowledged.popleft()
@@ -419,7 +419,7 @@ class Publisher:
         )
 
     def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
-        """Called for what failed alone."""
+        """Called for failed records only."""
         self._delivery_error = error
 
 

@@ -1,7 +1,7 @@
 """The topic ``headwater.signals``: one partition, delete policy, every source's signals under the source's name as key.
 
 A reader follows it from the offset in its checkpoint, so a signal that was sent while it stood still acts when it is back. A
-source that has no checkpoint yet begins with what is sent after its reader's first start: where that is, Kafka keeps as the
+source that has no checkpoint yet begins with signals sent after its reader's first start: Kafka keeps that place as the
 offset of a consumer group (``keep_beginning``), so that a reader killed before its first checkpoint begins there again.
 """
 
@@ -62,7 +62,7 @@ class SignalTopic:
         self._thread.start()
 
     def records(self) -> list[SignalRecord]:
-        """What has come since the last call, in order."""
+        """The signals since the last call, in order."""
         found = []
         while not self._records.empty():
             found.append(self._records.get_nowait())
@@ -183,7 +183,7 @@ def _consumer(settings: KafkaSettings, partition: SourcePartition) -> Consumer:
             "group.id": _group(partition),  # nobody joins it: it keeps one offset
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",  # what the retention took cannot act any more
+            "auto.offset.reset": "earliest",  # signals deleted by retention cannot act any more
         }
     )
 

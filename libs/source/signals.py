@@ -1,6 +1,6 @@
-"""Signals: what a person asks of a running reader, in Debezium's JSON.
+"""Signals: a person's requests to a running reader, in Debezium's JSON.
 
-They come by the topic ``headwater.signals`` (key: the source's name; from there also what gRPC and ``headwater signal`` send)
+They come by the topic ``headwater.signals`` (key: the source's name; also those of gRPC and ``headwater signal``)
 and as rows of a signal table at the source. Form: debezium.io, "Sending signals to a Debezium connector"; seeds/001.
 """
 
@@ -33,7 +33,7 @@ class ExecuteSnapshot:
     surrogate_key: str = ""
     """The column along which the tables are read instead of their keys."""
     for_tenants: tuple[str, ...] = ()
-    """Only these tenants get the rows; empty: everybody who sees the tables. Headwater's own, as ``tenants`` in ``data``."""
+    """Only these tenants get the rows; empty: all that see the tables. Headwater's own, as ``tenants`` in ``data``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def parse_signal(text: str | bytes) -> Signal:
 
 
 def signal_of(signal_id: str, kind: object, data: object) -> Signal:
-    """The signal with these parts: the columns of a signal table, ``data`` being JSON text or what it says.
+    """The signal with these parts: the columns of a signal table, ``data`` being JSON text or its value.
 
     Raises:
         InvalidSignal: with every mistake.
@@ -158,7 +158,7 @@ def _names(members: Mapping[str, Any], mistakes: list[str], *, is_required: bool
 
 
 def _tenants(members: Mapping[str, Any], mistakes: list[str]) -> tuple[str, ...]:
-    """An empty list is a mistake: taken for none it would deliver to everybody what was meant for few."""
+    """An empty list is a mistake: taken for none it would deliver the rows of a few to everybody."""
     if "tenants" not in members:
         return ()
     names = members["tenants"]

@@ -1,4 +1,4 @@
-"""Files for what does not fit into memory: nameless ones, gone when they are closed or their process ends."""
+"""Files for data that does not fit into memory: nameless ones, gone when they are closed or their process ends."""
 
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _IN_MEMORY_BYTES: Final = 16 << 20
 
 
 class Spool:
-    """Byte strings, read back in the order in which they were put in; what is beyond 16 MB lies in a file in ``folder``."""
+    """Byte strings, read back in their order; data beyond 16 MB lies in a file in ``folder``."""
 
     def __init__(self, folder: Path | None, *, in_memory_bytes: int = _IN_MEMORY_BYTES) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ def spill_file(folder: Path | None) -> BinaryIO:
 
 @contextmanager
 def out_of_room_named(folder: Path | None) -> Iterator[None]:
-    """What the system says of a file that cannot be written, as DiskFull with the remedy."""
+    """The system's error for a file that cannot be written, as DiskFull with the remedy."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a reader knows about itself: for ReaderControl, health and metrics."""
+"""A reader's facts about itself: for ReaderControl, health and metrics."""
 
 import asyncio
 import enum
@@ -21,7 +21,7 @@ def _no_shards() -> Sequence[ShardProgress]:
 
 
 class ReaderState(enum.Enum):
-    """What the reader does just now."""
+    """The reader's present step."""
 
     STARTING = "starting"
     """It waits for its lease and for Kafka."""
@@ -38,7 +38,7 @@ class ReaderState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What keeps a reader from reading, and when it tries again."""
+    """The obstacle to a reader, and the time of its next try."""
 
     error: str
     since_us: int
@@ -47,7 +47,7 @@ class Interruption:
 
 
 class ReaderStatus:
-    """The newest facts of one reader; written by its loop, read by whoever asks."""
+    """The newest facts of one reader; written by its loop, read by any thread."""
 
     def __init__(self, partition: SourcePartition) -> None:
         self.partition = partition
@@ -60,15 +60,15 @@ class ReaderStatus:
         self.quarantined: Callable[[], Mapping[str, str]] = dict
         """See ``libs.source.port.QuarantinesTables``."""
         self.snapshot_remaining_s: float | None = None
-        """Until the initial snapshot is done; None: none runs, or there is no rate to tell by."""
+        """Until the initial snapshot is done; None: none runs, or there is no rate yet."""
         self.incremental_remaining_s: float | None = None
-        """Until the first table of the incremental snapshot is done; None: no rate to tell by."""
+        """Until the first table of the incremental snapshot is done; None: no rate yet."""
         self._snapshot_pace = _Pace()
         self._incremental_pace = _Pace()
         metrics.HALTED.labels(partition.source).set(0)
         metrics.READER_CONNECTED.labels(partition.source, partition.name).set(0)
         self.warning: str | None = None
-        """What an operator should see to before it stops the reader; ``/readyz`` says it."""
+        """A warning for an operator, before the cause stops the reader; ``/readyz`` shows it."""
         self.shards: Callable[[], Sequence[ShardProgress]] = _no_shards
         """Of a source that has some, while it is open."""
         self._may_read = asyncio.Event()
@@ -178,7 +178,7 @@ class _Pace:
         self._began: tuple[str, float, int] | None = None
 
     def remaining_s(self, what: str, rows: int, estimated: int) -> float | None:
-        """Until ``estimated`` rows of ``what`` are copied; None: there is no rate or no estimate to tell by."""
+        """Until ``estimated`` rows of ``what`` are copied; None: there is no rate or no estimate."""
         now_s = time.monotonic()
         if self._began is None or self._began[0] != what or rows < self._began[2]:  # fewer: it was begun again
             self._began = (what, now_s, rows)

@@ -1,7 +1,7 @@
-"""Statements that change rows without a row event: every reader tells them, because nobody after it could find out.
+"""Statements that change rows without a row event: every reader reports them, because nobody after it could find out.
 
 A dropped partition takes rows along, an ALTER rounds stored values, a table that nobody captured is renamed to a captured name:
-the log has the statement alone. No event can be made of it. ``on_unseen_change`` says what a reader does besides telling.
+the log has the statement alone. No event can be made of it. ``on_unseen_change`` is the reader's action besides the report.
 """
 
 import enum
@@ -22,12 +22,12 @@ log = structlog.get_logger()
 
 
 class UnseenAction(enum.Enum):
-    """What a reader does where rows of a table changed unseen."""
+    """A reader's action after rows of a table changed unseen."""
 
     WARN = "warn"
-    """Tell it, and go on: tenants keep the rows as they were."""
+    """Report it, and go on: tenants keep the rows as they were."""
     RESYNC = "resync"
-    """Tell it, empty the tenants' tables by a truncation, and read the table again while the log is followed."""
+    """Report it, empty the tenants' tables by a truncation, and read the table again while the log is followed."""
     HALT = "halt"
     """Stop before the statement, with its place."""
 
@@ -64,7 +64,8 @@ def report_unseen_rows(
     at: str,
     policies: Sequence[UnseenPolicy] = (),
 ) -> Sequence[TableId]:
-    """Tell each captured table that ``found`` is about; those tables. ``at``: the transaction and its place, or the shard.
+    """Report each captured table that ``found`` is about; returns those tables. ``at``: the transaction and its place, or
+    the shard.
 
     Raises:
         PipelineHalted: the policy of one of them says so; nothing of the statement was done.

@@ -54,13 +54,13 @@ _WITHOUT_ROWS: Final = frozenset(
     {"ANALYZE", "FLUSH", "GRANT", "INSTALL", "OPTIMIZE", "RELEASE", "REPAIR", "REVOKE", "ROLLBACK", "SAVEPOINT", "SET",
      "UNINSTALL", "XA"}
 )  # fmt: skip
-"""Statements of the log that change no row. Whatever else is no DDL may change some, be it by a function that it calls."""
+"""Statements of the log that change no row. All others that are no DDL may change some, be it by a function that they call."""
 _OF_ONE_TABLE: Final = frozenset(
     {("ALTER", "TABLE"), ("DROP", "INDEX")} | {("CREATE", kind) for kind in ("INDEX", "UNIQUE", "FULLTEXT", "SPATIAL")}
 )
 """Statements that are of a temporary table if they use any."""
 _HELD_IN_MEMORY_BYTES: Final = 4 << 20
-"""Of one prepared XA transaction; what is beyond goes to a file."""
+"""Of one prepared XA transaction; the rest goes to a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class DdlStatement:
     gtid: str | None
     """None: the server has none."""
     query: events.QueryEvent
-    """What the log has of the session beside the text."""
+    """The log's facts of the session beside the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ Step = DdlStatement | RowStatement | UnknownTable | None
 
 
 class LogWatch(Protocol):
-    """Told of what the log shows, in its order (``incremental.IncrementalCopy``)."""
+    """Called for the log's content, in its order (``incremental.IncrementalCopy``)."""
 
     is_due: bool
     """Something is to be put into the batch before any row that follows: the decoder yields."""
@@ -127,7 +127,7 @@ class LogWatch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A captured table at its present version, with what all its rows events share."""
+    """A captured table at its present version, with the common parts of its rows events."""
 
     schema: TableSchema
     decoder: RowsDecoder
@@ -136,7 +136,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _OpenRun:
-    """Rows of one table and transaction that are being gathered, with what all their values share."""
+    """Rows of one table and transaction that are being gathered, with the common parts of their values."""
 
     table: _Table
     rows: RunRows
@@ -145,14 +145,14 @@ class _OpenRun:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What of the log is passed over on purpose."""
+    """Parts of the log that are passed over on purpose."""
 
     operations: frozenset[str] = frozenset()
     """``c``, ``u``, ``d``, ``t``."""
     is_gtid_passed: Callable[[str], bool] = lambda _: False
     """Rows of transactions that this server (its uuid) numbered; their DDL counts."""
     heard: str = ""
-    """A table (``database.table``) whose new rows are not passed over, whatever ``operations`` says: signals come by them."""
+    """A table (``database.table``) whose new rows are not passed over, in spite of ``operations``: signals come by them."""
 
 
 _PASS_NOTHING: Final = Passed()
@@ -286,7 +286,7 @@ class LogDecoder:
 
     @property
     def unseen(self) -> Mapping[str, str]:
-        """Tables of which rows changed without the log, each with what changed them, until all of it was read again."""
+        """Tables with rows that changed without the log, each with the cause, until all of it was read again."""
         return self._unseen
 
     def note_unseen(self, table_id: TableId, reason: str) -> None:
@@ -303,7 +303,7 @@ class LogDecoder:
         return self._executed.snapshot() if self._executed is not None else GtidSet()
 
     def _done(self) -> str:
-        """``executed`` without what is only prepared."""
+        """``executed`` without prepared transactions."""
         if self._executed is None:
             return ""
         if not self._prepared:
@@ -391,7 +391,7 @@ class LogDecoder:
         elif kind == events.ROTATE:
             self._rotate(data[body:end])
         elif kind == events.FORMAT_DESCRIPTION:
-            # Its own last byte before the checksum tells whether this file's events carry one.
+            # Its own last byte before the checksum says whether this file's events carry one.
             self._checksum_bytes = events.CHECKSUM_BYTES if data[place + size - 5] == _CRC32 else 0
         elif kind in _HEARTBEATS and self._watch is not None:
             self._watch.log_is_silent()
@@ -607,7 +607,8 @@ class LogDecoder:
     # --- XA ----------------------------------------------------------------------------------------------------------------
 
     def _xa_statement(self, transaction: _Transaction, query: events.QueryEvent, at: int) -> None:
-        """XA START opens what XA_PREPARE ends; XA COMMIT and XA ROLLBACK end a prepared one in a transaction of their own.
+        """XA START opens a part that XA_PREPARE ends; XA COMMIT and XA ROLLBACK end a prepared one in a transaction of their
+        own.
 
         Names as the log writes them: ``XA COMMIT X'7831',X'62',7``.
         """
@@ -760,7 +761,7 @@ class LogDecoder:
         transaction, decoder = self._transaction, run.table.decoder
         assert transaction is not None
         whole, offset = log, first
-        if self._passed.operations:  # the decoder takes whatever rows events stand side by side
+        if self._passed.operations:  # the decoder takes all rows events that stand side by side
             log, first = Packets(log.data, [log[first]]), 0
         try:
             nth, decoded, self._room = decoder.decode(

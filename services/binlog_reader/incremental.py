@@ -99,7 +99,7 @@ _CLIENT_ERRORS: Final = range(2000, 3000)  # the connection, not the statement
 
 
 class TableRefused(Exception):
-    """A table's incremental snapshot cannot go on; the others do. The message says why, and what to change."""
+    """A table's incremental snapshot cannot go on; the others do. The message has the reason and the remedy."""
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Chunk:
     is_stale: bool = False
     """Nothing of it may be delivered: read it again when the window is closed."""
     is_written: bool = False
-    """It is stale because a row of its table was changed in the window and nobody can tell which one: the table has no key, or
+    """It is stale because an unidentified row of its table was changed in the window: the table has no key, or
     rows share the key's JSON."""
     dropped_rows: int = 0
     """Taken out because the log delivers them."""
@@ -140,7 +140,7 @@ class Chunk:
 def prepare_connection(connection: Connection) -> None:
     """Once, before chunks are read through it. Blocks.
 
-    All statements of a chunk see the same rows, whatever isolation the server gives to others.
+    All statements of a chunk see the same rows, under any default isolation of the server.
     """
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}, innodb_lock_wait_timeout = {_LOCK_WAIT_S}")
@@ -155,9 +155,10 @@ def read_between_watermarks(
     chunk_rows: int,
     leaves_out: bool,
 ) -> Chunk | None:
-    """The next rows of ``copy``, with the watermarks around their reading; ``seen``: what the log has shown. Blocks.
+    """The next rows of ``copy``, with the watermarks around their reading; ``seen``: transactions that the log has
+    delivered. Blocks.
 
-    ``leaves_out``: a row that cannot be read is told of, and the others go on.
+    ``leaves_out``: a row that cannot be read is reported, and the others go on.
 
     None: not now (the server is behind the log, or somebody holds the table); try again later.
 
@@ -183,7 +184,7 @@ def read_between_watermarks(
         if code in _PASSING:
             log.info("incremental_chunk_postponed", table=copy.table, reason=str(error))
             return None
-        if code in (_NO_SUCH_TABLE, _NO_SUCH_DATABASE):  # the log will tell what became of it
+        if code in (_NO_SUCH_TABLE, _NO_SUCH_DATABASE):  # the log will show its fate
             chunk.is_stale = True
         elif isinstance(error, ValueError) or (code and code not in _CLIENT_ERRORS):
             raise TableRefused(f"{copy.table} cannot be read: {error}") from error
@@ -231,7 +232,7 @@ def count_rows(connection: Connection, schema: TableSchema, copy: TableCopy) -> 
 
 
 def counted_chunk(schema: TableSchema, copy: TableCopy, counted: Counted, *, seen: GtidSet) -> Chunk:
-    """The end of a copy, due when the log has shown all that the count has seen; ``seen``: what it has shown so far."""
+    """The end of a copy, due when the log has delivered all that the count saw; ``seen``: the log so far."""
     window = set_high(open_low(counted.low), counted.executed, seen)
     return Chunk(copy=copy, schema=schema, window=window, is_last=True, counted=counted.rows)
 
@@ -337,7 +338,7 @@ class IncrementalCopy:
         self._signal_rows: RunRows | None = None
         self._signals: list[tuple[object, ...]] = []
         self.state = state
-        """What is to be done, as the next checkpoint holds it."""
+        """The pending work, as the next checkpoint holds it."""
         self.chunk: Chunk | None = None
         self.is_due = False
         """The chunk's rest belongs here in the log: before anything that follows, ``deliver`` it."""
@@ -354,7 +355,7 @@ class IncrementalCopy:
 
     @property
     def wants_count(self) -> bool:
-        """The first table was read to its end: what is left is to count it."""
+        """The first table was read to its end: only its count is left."""
         return self.wants_chunk and is_read(self.state.tables[0])
 
     @property
@@ -363,7 +364,7 @@ class IncrementalCopy:
         return self.chunk is None and bool(self.state.tables) and not self.state.is_paused
 
     def take(self, signal: Signal, captured: Iterable[str]) -> list[str]:
-        """Let a signal act; what of it could not be done."""
+        """Let a signal act; returns its parts that failed."""
         self.state, notes = take_signal(self.state, signal, captured)
         chunk = self.chunk
         if chunk is not None and not (self.state.tables and is_same_copy(self.state.tables[0], chunk.copy)):
@@ -371,7 +372,7 @@ class IncrementalCopy:
         return notes
 
     def table_signals(self) -> list[tuple[object, ...]]:
-        """Rows inserted into the signal table since the last call: id, type and data, whatever its columns are called."""
+        """Rows inserted into the signal table since the last call: id, type and data, under any names of its columns."""
         rows, self._signals = self._signals, []
         return rows
 
@@ -510,7 +511,7 @@ class IncrementalCopy:
         chunk = self.chunk
         if rows is None or chunk is None:
             return
-        if not row_key(chunk.schema):  # which of the chunk's rows these were, nobody can tell
+        if not row_key(chunk.schema):  # the chunk's changed rows cannot be identified
             chunk.is_stale = chunk.is_written = True
             return
         for identity in _identities(chunk.schema, rows):
@@ -537,7 +538,7 @@ class IncrementalCopy:
 
 
 def _identity(schema: TableSchema) -> Callable[[bytes, bytes], bytes]:
-    """From a row's image and key to what tells it from all others of its table: the key, or where ``key_columns`` chose one
+    """From a row's image and key to its identity in its table: the key, or where ``key_columns`` chose one
     that several rows may share, its own. Empty: nothing does."""
     own = row_key(schema)
     if not own or has_row_in_key(schema):

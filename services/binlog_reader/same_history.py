@@ -1,4 +1,4 @@
-"""Whether a server's log is the one that was read so far: its GTIDs alone do not tell.
+"""Whether a server's log is the one that was read so far: its GTIDs alone do not show it.
 
 ``RESET BINARY LOGS AND GTIDS``, or a server restored under its old uuid, counts from 1 again. Once the new numbers cover the
 old ones, a resume by GTID passes every new transaction over as if it had been read. So a position names its last transaction
@@ -76,7 +76,7 @@ def _committed_at_us(connection: Connection, settings: BinlogReaderSettings, pos
             event = packets.data[place + 1 : end]  # after an OK byte
             kind, body = event[events.KIND_OFFSET], event[events.HEADER_BYTES :]
             if kind in (events.HEARTBEAT, events.HEARTBEAT_V2):
-                heartbeats += 1  # one stands for what was skipped before the transaction
+                heartbeats += 1  # one stands for skipped events before the transaction
                 continue
             if kind not in (events.GTID, events.GTID_TAGGED):
                 continue

@@ -22,7 +22,7 @@ __all__ = ["BinlogReaderSettings", "DatabaseSettings", "SnapshotMode", "Snapshot
 
 
 class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one binlog reader is told."""
+    """All settings of one binlog reader."""
 
     source: str
     """Name of the source: ``topic.prefix`` of its events. Letters, digits, ``_`` and ``-``."""
@@ -34,7 +34,7 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     exclude_tables: tuple[str, ...] = ()
     shadow_tables: tuple[str, ...] = (r"_+.+_(gho|ghc|del)", r"_+.+_(new|old)")
     """Regular expressions for table names (without database) of tools for online schema changes, here gh-ost's and
-    pt-online-schema-change's. Rows of such tables are no changes of yours: they are not captured, whatever ``include_tables``
+    pt-online-schema-change's. Rows of such tables are no changes of yours: they are not captured, even if ``include_tables``
     says, but the schema is followed, so that the rename at the end comes out as one change of the real table."""
     skipped_operations: tuple[Literal["c", "u", "d", "t"], ...] = ()
     """Operations that are not published: ``c``, ``u``, ``d``, ``t`` (``skipped.operations``)."""
@@ -53,9 +53,9 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_columns: tuple[KeyColumns, ...] = ()
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
     failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
-    """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter. By default one row stops no other."""
+    """Treatment of a row that cannot be decoded: fail, warn, skip, dead-letter. By default one row stops no other."""
     on_unseen_change: tuple[UnseenPolicy, ...] = ()
-    """What is done, by table, where a statement changed rows of which the log has no event; no rule: warn."""
+    """The action, by table, after a statement that changed rows without an event; no rule: warn."""
     transaction_metadata: bool = False
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0

@@ -124,7 +124,7 @@ log = structlog.get_logger()
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
 _SIGNAL_POLL_S: Final = 0.2
 _HISTORY_LOOK_S: Final = 5.0
-"""How often the server is asked whether it still has what it had: one short query."""
+"""How often the server is asked whether it still has its transactions: one short query."""
 _RANGES_PER_READER: Final = 4
 """More than one, so that a reader whose ranges were small goes on with another's."""
 _MAX_GATHERING_S: Final = 0.1
@@ -161,7 +161,7 @@ class BinlogSource:
     def _find_beginning(
         self, resume_from: Checkpoint | None, position: BinlogPosition | None
     ) -> tuple[DatabaseSettings, Beginning]:
-        """The server to follow, and what comes first. Raises as ``sound_server``."""
+        """The server to follow, and the first step. Raises as ``sound_server``."""
         database, missing = self._settings.database, None
         try:
             database = sound_server(self._settings, position)
@@ -187,7 +187,7 @@ def sound_server(settings: BinlogReaderSettings, position: BinlogPosition | None
     """The first of the source's servers that can be followed from ``position`` on. Blocks.
 
     Raises what ``require_sound_source`` raises for the servers: SourceUnavailable while one of them may still become sound,
-    else what the first one lacks.
+    else the first one's fault.
     """
     errors: list[HeadwaterError] = []
     for database in servers_of(settings.database):
@@ -256,7 +256,7 @@ def capture_filter(settings: BinlogReaderSettings) -> Callable[[TableId], bool]:
 
 
 def context_of(query: QueryEvent, server: StatementContext) -> StatementContext:
-    """What a statement of the log means by: the session's settings that the log has, else the server's of now."""
+    """The settings that give a statement its meaning: the session's in the log, else the server's present ones."""
     explicit = query.explicit_defaults_for_timestamp
     return replace(
         server,
@@ -325,7 +325,7 @@ class BinlogChangeLog:
         """Those of them where that came after a copy had begun, which so has not read all of it."""
         self._to_resync: list[TableId] = []
         self._reported: Mapping[str, str] = {}
-        """Quarantined tables that were told of."""
+        """Reported quarantined tables."""
         self._keep_quarantine_faults({})  # those of an earlier connection, which the checkpoint may not have
         self._readmitted: set[tuple[str, str]] = set()
         """Tables, and the signals that had them read again."""
@@ -512,7 +512,7 @@ class BinlogChangeLog:
                     order=checkpoint.order,
                     position=encode_position(position),
                     committed_at_us=checkpoint.committed_at_us,
-                    # No statement did it; the text tells this change from another at the same place.
+                    # No statement did it; the text distinguishes this change from another at the same place.
                     ddl=f"/* Headwater: values = {modes}, key = {', '.join(now.key)} */",
                     source_block=self._source_block(
                         position, schema.table_id.database, schema.table_id.table, time_us=checkpoint.committed_at_us
@@ -650,8 +650,8 @@ class BinlogChangeLog:
             decoder.learn(self._tables.schemas[table_id])
 
     async def _changes_of(self, decoder: LogDecoder, ddl: DdlStatement) -> tuple[Sequence[TableChange], str | None]:
-        """What the statement does, and the database that it is about, if it is about one; where its text is not understood,
-        what the source itself says of the tables now.
+        """The statement's effect, and its database, if it has one; where its text is not understood,
+        the source's own definitions of the tables now.
 
         The source may be further than the log. Then the next table map does not fit, and the table is quarantined: no row is
         read by a wrong schema.
@@ -741,7 +741,7 @@ class BinlogChangeLog:
     async def _changes_from_source(
         self, decoder: LogDecoder, ddl: DdlStatement, tables: Sequence[TableId]
     ) -> list[TableChange]:
-        """What the source says of ``tables`` now; a captured one that cannot be known by that is quarantined."""
+        """The source's definitions of ``tables`` now; a captured one without a usable one is quarantined."""
         definitions = await asyncio.to_thread(table_definitions, self._settings.database, tables) if tables else {}
         # With row-based logging the rows of CREATE TABLE … SELECT stand behind a CREATE TABLE without the SELECT.
         lacks_rows = {"create", "select"} <= names_in(ddl.statement, sql_mode_of(ddl.query.sql_mode))
@@ -788,10 +788,10 @@ class BinlogChangeLog:
     # --- snapshot ----------------------------------------------------------------------------------------------------------
 
     async def _with_quarantines(self, view: ReadView, progress: SnapshotProgress) -> ReadView:
-        """``view`` at a position that has what the log up to it left quarantined.
+        """``view`` at a position with the tables that the log up to it left quarantined.
 
         A table of which no row was copied yet is read from its beginning: with the definition that the source has now its
-        quarantine ends. Any other stays quarantined, and what is left of it is not copied.
+        quarantine ends. Any other stays quarantined, and its rest is not copied.
         """
         begun = {*progress.finished_tables, progress.current_table, *(each.table for each in progress.ranges)}
         left: dict[str, str] = {}
@@ -827,7 +827,7 @@ class BinlogChangeLog:
         }
         begun = {each.table for each in progress.ranges}
         marked = set(begun)
-        """Tables whose first row has been told: a chunk may consist of rows that are left out."""
+        """Tables whose first row has been sent: a chunk may consist of rows that are left out."""
         chunks = readers.copy_all(
             parts,
             source=self._settings.source,
@@ -937,7 +937,7 @@ class BinlogChangeLog:
             start_dump,
             connection,
             position,
-            # The log may lack what is passed over: the server would refuse to go on without it.
+            # The log may lack skipped transactions: the server would refuse to go on without them.
             also_done=(await asyncio.to_thread(purged, connection)).without(lambda uuid: not is_gtid_passed(uuid)),
             replica_server_id=self._settings.replica_server_id,
             heartbeat_s=self._settings.database.heartbeat_s,
@@ -1033,7 +1033,7 @@ class BinlogChangeLog:
 
     def _require_server_keeps_history(self) -> None:
         """Blocks. Raises SourceUnavailable where the server has lost transactions that it had: the log is opened again, and the
-        pre-flight names what is wrong. A dump that was open when the log was reset would stay silent for good."""
+        pre-flight names the fault. A dump that was open when the log was reset would stay silent for good."""
         if self._history_connection is None:
             self._history_connection = connect(self._settings.database)
             self._connections.append(self._history_connection)
@@ -1092,7 +1092,7 @@ class BinlogChangeLog:
         """Between two transactions: act on signals, and read a chunk; on and on until more of the log has come."""
         while True:
             if await self._take_signals(decoder):
-                yield self._drained(decoder)  # nothing else may come, and what a signal did is to be kept
+                yield self._drained(decoder)  # nothing else may come, and a signal's effect is to be kept
             reads = self._incremental.wants_chunk and not self._is_counting and self._throttle.lets_read()
             if reads:
                 before = self._incremental.state
@@ -1287,7 +1287,7 @@ class BinlogChangeLog:
         return statement
 
     async def _due_chunk(self, decoder: LogDecoder) -> AsyncIterator[ReadBatch]:
-        """Put what is left of the chunk into the log at this place, in batches."""
+        """Put the rest of the chunk into the log at this place, in batches."""
         decoder.flush()
         position = decoder.position
         try:
@@ -1362,18 +1362,18 @@ def _require_events(packets: Packets, events: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What a statement made of one table name, as the history keeps it."""
+    """A statement's effect on one table name, as the history keeps it."""
 
     table_id: TableId
     kind: SchemaChangeKind
     schema: TableSchema | None
     renamed_from: TableId | None = None
     renamed_to: TableId | None = None
-    """Under whose event, as with Debezium, the end of this name is told."""
+    """The event under which, as with Debezium, the end of this name is sent."""
 
 
 def _records_of(changes: Iterable[TableChange], before: Mapping[TableId, TableSchema]) -> Sequence[_Record]:
-    """What is left of each name when the statement is through: a rename is the end of one name and a new version of the other.
+    """The state of each name after the statement: a rename is the end of one name and a new version of the other.
 
     ``RENAME TABLE t TO _t_del, _t_gho TO t``, the last step of an online schema change, is one change of ``t``.
     """

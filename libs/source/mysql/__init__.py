@@ -1,1 +1,1 @@
-"""What readers of MySQL share, by whichever road its changes come: connections, the snapshot, settings of both."""
+"""Shared by all readers of MySQL's changes: connections, the snapshot, settings of both."""

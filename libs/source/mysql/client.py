@@ -48,7 +48,7 @@ _LOCAL_FILE: Final = 0xFB
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
 _REFUSED: Final = frozenset({1054})  # unknown column: PyMySQL counts it as operational
 _REFUSED_STATES: Final = frozenset({"0A", "21", "22", "3D", "42"})
-"""Classes of SQLSTATE: what the statement asks for cannot be had, now or later."""
+"""Classes of SQLSTATE: the statement cannot succeed, now or later."""
 _LIMITS: Final = frozenset({1203, 1226})  # of a user's connections and queries an hour: of class 42 too, but they pass
 _CANNOT_SEND_LOG: Final = 1236
 """Everything that ends a dump; see ``libs.mysql.purged_log``."""
@@ -146,7 +146,7 @@ def connect(settings: DatabaseSettings) -> Connection:
     Raises:
         SourceUnavailable: try again.
         AccessDenied: user or password are wrong, or one side does not trust the other's certificate.
-        PipelineHalted: a file that the settings name cannot be read, or the server cannot do what ``tls_mode`` asks for.
+        PipelineHalted: a file of the settings cannot be read, or the server cannot satisfy ``tls_mode``.
     """
     mode = settings.tls_mode or (TlsMode.VERIFY_IDENTITY if settings.tls_ca_file else TlsMode.PREFERRED)
     try:
@@ -168,7 +168,7 @@ _SESSION: Final = (
     "sql_mode = 'ALLOW_INVALID_DATES', "
     # A SELECT without LIMIT would end at the server's own, as if the table did.
     "sql_select_limit = 18446744073709551615 "
-    # A generated invisible primary key is a column of the log's rows, whatever the server hides.
+    # A generated invisible primary key is a column of the log's rows, even if the server hides it.
     "/*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
 )
 
@@ -191,7 +191,7 @@ def _connect(settings: DatabaseSettings, mode: TlsMode) -> Connection:
 
 
 def _security(settings: DatabaseSettings, mode: TlsMode) -> dict[str, Any]:
-    """What PyMySQL is told of TLS and of the server's key.
+    """PyMySQL's options for TLS and the server's key.
 
     Told nothing it does PREFERRED itself, and reads the system's authorities for each connection, whose certificates it then
     does not look at.
@@ -254,13 +254,13 @@ def query(connection: Connection, statement: str, *arguments: object) -> list[tu
             return list(cursor.fetchall())
     except pymysql.Error as error:
         raise as_ours(error, None) from error
-    except Exception as error:  # PyMySQL's, over bytes that are no answer: what follows them is none either
+    except Exception as error:  # PyMySQL's, over bytes that are no answer: the bytes after them are none either
         connection._force_close()  # type: ignore[attr-defined]  # not in the stubs
         raise as_ours(error, None) from error
 
 
 def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterError:
-    """MySQL's error as one that says what to do next."""
+    """MySQL's error as one of ours, by the next step."""
     code, text = (error.args[0], str(error.args[-1])) if error.args else (0, str(error))
     where = f"{settings.host}:{settings.port}" if settings is not None else "the source"
     if not isinstance(error, pymysql.Error):
@@ -291,7 +291,7 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
 
 
 def _no_answer(error: Exception, where: str) -> HeadwaterError:
-    """For what PyMySQL raises over bytes that MySQL does not send."""
+    """For PyMySQL's exceptions over bytes that MySQL does not send."""
     if "LOAD_LOCAL" in str(error):
         return _asked_for_file(where)
     return SourceUnavailable(
@@ -358,7 +358,8 @@ class PacketReader:
         self._rest = b""
 
     def receive(self) -> tuple[Packets | BinaryIO, bool]:
-        """Wait for at least one whole packet, then take what is there; and whether more waits: the server is ahead of us.
+        """Wait for at least one whole packet, then take the packets that are there; and whether more wait: the server is
+        ahead of us.
 
         A file holds one TRANSACTION_PAYLOAD event, and stands at its beginning.
 
@@ -462,7 +463,7 @@ def select_packets(connection: Connection, statement: str, timeout_s: float) -> 
     definitions_left = -1  # unknown: the first packet says how many columns there are
     while True:
         packets, _ = reader.receive()
-        assert isinstance(packets, Packets)  # only the log has what is spilled
+        assert isinstance(packets, Packets)  # only the log spills
         data, first = packets.data, 0
         while first < len(packets) and definitions_left != 0:
             place, end = packets[first]
@@ -472,7 +473,7 @@ def select_packets(connection: Connection, statement: str, timeout_s: float) -> 
             first += 1
         if first == len(packets):
             continue
-        # What ends the answer is its last packet, and nothing follows it until the next statement.
+        # The answer ends with its last packet, and nothing follows it until the next statement.
         place, end = packets[len(packets) - 1]
         raise_error_packet(data, place, end)
         is_end = place < end and data[place] == _EOF and end - place < 9

@@ -1,6 +1,6 @@
 """Cutting a table into key ranges of about as many rows each, so that several readers can copy it side by side.
 
-Only the server knows where its rows lie. A key that begins with integers is halved, again and again, by what the optimiser
+Only the server knows where its rows lie. A key that begins with integers is halved repeatedly by the rows that the optimiser
 estimates from the index (EXPLAIN dives into it and reads no rows): so one id far from all others costs some halvings, and a
 large tenant of a key (tenant, id) is cut within. Any other key, such as a UUID, is walked along once inside the server.
 """
@@ -29,7 +29,7 @@ _EVEN_ENOUGH: Final = 1.5
 """A range of so many times its share is not cut any more."""
 _DIVES_A_RANGE: Final = 40
 _WALK_S: Final = 60.0
-"""How long walking along one table's key may take; what lies behind is one range."""
+"""Time limit for walking along one table's key; the rest is one range."""
 _TIME_LIMIT: Final = 3024  # ER_QUERY_TIMEOUT
 _ROWS, _FILTERED = 9, 10  # columns of EXPLAIN
 

@@ -1,6 +1,6 @@
 """How far a source's replicas are behind, and whether a snapshot may read its next chunk (``snapshot.max_replica_lag_s``).
 
-It is asked beside whatever else the reader does: a replica that does not answer holds up nothing but the snapshot.
+It is asked beside the reader's other work: a replica that does not answer holds up only the snapshot.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class ReplicaThrottle:
 
     async def wait(self) -> None:
         """Until they are. Raises as ``lets_read``."""
-        while not self.lets_read():  # noqa: ASYNC110 - what is waited for happens at other servers
+        while not self.lets_read():  # noqa: ASYNC110 - the awaited event happens at other servers
             await asyncio.sleep(_WAIT_S)
 
     def lets_read(self) -> bool:

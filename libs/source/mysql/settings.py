@@ -15,9 +15,9 @@ class TlsMode(enum.Enum):
     DISABLED = "disabled"
     """Not at all. A password then goes through RSA, by the server's public key."""
     PREFERRED = "preferred"
-    """Where the server can, whoever it is."""
+    """Where the server can, without a check of its identity."""
     REQUIRED = "required"
-    """Always, whoever the server is."""
+    """Always, without a check of the server's identity."""
     VERIFY_CA = "verify_ca"
     """Always, and the server's certificate is signed by ``tls_ca_file``."""
     VERIFY_IDENTITY = "verify_identity"
@@ -52,7 +52,7 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotMode(enum.Enum):
-    """What a reader does when it starts; Debezium's ``snapshot.mode``. A copy that was broken off always goes on."""
+    """A reader's first step; Debezium's ``snapshot.mode``. An interrupted copy always goes on."""
 
     INITIAL = "initial"
     """Without a checkpoint: copy the rows there are, then follow the log."""
@@ -100,7 +100,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Processes that read tables and key ranges of the initial copy side by side, each with a connection of its own, and with
     about 80 MB; 1: the reader itself."""
     select_overrides: dict[str, str] = {}
-    """What the initial copy reads of a table (``database.table``) instead of all its rows: an SQL condition
+    """The rows of a table (``database.table``) that the initial copy reads instead of all: an SQL condition
     (``deleted = 0``), or a SELECT whose rows have the table's columns (``snapshot.select.statement.overrides``)."""
     max_replica_lag_s: Annotated[float | None, bounds(0, 31_536_000)] = None
     """While the source, being a replica, or one of ``lag_replicas`` is further behind than this, no chunk is read; seconds."""

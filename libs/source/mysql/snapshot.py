@@ -4,7 +4,7 @@
 Their position is taken at that moment: ``FLUSH TABLES WITH READ LOCK`` holds commits back while they open and
 ``gtid_executed`` is read, a few milliseconds, and is released before the first row is read. Where the user may not lock, the
 position is read before they open: MySQL adds a GTID to ``gtid_executed`` after the engine's commit, so each of them holds at
-least everything up to that position, and what it holds beyond comes again from the log, where it changes nothing.
+least everything up to that position; its later rows come again from the log, where they change nothing.
 
 **Resuming.** A table is read in chunks along its key, and each chunk is published with the place it ends at. After a crash a
 new read view is opened at a later position; the log is followed up to there first, with every change delivered, and then
@@ -79,7 +79,7 @@ class Chunk:
 
 
 def begin_view(connection: Connection) -> None:
-    """Begin the transaction that rows are read in: it shows what is committed now, whatever follows. Blocks."""
+    """Begin the transaction that rows are read in: it shows the rows committed now, without later ones. Blocks."""
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
@@ -96,7 +96,7 @@ def open_read_view(
 
     ``lock_wait_s``: how long the lock may be waited for; 0: it is not asked for.
     ``beside`` is called in the same moment: it opens further views, of the same position. Where the user may not lock, each
-    shows at least everything up to it; what one shows beyond comes from the log too, with a greater order. It must not wait
+    shows at least everything up to it; later rows come from the log too, with a greater order. It must not wait
     for long: writers do meanwhile.
     ``waits_for_xa``: there is no such moment while an XA transaction is prepared.
 
@@ -107,7 +107,7 @@ def open_read_view(
         has_gtids = query(view, "SELECT @@GLOBAL.gtid_mode")[0][0] == "ON"
         is_locked = lock_wait_s > 0 and _try_lock(locker, lock_wait_s, must_lock=not has_gtids)
         if not (has_gtids or is_locked):
-            # The log's end is further than what the engine has committed: only a lock makes the two one moment.
+            # The log's end is ahead of the engine's commits: only a lock makes the two one moment.
             raise AccessDenied(
                 "the snapshot of a server without GTIDs needs a lock for a moment: GRANT RELOAD ON *.* to the user and let "
                 "snapshot.lock be minimal, or set gtid_mode=ON"
@@ -188,7 +188,7 @@ def _require_no_prepared_xa(connection: Connection) -> None:
 
 
 def executed_gtids(connection: Connection) -> GtidSet:
-    """Every transaction that the server has committed and shows to whoever reads now. Blocks."""
+    """Every transaction that the server has committed and shows to a reader now. Blocks."""
     return GtidSet.parse(str(query(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
 
 
@@ -353,7 +353,7 @@ def without_places(
 
 
 def _statement(schema: TableSchema, last_key: KeyPlace, chunk_rows: int) -> str:
-    """The SELECT for the rows after ``last_key``; one more row than a chunk tells of more."""
+    """The SELECT for the rows after ``last_key``; one more row than a chunk means that there are more."""
     if not is_chunked(schema):
         return f"SELECT {select_list(schema)} FROM {quote_table(schema.table_id)}"
     key = row_key(schema)
@@ -441,7 +441,7 @@ def append_rows(
     """Rows of a copy as ``r`` events, with the order after their view: above all that they hold, below any later change.
 
     ``marker`` gives ``source.snapshot``, as JSON text, of the row of that number among so many.
-    ``for_tenants``: nobody else gets the rows; empty: everybody who sees the table.
+    ``for_tenants``: only they get the rows; empty: all tenants that see the table.
     """
     run = batch.open_run(
         RowRun(
@@ -467,7 +467,7 @@ def append_rows(
 def copied_tail(
     view: ReadView | CopiedAt, table_id: TableId, source: str, marker: bytes, now_ns: int, *, connector: str = "mysql"
 ) -> bytes:
-    """What stands behind the image of a copied row; ``marker``: its ``source.snapshot``, as JSON text."""
+    """The envelope after the image of a copied row; ``marker``: its ``source.snapshot``, as JSON text."""
     head = MysqlSourceBlock(source, table_id.database, table_id.table, connector=connector).head(
         time_us=view.taken_at_us // 1_000_000 * 1_000_000,
         snapshot=marker,

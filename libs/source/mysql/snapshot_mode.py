@@ -1,4 +1,4 @@
-"""What a reader does first, by its ``snapshot.mode`` and what it finds: a plain function, one table."""
+"""A reader's first step, by its ``snapshot.mode`` and its checkpoint: a plain function, one table."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from libs.source.mysql.settings import SnapshotMode
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What comes before the log is followed."""
+    """The step before the log is followed."""
 
     learns_schemas: bool = False
     """Record every captured table as it is at the source now."""
     copies: bool = False
-    """Copy rows: all of them, or what is left of a copy that was broken off."""
+    """Copy rows: all of them, or the rest of an interrupted copy."""
     copies_again: bool = False
-    """All rows, whatever an earlier copy did."""
+    """All rows, without regard to an earlier copy."""
     begins_anew: bool = False
-    """Nothing of the checkpoint counts, neither its position nor a copy's progress; what follows has a new epoch."""
+    """Nothing of the checkpoint counts, neither its position nor a copy's progress; later events have a new epoch."""
     from_oldest_log: bool = False
     """Follow from the first transaction that the source still holds."""
     follows_log: bool = True
@@ -28,7 +28,7 @@ def beginning(
     """``is_copying``: the checkpoint is of an unfinished copy. ``is_purged``: the source no longer holds the log after the
     checkpoint. ``is_process_start``: not a connection that is opened again by the same process.
 
-    A purged position is the caller's error unless what comes back ``begins_anew``.
+    A purged position is the caller's error unless the result ``begins_anew``.
     """
     follows_log = mode is not SnapshotMode.INITIAL_ONLY
     if is_purged and mode is SnapshotMode.WHEN_NEEDED:

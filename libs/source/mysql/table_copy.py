@@ -58,7 +58,7 @@ class TableRange:
     behind: KeyPlace = b""
     until: KeyPlace = b""
     select: str = ""
-    """What to read instead of the table: an SQL condition, or a SELECT whose rows have the table's columns."""
+    """Read instead of the table: an SQL condition, or a SELECT whose rows have the table's columns."""
 
     @property
     def name(self) -> str:
@@ -207,7 +207,7 @@ def copy_range(
 
     A SELECT reads ``chunk_rows``; a chunk has one batch of them at most, so that copying can be resumed after each batch.
     A table without a key that can be compared comes whole: it cannot be resumed after any chunk but the last.
-    ``leaves_out``: a row that cannot be read is told of, and the others go on.
+    ``leaves_out``: a row that cannot be read is reported, and the others go on.
 
     Raises:
         SourceUnavailable: connection lost, or the table changed since the view was opened; resume with new views.
@@ -264,7 +264,7 @@ def _packet(packets: Packets, nth: int) -> bytes:
 
 
 def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
-    """One more row than the limit tells of more."""
+    """One more row than the limit means that there are more."""
     schema = part.schema
     is_select = part.select.lstrip()[:6].upper() == "SELECT"
     table = f"({part.select}) AS {quote_table(schema.table_id).partition('.')[2]}" if is_select else ""
@@ -286,7 +286,7 @@ def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a reader's process is told to copy."""
+    """The copy order of a reader's process."""
 
     part: TableRange
     at: CopiedAt
@@ -296,7 +296,7 @@ class _Job:
 
 
 class RangeReader:
-    """One view, and who reads out of it: a thread of this process, or a process with a connection of its own."""
+    """One view, and its reader: a thread of this process, or a process with a connection of its own."""
 
     def __init__(self, view: ReadView | None, worker: "_Worker | None") -> None:
         self._view = view
@@ -338,7 +338,7 @@ class _Worker:
         theirs.close()
 
     def receive(self, timeout_s: float = _SELECT_TIMEOUT_S) -> Sequence[CopiedChunk]:
-        """What the process sends next. Raises what it raised; SourceUnavailable when it is gone."""
+        """The process's next message. Raises the process's error; SourceUnavailable when it is gone."""
         try:
             if not self.pipe.poll(timeout_s):
                 raise SourceUnavailable("a snapshot reader's process does not answer")
@@ -358,7 +358,7 @@ class _Worker:
 
 
 def _work(pipe: Pipe, settings: DatabaseSettings) -> None:
-    """A reader's process: connect, open a view when told to, copy what is asked for, until the parent is gone."""
+    """A reader's process: connect, open a view on request, copy requested ranges, until the parent is gone."""
     try:
         connection = connect(settings)
         pipe.send(None)
@@ -381,7 +381,7 @@ class Readers:
 
     def __init__(self, view: ReadView, workers: Sequence[_Worker]) -> None:
         self.view = view
-        """Of the same moment, for whatever else is to be asked of the source."""
+        """Of the same moment, for other questions to the source."""
         self._workers = workers
 
     async def copy_all(

@@ -1,7 +1,7 @@
 """The tables of a MySQL source at its reader's place: each version durable in schema_history before a row of it is published.
 
 Every reader whose events are those of MySQL has one: it learns tables from the server, records what DDL makes of them, and
-tells of both in the batch, in log order.
+writes both into the batch, in log order.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def as_source_has_it(schema: TableSchema, modes: ValueModes, key_columns: Sequen
 
 def is_made_again(kind: SchemaChangeKind, recorded: TableSchema) -> bool:
     """Whether a statement made a table that was there before: its rows of then went with a DROP or a RENAME, of which there is
-    no event. Who keeps them is told by a truncation. ``recorded``: the table's version by that statement."""
+    no event. A truncation removes them at the tenants. ``recorded``: the table's version by that statement."""
     return kind is SchemaChangeKind.CREATE and recorded.version > 1
 
 
@@ -95,7 +95,7 @@ class TableSchemas:
         source_block: Callable[[str, str | None], bytes],
         refuse: Callable[[TableId, DefinitionTooLarge], None] | None = None,
     ) -> AsyncIterator[None]:
-        """Record ``tables`` as the server shows them now, and tell of them at the front of the snapshot as Debezium does: the
+        """Record ``tables`` as the server shows them now, and put them at the front of the snapshot as Debezium does: the
         server's charset, what may have been there goes, then each database and its captured tables come.
 
         Yields wherever the batch may be taken: of tens of thousands of tables it would grow beyond all bounds.

@@ -1,1 +1,1 @@
-"""What a keyspace's reader and the stack's documents share: how a keyspace is reached, and what is asked of it."""
+"""Shared by a keyspace's reader and the stack's documents: how a keyspace is reached, and the settings of its stream."""

@@ -1,4 +1,4 @@
-"""What a column of Vitess is: its type's wire form, and how much of a column vtgate's FIELD events tell.
+"""A column of Vitess: its type's wire form, and the part of a column in vtgate's FIELD events.
 
 The types and their forms are those of Debezium's Vitess connector (seed 002, "Data type mappings"): as for MySQL, but that a
 FLOAT is a double, and ``isostring`` is the text that MySQL prints; a DECIMAL and a BIGINT UNSIGNED are text unless asked
@@ -21,7 +21,7 @@ _TIMES: Final = frozenset({"date", "time", "datetime"})
 
 
 def vitess_logical_type(mysql_type: MysqlType, charset: str | None, modes: ValueModes) -> LogicalType:
-    """What a value of the type is."""
+    """The kind of a type's values."""
     if mysql_type.name == "float":
         return LogicalType(kind=LogicalKind.FLOAT64)
     if mysql_type.name in _TIMES and modes.time_precision is TimePrecision.ISO_STRING:
@@ -38,13 +38,13 @@ def as_vtgate_tells(schema: TableSchema, modes: ValueModes, key_columns: Sequenc
 
 
 def with_key_index(schema: TableSchema) -> TableSchema:
-    """``schema``, which FIELD events told, as a statement can be applied to it: of all indexes they tell the key alone."""
+    """``schema``, from FIELD events, as a statement can be applied to it: of all indexes they have the key alone."""
     indexes = (Index(name="PRIMARY", columns=schema.key, is_unique=True),) if schema.key else ()
     return msgspec.structs.replace(schema, indexes=indexes)
 
 
 def told_column(column: Column, mysql_type: MysqlType, modes: ValueModes) -> Column:
-    """``column``, of that type, with what FIELD events tell of it and no more."""
+    """``column``, of that type, with the facts of FIELD events and no more."""
     return Column(
         name=column.name,
         source_type=column.source_type,

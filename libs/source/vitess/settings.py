@@ -1,4 +1,4 @@
-"""How a keyspace is reached and followed: what the reader's settings and a stack's document say in the same words."""
+"""How a keyspace is reached and followed: settings with the same names in the reader's file and in a stack's document."""
 
 import difflib
 import enum
@@ -37,8 +37,8 @@ class VtgateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The largest answer that is taken (``vitess.grpc.max_inbound_message_size``). A row is never cut, so this bounds the
     largest row."""
     keepalive_s: Annotated[float, bounds(0.001, 86_400)] = 20.0
-    """How often a silent connection is tried, in seconds (``vitess.keepalive.interval.ms``). vtgate hangs up on who tries more
-    often than its ``--grpc_server_keepalive_enforcement_policy_min_time``: 10 s unless it is told otherwise."""
+    """How often a silent connection is tried, in seconds (``vitess.keepalive.interval.ms``). vtgate hangs up on clients that
+    try more often than its ``--grpc_server_keepalive_enforcement_policy_min_time``: 10 s unless it is told otherwise."""
     timeout_s: Annotated[float, bounds(0.001, 86_400)] = 10.0
     """How long vtgate may take to answer a call that is no stream, in seconds."""
 
@@ -69,7 +69,7 @@ class TabletOrder(enum.Enum):
 
 
 class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What vtgate is asked for (``vtgate.VStreamFlags``)."""
+    """Flags of the stream (``vtgate.VStreamFlags``)."""
 
     tablet_type: TabletType = TabletType.PRIMARY
     cells: tuple[str, ...] = ()
@@ -83,9 +83,9 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     a stream that is lost could not be told from one that rests."""
     stop_on_reshard: bool = False
     """Let vtgate end the stream at a reshard. Either way the reader reads each old shard to its end, and then goes on with the
-    new ones by itself. Before Vitess 21 it is only so that vtgate tells where they begin."""
+    new ones by itself. Before Vitess 21 only this flag makes vtgate report where they begin."""
     include_reshard_journal_events: bool = False
-    """Have reshards announced: the reader asks for it in any case, because it follows them by what is announced."""
+    """Have reshards announced: the reader asks for it with either value, because it follows them by the announcement."""
     stream_keyspace_heartbeats: bool = False
     """Have the rows of the tablets' heartbeat table sent (``vitess.stream.keyspace.heartbeats``): add
     ``<keyspace>.heartbeat`` to ``include_tables`` to have them delivered."""
@@ -119,7 +119,7 @@ REMOVABLE_FIELDS: Final = (
     "source.db", "source.sequence", "source.ts_us", "source.ts_ns", "source.vgtid", "transaction.id",
     "transaction.transaction_epoch", "transaction.transaction_rank", "ts_us", "ts_ns",
 )  # fmt: skip
-"""What ``remove_fields`` may name: the images, the operation, and what tells table and order stay."""
+"""Fields that ``remove_fields`` may name: the images, the operation, table and order stay."""
 
 
 class KeyspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,21 +144,21 @@ class KeyspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_columns: tuple[KeyColumns, ...] = ()
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
     failure_handling: FailureHandling = FailureHandling.FAIL
-    """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
+    """Treatment of a row that cannot be decoded: fail, warn, skip, dead-letter."""
     on_unseen_change: tuple[TellingPolicy, ...] = ()
-    """What is done, by table, where a statement changed rows of which the log has no event: warn or halt; no rule: warn."""
+    """The action, by table, after a statement that changed rows without an event: warn or halt; no rule: warn."""
     heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
     """How often, in seconds, the checkpoint is written and a record goes to ``__debezium-heartbeat.<source>`` when nothing that
     is captured changes (``heartbeat.interval.ms``); 0: never."""
 
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.-]+")
-"""gRPC over HTTP2, "Custom-Metadata"; what ends in ``-bin`` is base64 there, and ``grpc-`` is gRPC's own."""
+"""gRPC over HTTP2, "Custom-Metadata"; names that end in ``-bin`` are base64 there, and ``grpc-`` is gRPC's own."""
 _HEADER_VALUE: Final = re.compile(r"[ -~]*")
 
 
 def keyspace_mistakes(settings: KeyspaceSettings, *, copies_tables: bool) -> Iterator[str]:
-    """What no single field's type shows, place first. ``copies_tables``: ``snapshot.mode`` is one that copies.
+    """Mistakes that no single field's type shows, place first. ``copies_tables``: ``snapshot.mode`` is one that copies.
 
     Patterns of tables are left to the caller: a document is stricter with them than a reader.
     """

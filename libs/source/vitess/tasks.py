@@ -1,4 +1,4 @@
-"""Several readers that share a keyspace's shards: what each is told, and what its source partition is called.
+"""Several readers that share a keyspace's shards: the settings of each, and the name of its source partition.
 
 As Debezium's Vitess connector with ``vitess.offset.storage.per.task`` (its documentation, "offset storage mode"): each change
 of the number of tasks is a generation with source partitions of its own.

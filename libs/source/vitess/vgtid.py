@@ -15,7 +15,7 @@ CURRENT: Final = "current"
 EMPTY: Final = ""
 """Instead of a GTID set: copy the tables first."""
 EARLIEST: Final = "earliest"
-"""What people write for EMPTY."""
+"""The settings' word for EMPTY."""
 
 
 class KeyField(msgspec.Struct, frozen=True, kw_only=True):
