@@ -46,6 +46,7 @@ class Stack:
     home: Home
     reader: ReaderStatus
     services: dict[str, ServiceState] = field(default_factory=dict)
+    degraded: str | None = None
 
     def source(self, text: str, name: str = "shop") -> None:
         (self.home.sources_dir / f"{name}.yaml").write_text(text)
@@ -66,13 +67,20 @@ class Stack:
             ),
         )
 
-    def sinks(self, parked: ParkedTable | None) -> None:
+    def sinks(
+        self, parked: ParkedTable | None = None, *, parked_keys: int = 0, halted_because: str | None = None
+    ) -> None:
         """What the sink's file says."""
         topic = "acme.shop.orders"
         table = TableProgress(
-            topic=topic, source="shop", table="shop.orders", warehouse_table="acme.orders", parked=parked
+            topic=topic,
+            source="shop",
+            table="shop.orders",
+            warehouse_table="acme.orders",
+            parked=parked,
+            parked_keys=parked_keys,
         )
-        progress = SinkProgress(tenant="acme", written_at_us=1, tables={topic: table})
+        progress = SinkProgress(tenant="acme", written_at_us=1, tables={topic: table}, halted_because=halted_because)
         replace_file(self.home.sink_dir / "progress" / "acme.json", msgspec.json.encode(progress))
 
     def forget(self) -> None:
@@ -97,7 +105,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with ExitStack() as ends:
         name = "headwater.reader_control.v1.ReaderControl"
         server = asyncio.run_coroutine_threadsafe(start_server(GrpcServerSettings(), {name: register}), loop).result()
-        endpoint = start_endpoint(TelemetrySettings())
+        endpoint = start_endpoint(TelemetrySettings(), degraded=lambda: stack.degraded)
         ends.callback(thread.join)
         ends.callback(loop.call_soon_threadsafe, loop.stop)
         ends.callback(lambda: asyncio.run_coroutine_threadsafe(server.stop(0), loop).result())
@@ -187,6 +195,24 @@ MISSTEPS: Final = {
         r"halted source shop, tenant acme, table shop\.orders: table_parked since .*65 digits do not fit",
         r"`headwater retry acme shop\.orders`",
         lambda stack: stack.sinks(None),
+    ),
+    "a row is refused by the warehouse": Misstep(
+        lambda stack: (stack.tenant(TENANT), stack.sinks(parked_keys=3)),
+        r"differs source shop, tenant acme, table shop\.orders: keys_parked since .*3 key\(s\) parked",
+        r"`headwater dead-letter list acme`",
+        lambda stack: stack.sinks(),
+    ),
+    "Kafka deleted what the sink had not read": Misstep(
+        lambda stack: (stack.tenant(TENANT), stack.sinks(halted_because="Kafka no longer holds offset 4711")),
+        r"halted tenant acme: sink_halted since .*Kafka no longer holds offset 4711",
+        r"Do what the message ends with",
+        lambda stack: stack.sinks(),
+    ),
+    "Redis is away": Misstep(
+        lambda stack: setattr(stack, "degraded", "Redis is away; answers come from Kafka and memory"),
+        r"degraded process reader-shop: service_degraded: reader-shop: Redis is away",
+        r"Bring back what the message names",
+        lambda stack: setattr(stack, "degraded", None),
     ),
     "a tenant's document has a mistake": Misstep(
         lambda stack: stack.tenant("tenant: acme\nsources: [{name: shop, masks: [{columns: 'shop\\.t\\.c'}]}]\n"),

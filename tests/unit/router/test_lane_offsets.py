@@ -12,6 +12,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import PipelineHalted
 from libs.events.names import straggler_group
 from libs.telemetry import metrics
+from libs.telemetry.faults import lasting_faults
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange
@@ -202,6 +203,7 @@ def test_records_that_nobody_can_read_are_set_aside_by_their_place() -> None:
     assert position.next_offset == len(batches)
     assert counter._value.get() - before == len(POISON)
     assert f"headwater.changes.s/0: the record at offset {len(POISON) - 1} is no ChangeBatch" in worker.unreadable
+    assert [(each.id, each.happened) for each in lasting_faults()] == [("changes_record_set_aside", worker.unreadable)]
     assert position.source_partition == "0"
 
 
