@@ -213,21 +213,35 @@ def targets_of(batch: Changes, book: RouteBook) -> Iterator[Target]:
     Raises:
         SchemaUnknown, ServiceUnavailable: see ``RouteBook.routes``.
     """
+    for routes in routes_of(batch, book):
+        yield from route_targets(routes)
+    yield from targets_without_rows(batch, book)
+
+
+def routes_of(batch: Changes, book: RouteBook) -> Iterator[TableRoutes]:
+    """Of every table version of a batch. Raises as ``targets_of``."""
     seen = set()
     form = form_of(batch.head)
     for entry in batch.entries:
-        match entry:
-            case Run():
-                version = (entry.database, entry.table, entry.schema_version, entry.for_tenants)
-                if version not in seen:
-                    seen.add(version)
-                    yield from _route_targets(_run_routes(entry, book, form))
-            case TableChange():
-                if entry.schema_version:
-                    yield from _route_targets(book.routes(entry.database, entry.table, entry.schema_version, form))
-                yield from (target for _, target, _ in _change_readers(entry, book, form))
-            case TransactionBoundary():
-                yield from (target for _, target, _ in _boundary_readers(book))
+        if isinstance(entry, Run):
+            version = (entry.database, entry.table, entry.schema_version, entry.for_tenants)
+            if version not in seen:
+                seen.add(version)
+                yield _run_routes(entry, book, form)
+        elif isinstance(entry, TableChange) and entry.schema_version:
+            yield book.routes(entry.database, entry.table, entry.schema_version, form)
+
+
+def targets_without_rows(batch: Changes, book: RouteBook) -> Iterator[Target]:
+    """The topics of a batch's statements and transactions. Raises as ``targets_of``."""
+    form = form_of(batch.head)
+    is_of_transactions = False
+    for entry in batch.entries:
+        if isinstance(entry, TableChange):
+            yield from (target for _, target, _ in _change_readers(entry, book, form))
+        is_of_transactions = is_of_transactions or isinstance(entry, TransactionBoundary)
+    if is_of_transactions:
+        yield from (target for _, target, _ in _boundary_readers(book))
 
 
 def unseen_addressees(batch: Changes, book: RouteBook) -> set[tuple[str, TableId]]:
@@ -266,7 +280,8 @@ def _form(connector: str, removed_fields: tuple[str, ...], has_ordered_transacti
     )
 
 
-def _route_targets(routes: TableRoutes) -> Iterator[Target]:
+def route_targets(routes: TableRoutes) -> Iterator[Target]:
+    """The topics of a table version's rows and schemas."""
     for group in routes.groups:
         yield from group.targets
         yield from (announcement.target for announcement in group.announcements)
@@ -925,12 +940,10 @@ def _change_readers(
         readers = book.who_sees_any(change.database, change.database_tables)
     else:
         readers = book.subscribers
-    for subscriber in book.present(readers):
-        target = schema_changes_target(subscriber, book.source)
-        if subscriber.spec.topics.schema_changes:
-            encoding = book.schema_changes_encoding(subscriber, form)
-            if encoding is not None:
-                yield subscriber, target, encoding
+    for subscriber in book.present(each for each in readers if each.spec.topics.schema_changes):
+        encoding = book.schema_changes_encoding(subscriber, form)
+        if encoding is not None:
+            yield subscriber, schema_changes_target(subscriber, book.source), encoding
 
 
 def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Iterator[Delivery]:
@@ -941,12 +954,10 @@ def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Itera
 
 
 def _boundary_readers(book: RouteBook) -> Iterator[tuple[Subscriber, Target, Encoding]]:
-    for subscriber in book.present(book.subscribers):
-        target = transactions_target(subscriber, book.source)
-        if subscriber.spec.topics.transactions:
-            encoding = book.transactions_encoding(subscriber)
-            if encoding is not None:
-                yield subscriber, target, encoding
+    for subscriber in book.present(book.readers_of_transactions):
+        encoding = book.transactions_encoding(subscriber)
+        if encoding is not None:
+            yield subscriber, transactions_target(subscriber, book.source), encoding
 
 
 def _boundary_payload(boundary: TransactionBoundary, reader: Subscriber) -> dict[str, object]:

@@ -47,7 +47,7 @@ from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 from services.router.awaited import LACKS, PassedPartitions, awaited_ends, stretches
 from services.router.covered import OffsetNotWritten, offset_after
-from services.router.deliver import Changes, gone_tables, read_record, targets_of, unseen_addressees
+from services.router.deliver import Changes, gone_tables, read_record, unseen_addressees
 from services.router.encode import KnownSchemas
 from services.router.match import RouteBook
 from services.router.metering import Meter, fetch_cpu_ns
@@ -686,7 +686,7 @@ class _LaneWorker:
         for batch in batches:
             while True:
                 try:
-                    refused = self._outputs.create(targets_of(batch, book))
+                    refused = self._outputs.create_for(batch, book)
                 except ServiceUnavailable as error:
                     if time.monotonic() > began_s + _SCHEMA_RETRY_S:
                         raise
@@ -736,7 +736,7 @@ class _LaneWorker:
             self._book.leave_out(self._specs.keys() - {tenant})
             needed = (*(batch for _, batch in missed), *batches)
             try:
-                refused = [each for batch in needed for each in self._outputs.create(targets_of(batch, self._book))]
+                refused = [each for batch in needed for each in self._outputs.create_for(batch, self._book)]
             except ServiceUnavailable as error:  # schema_history; it is asked again where nobody waits
                 self._stragglers.stay(straggler, str(error))
                 continue

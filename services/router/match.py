@@ -62,6 +62,7 @@ from services.router.topic_claims import TopicClaims, TopicCollision
 
 log = structlog.get_logger()
 
+_KEPT_VIEWS: Final = 4
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()
 NONE_TAKEN: Final[Mapping[str, str]] = {}
@@ -180,7 +181,7 @@ class RefusedRoute:
     """Another table has the topic."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class TableRoutes:
     """The tenants that get the rows of one table version."""
 
@@ -268,6 +269,7 @@ class RouteBook:
         self.subscribers = tuple(
             Subscriber(spec, selection) for spec in tenants for selection in spec.sources if selection.name == source
         )
+        self.readers_of_transactions = tuple(each for each in self.subscribers if each.spec.topics.transactions)
         self._fetch_schema = fetch_schema
         self._claims = claims
         self.refused_topics: dict[str, str] = {}
@@ -284,6 +286,9 @@ class RouteBook:
         self._compiled: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         """The compiled ones, without left-out tenants."""
+        self._views: dict[frozenset[str], dict[tuple[str, str, int, EnvelopeForm], TableRoutes]] = {}
+        """The same for the last sets of tenants that were left out: a lane leaves out now these, now those, and comes back."""
+        self._views[self.left_out] = self._routes
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
         self._subscribers_of: dict[tuple[str, ...], tuple[Subscriber, ...]] = {}
         self._memory.seen.take({each.tenant: each.selection for each in self.subscribers})
@@ -320,7 +325,8 @@ class RouteBook:
         """Nothing goes to ``topic`` any more: the rows meant for it are set aside, marks and statements left out."""
         self.refused_topics[topic] = reason
         self._compiled.clear()
-        self._routes.clear()
+        self._routes = {}
+        self._views = {self.left_out: self._routes}
         self._not_taken.clear()
         self._forget_fates(self._fates_not_taken)
         self._fates_not_taken.clear()
@@ -331,12 +337,16 @@ class RouteBook:
             return
         come_back = self.left_out - set(tenants)
         self.left_out = frozenset(tenants)
-        self._routes.clear()
         for tenant in come_back & self.unready.keys():
             del self.unready[tenant]
-        self._compiled = {
-            key: routes for key, routes in self._compiled.items() if not come_back & routes.unready.keys()
-        }
+        for key in [key for key, routes in self._compiled.items() if come_back & routes.unready.keys()]:
+            del self._compiled[key]
+            for view in self._views.values():
+                view.pop(key, None)
+        self._routes = self._views.pop(self.left_out, {})
+        self._views[self.left_out] = self._routes  # the last one to be given up
+        while len(self._views) > _KEPT_VIEWS:
+            del self._views[next(iter(self._views))]
 
     def present(self, subscribers: Iterable[Subscriber]) -> Iterator[Subscriber]:
         """Those that are not left out."""

@@ -5,6 +5,7 @@ Used for all tenants together (``lane``) and for a single one that lags (``strag
 
 import collections
 import time
+import weakref
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,9 +23,18 @@ from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import TableChange, TransactionBoundary
 from services.router.changes import Run
-from services.router.deliver import Announced, BatchPlace, Changes, Delivery, deliver_batch
+from services.router.deliver import (
+    Announced,
+    BatchPlace,
+    Changes,
+    Delivery,
+    deliver_batch,
+    route_targets,
+    routes_of,
+    targets_without_rows,
+)
 from services.router.encode import SchemaIds
-from services.router.match import NO_REGISTRY, FetchTableSchema, RouteBook, Target
+from services.router.match import NO_REGISTRY, FetchTableSchema, RouteBook, TableRoutes, Target
 from services.router.metering import Meter
 from services.router.rate_limits import RateLimits
 from services.router.record_batch import payload_size
@@ -100,6 +110,8 @@ class Outputs:
         self._log = logger
         self._announced = Announced()
         self._known_topics: set[str] = set()
+        self._complete: weakref.WeakValueDictionary[int, TableRoutes] = weakref.WeakValueDictionary()
+        """Routes whose topics are all known, by their identity: with 1,000 tenants each batch has 2,000 to look at."""
         self._meter = meter
         self._tallies: collections.defaultdict[str, _Tally] = collections.defaultdict(_Tally)
         """The running transaction's records for each tenant; counted once it is committed."""
@@ -107,6 +119,19 @@ class Outputs:
         """By tenant and table: the dead letters of its events since the start, or since a copy of the table."""
         self._written: list[int] = []
         """Offsets of the batches that stand in the running transaction, in the order in which they were written."""
+
+    def create_for(self, batch: Changes, book: RouteBook) -> RefusedTopics:
+        """``create`` what a batch may need by its book; looks up and registers the schemas that it needs.
+
+        Raises:
+            SchemaUnknown, ServiceUnavailable: see ``RouteBook.routes``.
+        """
+        new = [routes for routes in routes_of(batch, book) if id(routes) not in self._complete]
+        targets = (target for routes in new for target in route_targets(routes))
+        refused = self.create((*targets, *targets_without_rows(batch, book)))
+        if not refused:
+            self._complete.update((id(routes), routes) for routes in new)
+        return refused
 
     def create(self, targets: Iterable[Target]) -> RefusedTopics:
         """Make the topics that are missing; those that Kafka will not have as their tenants' documents want them, or that are
@@ -131,6 +156,7 @@ class Outputs:
     def forget_topics(self, prefix: str) -> None:
         """As if topics that begin so had never been seen."""
         self._known_topics = {topic for topic in self._known_topics if not topic.startswith(prefix)}
+        self._complete.clear()
 
     def take_written(self) -> Sequence[int]:
         """The offsets of the batches that the running transaction holds; to be asked once, before its offset is sent."""

@@ -39,7 +39,7 @@ from libs.telemetry import metrics
 from libs.types.tenant import TenantSpec
 from services.router.awaited import LACKS, PassedPartitions, awaited_ends
 from services.router.covered import offset_after
-from services.router.deliver import Changes, read_record, targets_of
+from services.router.deliver import Changes, read_record
 from services.router.match import RouteBook
 from services.router.metering import Meter
 from services.router.outputs import (
@@ -568,7 +568,7 @@ class Stragglers:
     def _prepare_batch(self, straggler: Straggler, batch: Changes, book: RouteBook) -> None:
         """Raises ServiceUnavailable, and _NotYet for a topic that was refused a moment ago."""
         assert straggler.outputs is not None
-        while refused := straggler.outputs.create(targets_of(batch, book)):
+        while refused := straggler.outputs.create_for(batch, book):
             names = [target.topic.name for target, _ in refused]
             now_s = time.monotonic()
             if not set(names) <= straggler.refused_topics.keys():

@@ -425,3 +425,19 @@ def test_a_schema_that_is_not_known_makes_its_tenant_unready_and_asks_nobody() -
 
     assert targets(routes.routes("shop", "orders", 1)) == [["a.s.shop.orders"], ["avro.s.shop.orders"]]
     assert routes.unready == {}
+
+
+def test_tenants_that_are_left_out_again_have_the_others_routes_made_once() -> None:
+    """A lane leaves out now these, now those: with 1,000 tenants each time is 10 ms of CPU."""
+    table_routes = book(tenant("a"), tenant("b"), tenant("c"))
+    whole = table_routes.routes("shop", "orders", 1)
+    table_routes.leave_out({"b"})
+    without = table_routes.routes("shop", "orders", 1)
+
+    table_routes.leave_out(())
+    again = table_routes.routes("shop", "orders", 1)
+    table_routes.leave_out({"b"})
+
+    assert again is whole
+    assert table_routes.routes("shop", "orders", 1) is without
+    assert targets(without) == [["a.s.shop.orders", "c.s.shop.orders"]]
