@@ -139,6 +139,15 @@ KEYS_PARKED = _kind(
     example="3 keys parked with 7 dead letters",
 )
 
+STRAY_RECORDS = _kind(
+    "stray_records",
+    Severity.DEGRADED,
+    "Somebody but the router wrote into a tenant's row topic; the sink passes such records over. A sink job forgets it when it "
+    "ends.",
+    "Find out who wrote them: take away WRITE on the tenant's topics.",
+    docs="docs/failure_modes.md#the-sink",
+    example="acme.shop.orders/0: 1 record(s) up to offset 4711 without the headers … were passed over",
+)
 CODE_CACHE_FILLS = _kind(
     "code_cache_fills",
     Severity.DEGRADED,

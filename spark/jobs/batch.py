@@ -43,7 +43,9 @@ from libs.sink_state.progress import (
 from libs.sink_state.resync import ResyncRequest, decode_resync_request
 from libs.sink_state.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
 from libs.sink_state.wake import decode_wake
+from libs.telemetry.faults import STRAY_RECORDS, raise_fault
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
+from libs.types.fault import FaultScope
 from libs.types.patterns import matches_table
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
@@ -176,7 +178,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
             events, cut = cut_batch(context, batch, held)
             context = replace(context, cut=cut)
             failpoint("sink_after_cut_before_tables")
-        surveyed = survey(events)
+        events, surveyed = _surveyed(context, events)
         requested = sink_request_topics(context.tenant.tenant)
         slices = [part for part in surveyed if part.topic not in requested]
         _check_first_topics(context, spark, progress, {part.topic for part in slices})
@@ -468,10 +470,21 @@ def _piece(
         ends = first_piece(waiting.from_offsets, waiting.to_offsets, limit)
         records = read_range(spark, context.kafka, topic, waiting.from_offsets, ends, with_before=with_before)
         events = passing(context.cut, not_copied(waiting, records))
-        slices = survey(events)
+        events, slices = _surveyed(context, events)
         if slices or ends == waiting.to_offsets:
             return events, slices, ends
         limit *= 4
+
+
+def _surveyed(context: TenantSink, events: DataFrame) -> tuple[DataFrame, list[Slice]]:
+    """The router's events and their slices; records of others are told."""
+    events, slices, strays = survey(events)
+    for stray in strays:
+        log.error("sink_stray_records", topic=stray.topic, partition=stray.kafka_partition, records=stray.records)
+        source, _, table = stray.topic.removeprefix(f"{context.tenant.tenant}.").partition(".")
+        scope = FaultScope(source=source, tenant=context.tenant.tenant, table=table)
+        raise_fault(STRAY_RECORDS, scope, happened=str(stray))
+    return events, slices
 
 
 def _known_offsets(
@@ -491,12 +504,13 @@ def _with_letters(context: TenantSink, table: TableBatch, replay: Replay) -> Tab
         events_of, with_before=with_before
     )
     letters = letters.localCheckpoint()  # read once; gone with the last reference to it
-    versions = _required(context, spark, table.topic, survey(letters))
+    letters, written = _surveyed(context, letters)
+    versions = _required(context, spark, table.topic, written)
     waiting, whole = letters_of(letters, replay, replace(table, schemas=versions))
     if lost := len(replay.released) - len(whole):
         log.error("dead_letters_missing", topic=table.topic, keys=lost)
     events = table.events.where(sf.col("topic") == table.topic).unionByName(waiting)
-    slices = survey(events)
+    events, slices = _surveyed(context, events)
     return replace(
         table,
         events=events,

@@ -83,7 +83,7 @@ def table_anew(
     )
     if is_log:
         events = _decided(events, request.topic, ends, written=_written(context, batch, request.topic, known))
-    slices = survey(events)
+    events, slices, _ = survey(events)
     if not slices:
         slices = [no_events(context, spark, request.topic, known)]
     context.schemas.require(spark, {(request.topic, part.schema_version) for part in slices})

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame
 
-from libs.errors import PipelineHalted
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
 from spark.java import job_object
 from spark.sinks.port import Truncation
@@ -98,21 +97,35 @@ class _Portion(msgspec.Struct, frozen=True):
     image_bytes: int
 
 
-def survey(events: DataFrame) -> list[Slice]:
-    """The slices of ``events``, by topic and version.
+class Stray(NamedTuple):
+    """Records of a topic that the router did not write: they lack its headers, and are no events."""
 
-    Raises:
-        PipelineHalted: an event lacks the router's headers; the message names its topic.
-    """
+    topic: str
+    kafka_partition: int
+    records: int
+    offset: int
+    """Of the last of them, or of a record after it."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}/{self.kafka_partition}: {self.records} record(s) up to offset {self.offset} without the headers "
+            f"{ORDER_HEADER} and {SCHEMA_VERSION_HEADER} were passed over: not the router wrote them"
+        )
+
+
+def survey(events: DataFrame) -> tuple[DataFrame, list[Slice], list[Stray]]:
+    """The events that the router wrote, their slices by topic and version, and what else there is."""
     portions = [portion for told in _surveyed(events) for portion in msgspec.json.decode(told, type=list[_Portion])]
-    for portion in portions:
-        if portion.schema_version is None or portion.ordered_rows < portion.rows:
-            raise PipelineHalted(
-                f"topic {portion.topic} holds records without {ORDER_HEADER} and {SCHEMA_VERSION_HEADER} headers: not "
-                "the router wrote them; find out who did, and move them to a topic outside of the tenant's names"
-            )
+    strays = [
+        Stray(each.topic, each.kafka_partition, each.rows - each.ordered_rows or each.rows, each.last_offset)
+        for each in portions
+        if each.schema_version is None or each.ordered_rows < each.rows
+    ]
+    if strays:
+        events = events.where("order IS NOT NULL AND schema_version IS NOT NULL")
+        return events, survey(events)[1], strays
     slice_of = attrgetter("topic", "schema_version")
-    return [_joined(list(group)) for _, group in groupby(sorted(portions, key=slice_of), slice_of)]
+    return events, [_joined(list(group)) for _, group in groupby(sorted(portions, key=slice_of), slice_of)], []
 
 
 def _surveyed(events: DataFrame) -> list[str]:

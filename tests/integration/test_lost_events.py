@@ -2,9 +2,11 @@
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 
 from libs.events.names import row_topic, wakes_topic
 from libs.operations.retry import ask_for_retry
+from libs.telemetry.faults import lasting_faults
 from tests.integration.sink_tenant import StartTenant, orders, row
 from tests.sink_topics import SOURCE
 
@@ -32,6 +34,29 @@ def test_lost_events_halt_the_tenant_until_somebody_accepts_it(start_tenant: Sta
     tenant.run_until_done(2)
     assert [(each["id"], each["note"]) for each in tenant.rows()] == [(1, "one"), (3, "three")]
     assert tenant.progress.halted_because is None
+
+
+@pytest.mark.timeout(1_800)
+def test_a_record_of_somebody_else_in_a_row_topic_is_passed_over_and_told(start_tenant: StartTenant) -> None:
+    """It stops neither its table nor the tenant, whatever it holds, and wherever it stands in a batch."""
+    schema = orders()
+    tenant = start_tenant("iceberg", schema)
+    topic = row_topic(tenant.spec.tenant, SOURCE, schema.table_id)
+    producer = Producer({"bootstrap.servers": tenant.settings.kafka.bootstrap_servers})
+    tenant.write(schema, row(1, "one", 1), op="c")
+    tenant.run_until_noted(1)
+    producer.produce(topic, value=b"what a person typed", partition=0)
+    producer.produce(topic, key=b'{"id":1}', value=b'{"before":null}', partition=0, headers=[("headwater.order", b"x")])
+    assert producer.flush(60) == 0
+    tenant.write(schema, row(2, "two", 2), op="c")
+
+    tenant.run_until(lambda tenant: len(tenant.rows()) == 2)
+
+    assert [(each["id"], each["note"]) for each in tenant.rows()] == [(1, "one"), (2, "two")]
+    assert tenant.progress.halted_because is None
+    (fault,) = [fault for fault in lasting_faults() if fault.id == "stray_records"]
+    assert (fault.scope.tenant, fault.scope.table) == (tenant.spec.tenant, str(schema.table_id))
+    assert f"{topic}/0: " in fault.happened
 
 
 @pytest.mark.timeout(1_800)

@@ -244,7 +244,7 @@ def _table(
 def _table_of(batch: DataFrame, *schemas: DeliveredSchema) -> TableBatch:
     return TableBatch(
         topic=schemas[0].topic,
-        slices=survey(batch),
+        slices=survey(batch)[1],
         events=batch,
         schemas={schema.table_schema.version: schema for schema in schemas},
         parked=None,

@@ -152,7 +152,7 @@ class Tables:
         batch = events(self._shared.session, self._delivered.topic, changes)
         table = TableBatch(
             topic=self._delivered.topic,
-            slices=survey(batch),
+            slices=survey(batch)[1],
             events=batch,
             schemas={self._delivered.table_schema.version: self._delivered},
             parked=None,

@@ -36,7 +36,7 @@ def bounds(
 
 
 def batch_of(shared: SharedSpark, changes: list[Change], schema: DeliveredSchema) -> TableBatch:
-    slices = survey(events(shared.session, schema.topic, changes))
+    _, slices, _ = survey(events(shared.session, schema.topic, changes))
     versions = {schema.table_schema.version: schema}
     return TableBatch(schema.topic, slices, shared.session.range(0), versions, None, False, "")
 

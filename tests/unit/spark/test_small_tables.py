@@ -106,7 +106,7 @@ def table_batch(spark: SparkSession, delivered: DeliveredSchema, changes: Sequen
     batch = events(spark, delivered.topic, changes)
     return TableBatch(
         topic=delivered.topic,
-        slices=survey(batch),
+        slices=survey(batch)[1],
         events=batch,
         schemas={delivered.table_schema.version: delivered},
         parked=None,
@@ -362,7 +362,7 @@ def test_a_table_under_two_versions_is_written_by_a_query_beside_small_ones(
     batch = events(shared.session, older.topic, [put(1, 1, "one"), put(2, 2, "two", version=2, n=7)])
     table = replace(
         table_batch(shared.session, newer, [put(1, 1, "one")]),
-        slices=survey(batch),
+        slices=survey(batch)[1],
         events=batch,
         schemas={1: older, 2: newer},
     )

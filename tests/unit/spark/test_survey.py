@@ -1,13 +1,11 @@
 """What a batch holds, as one look at its events tells it."""
 
 import random
-import re
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as sf
 
-from libs.errors import PipelineHalted
 from spark.sinks.port import Truncation
 from spark.transforms.local_rows import local_rows
 from spark.transforms.survey import survey
@@ -48,7 +46,7 @@ def test_a_survey_counts_each_version(shared: SharedSpark) -> None:
     first = events(shared.session, TOPIC, changes)
     second = events(shared.session, TOPIC, [_change(6, key=3, version=2)], is_wrapped=True)
 
-    slices = survey(first.union(second))
+    _, slices, _ = survey(first.union(second))
 
     assert [(part.schema_version, part.rows) for part in slices] == [(1, 4), (2, 1)]
     assert (dict(slices[0].from_offsets), dict(slices[0].to_offsets)) == ({0: 0}, {0: 4})
@@ -59,12 +57,22 @@ def test_a_survey_counts_each_version(shared: SharedSpark) -> None:
     assert slices[0].newest_keyless is slices[0].oldest_keyless is None
 
 
-def test_records_that_the_router_did_not_write_halt_the_tenant(shared: SharedSpark) -> None:
-    """Without order and version nothing sound can be done; the message names the topic."""
-    foreign = events(shared.session, TOPIC, [_change(1, key=1)]).withColumn("order", sf.lit(None).cast("string"))
+def test_records_that_the_router_did_not_write_are_left_out_and_named(shared: SharedSpark) -> None:
+    """They lack an order, a version, or both; the events beside them go on, and so do other topics."""
+    own = events(shared.session, TOPIC, [_change(1, key=1), _change(2, key=2)])
+    without_order = own.where("offset = 0").withColumn("order", sf.lit(None).cast("string"))
+    without_version = own.where("offset = 1").withColumn("schema_version", sf.lit(None).cast("int"))
+    foreign = without_order.unionByName(without_version).withColumn("topic", sf.lit("acme.shop.shop.items"))
 
-    with pytest.raises(PipelineHalted, match=re.escape(TOPIC)):
-        survey(foreign)
+    kept, slices, strays = survey(own.unionByName(foreign).unionByName(without_order))
+
+    assert sorted(str(row.order) for row in kept.collect()) == [_change(1, key=1).order, _change(2, key=2).order]
+    assert [(part.topic, part.rows) for part in slices] == [(TOPIC, 2)]
+    assert {(each.topic, each.records) for each in strays} == {(TOPIC, 1), ("acme.shop.shop.items", 1)}
+    assert all(
+        "without the headers headwater.order and headwater.schema-version were passed over" in str(each)
+        for each in strays
+    )
 
 
 def test_what_several_tasks_found_is_one_slice(shared: SharedSpark) -> None:
@@ -74,7 +82,7 @@ def test_what_several_tasks_found_is_one_slice(shared: SharedSpark) -> None:
     rows += [_event(101, op="d", is_partial=True), _event(102, op="u", key='{"id":-7}', image=None, is_partial=None)]
     chance.shuffle(rows)
 
-    [found] = survey(local_rows(shared.session, rows, EVENT).repartition(5))
+    _, [found], _ = survey(local_rows(shared.session, rows, EVENT).repartition(5))
 
     assert (found.rows, found.first_rows, found.partial_rows, found.snapshot_rows) == (102, 100, 1, 0)
     assert (found.from_offsets, found.to_offsets) == ({1: 1, 0: 2}, {1: 100, 0: 103})
@@ -102,7 +110,7 @@ def test_commit_times_of_many_events_are_told_as_quantiles(shared: SharedSpark) 
         sf.lit("{}").alias("image"),
     )
 
-    [found] = survey(many)
+    _, [found], _ = survey(many)
 
     assert set(found.live_changes.values()) == {count // 50}
     for share, committed_at_us in enumerate(sorted(found.live_changes)):
@@ -125,7 +133,7 @@ def test_commit_times_of_many_events_are_told_as_quantiles(shared: SharedSpark) 
 def test_last_numbers_of_keys(shared: SharedSpark, keys: list[str | None], numbers: tuple[int, int] | None) -> None:
     rows = [_event(offset, key=key) for offset, key in enumerate(keys, 1)]
 
-    [found] = survey(local_rows(shared.session, rows, EVENT))
+    _, [found], _ = survey(local_rows(shared.session, rows, EVENT))
 
     assert found.numbers == numbers
 
@@ -134,7 +142,7 @@ def test_events_without_a_key_are_told_apart(shared: SharedSpark) -> None:
     """The oldest and the newest; one without a commit time has none of its own."""
     rows = [_event(1), _event(2, key=None), _event(3, key=None), _event(4, key=None, committed_at_us=None), _event(5)]
 
-    [found] = survey(local_rows(shared.session, rows, EVENT).repartition(3))
+    _, [found], _ = survey(local_rows(shared.session, rows, EVENT).repartition(3))
 
     assert found.oldest_keyless == Truncation(_change(2, key=1).order, COMMITTED_AT_US + 2)
     assert found.newest_keyless == Truncation(_change(4, key=1).order, 0)
