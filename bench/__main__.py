@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -114,7 +114,7 @@ def main() -> int:
     if unknown := sorted(set(parts) - set(PARTS)):
         parser.error(f"no such part: {', '.join(unknown)}")
     with_peer = not arguments.without_peer
-    run = {
+    run: dict[str, Callable[[], str]] = {
         "catch-up": lambda: _run_catch_up(arguments.row_events, with_peer=with_peer),
         "multi-row": lambda: _run_catch_up(arguments.row_events, with_peer=with_peer, is_multi_row=True),
         "latency": lambda: _run_latency(arguments.latency_run_s),

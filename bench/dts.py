@@ -155,12 +155,12 @@ def _opening(number: int, size: int) -> bytes:
     return bytes(encoded)
 
 
-def _header(kind: int, gtid: int) -> pb.Header:
+def _header(kind: pb.MessageType, gtid: int) -> pb.Header:
     return pb.Header(
         version=1, sourceType=pb.SOURCE_TYPE_MYSQL, messageType=kind, timestamp=1_700_000_000 + gtid // 100, serverId=7,
         fileName="mysql-bin.000005", position=gtid * 1000, gtid=f"{_UUID}:{gtid}", schemaName="bench", tableName="events",
         seqId=gtid,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def _begin(gtid: int) -> pb.Entry:

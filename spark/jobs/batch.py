@@ -309,8 +309,8 @@ def _show_together(
 def _settled_tries(context: TenantSink, spark: SparkSession, batch: BatchIdentity, progress: SinkProgress) -> Tries:
     """The batch's tries, once earlier ones' results were asked for; those results are durable."""
     # Only the stager knows the staged rows.
-    is_staged = isinstance(context.sink, ShowsTogether) and context.moves_together and bool(progress.tries)
-    with context.sink.staged_batch(spark) if is_staged else nullcontext():
+    sink, is_staged = context.sink, context.moves_together and bool(progress.tries)
+    with sink.staged_batch(spark) if is_staged and isinstance(sink, ShowsTogether) else nullcontext():
         # Events held back by a cut are released in between, and would stand among written ones: none may join the waiting ones.
         settled = settle(context.sink, spark, batch, progress, may_wait=not context.cut.query_id)
     if settled.of_earlier:
@@ -399,7 +399,8 @@ def _table_batch(
         is_retry = False
     if not slices and not is_retry and replay is None:
         return None
-    rest, read_to = None, {}
+    rest = None
+    read_to: Mapping[int, int] = {}
     if parked is not None and is_retry:
         waiting = with_joined(parked, *range_of(slices))
         try:

@@ -236,8 +236,10 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
             continue
         SINK_ROWS.labels(*labels).inc(outcome.written_rows)
         SINK_DEAD_LETTERS.labels(*labels).inc(outcome.commit.aside.letters)
-        SINK_MERGE_SECONDS.labels(*labels).observe(outcome.commit.timings.write_s)
-        for phase, took_s in table_phases(outcome.commit.timings).items():
+        timings = outcome.commit.timings
+        assert timings is not None  # a table that was written has some
+        SINK_MERGE_SECONDS.labels(*labels).observe(timings.write_s)
+        for phase, took_s in table_phases(timings).items():
             if took_s is not None:
                 SINK_PHASE_SECONDS.labels(*labels, phase).observe(took_s)
     SINK_PARKED_KEYS.labels(*labels).set(sum(table.parked_keys for table in progress.tables.values()))

@@ -95,7 +95,7 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
     }
     if class_archive(settings) is not None:
         config["spark.driver.extraClassPath"] = class_path()
-    extensions = []
+    extensions: list[str] = []
     for sink in sinks:
         wanted = dict(sink.session_config())
         extensions += filter(None, [wanted.pop(_EXTENSIONS, None)])

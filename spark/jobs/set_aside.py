@@ -136,7 +136,7 @@ def write_what_fits(
             if len(parked) + len(found.refused) > context.max_parked_keys:
                 raise TableRefused(
                     f"{wanted.table}: more than {context.max_parked_keys} keys would be parked (max_parked_keys), the last "
-                    f"because {next(reversed(found.refused.values())).reason}"
+                    f"because {list(found.refused.values())[-1].reason}"
                 ) from error
     raise TableRefused(f"{wanted.table}: the warehouse refuses rows, but after {_ROUNDS} tries it is not known which")
 

@@ -63,7 +63,8 @@ def why_by_query(context: TenantSink, table: TableBatch) -> ByQuery | None:
     is_history = context.settings.mode is SinkMode.HISTORY
     if context.settings.mode is SinkMode.APPEND:
         return ByQuery.MODE
-    if not isinstance(context.sink, MergesVersionRows if is_history else MergesRows):
+    sink = context.sink
+    if not (isinstance(sink, MergesVersionRows) if is_history else isinstance(sink, MergesRows)):
         return ByQuery.WAREHOUSE
     if context.moves_together:
         return ByQuery.TOGETHER

@@ -51,7 +51,8 @@ class StateStore:
         is_plain = settings.endpoint is not None and settings.endpoint.startswith("http://")
         client = {"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": is_plain}
         try:
-            self._store: Any = from_url(self._uri, client_options=client, retry_config=_RETRIES, **options)
+            open_store: Any = from_url  # typed by each kind of store, with literals
+            self._store: Any = open_store(self._uri, client_options=client, retry_config=_RETRIES, **options)
         except self._errors as error:
             raise InvalidSettings(
                 "state_store", [f"uri: {_first_line(error)}; see the keys in the environment"]

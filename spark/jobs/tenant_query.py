@@ -278,10 +278,9 @@ class TenantQuery:
             return
         failed, self._run = self._run, None
         self._stopped = failed
-        error = failed.failure
         if failed.lineage is not None:
-            failed.lineage.failed(described(error))
-        self._note_failure(error)
+            failed.lineage.failed(described(failed.failure))
+        self._note_failure(failed.failure)
 
     def interrupt(self) -> None:
         """Have ``stop`` wait for less: of several queries, each ends while the others do."""
@@ -346,7 +345,7 @@ class TenantQuery:
             keep=keep,
             confirm=(lambda: None) if kept is None else partial(kept.confirm, name, is_over.is_set),
             metered=nullcontext if self._cpu is None else partial(self._cpu.driving, name),
-            **({} if lineage is None else {"tell_applied": lineage.applied}),
+            tell_applied=(lambda _: None) if lineage is None else lineage.applied,
         )
         stream = TenantStream(StreamLog(state_dir, name), self.tenant, limit=limit, fails_on_loss=fails_on_loss)
         run = _Run(context, stream, self._shared_turns(), lineage, is_over, _stop_timeout_s(self._spark))
@@ -475,4 +474,4 @@ class TenantQuery:
 
 def _stop_timeout_s(spark: SparkSession) -> float:
     """Spark's own setting for how long the stop of a query waits, in seconds."""
-    return float(spark.conf.get(_STOP_TIMEOUT, "8s").removesuffix("s"))
+    return float(str(spark.conf.get(_STOP_TIMEOUT, "8s")).removesuffix("s"))

@@ -60,7 +60,9 @@ def settle(sink: Sink, spark: SparkSession, batch: BatchIdentity, progress: Sink
     Raises:
         TransientError, PipelineHalted: as ``Sink.is_applied``.
     """
-    tables, of_batch, of_earlier = dict(progress.tables), set(), set()
+    tables = dict(progress.tables)
+    of_batch: set[str] = set()
+    of_earlier: set[str] = set()
     unknown, not_found = {}, {}
     for topic, tried in progress.tries.items():
         identity = BatchIdentity(tried.query_id, tried.batch_id)

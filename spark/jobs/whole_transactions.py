@@ -102,6 +102,7 @@ def show_what_waits(context: TenantSink, spark: SparkSession) -> None:
 
 def _held_back(cut: Cut, events: DataFrame, still_held: Offsets, oldest: str, newest: str) -> Cut:
     """With the waiting events after the batch: some of its own, and those that still wait."""
+    assert cut.until is not None  # else nothing waits
     waiting = (
         events.where(is_live() & (sf.col("order") >= cut.until))
         .groupBy("topic", "kafka_partition")

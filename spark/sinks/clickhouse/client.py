@@ -65,5 +65,5 @@ def _refusal(settings: Settings, table: WarehouseTable, error: Failure) -> Table
             f"{table}: ClickHouse {settings.host}:{settings.port} refuses user {settings.user} what the table needs; GRANT it "
             f"{NEEDED} on the table's database"
         )
-    because = _REFUSALS.get(code)
+    because = None if code is None else _REFUSALS.get(code)
     return None if because is None else TableRefused(f"{table}: {because}")

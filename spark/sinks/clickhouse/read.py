@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,7 @@ def read_rows(spark: SparkSession, settings: Settings, selection: Selection, *, 
     schema = ", ".join(f"c{number} {kind}" for number, kind in enumerate(types))
     queries = [selection.part_query(part, tasks) for part in range(tasks)]
     numbers = spark.range(0, tasks, 1, max(tasks, 1))
-    wanted = to_arrow_schema(StructType.fromDDL(schema))
+    wanted = to_arrow_schema(cast(StructType, StructType.fromDDL(schema)))
     rows = numbers.mapInArrow(partial(_read_task, settings, queries, wanted, subject), schema)
     # Spark's ``mapInArrow`` takes no names that hold a backtick.
     return rows.select(*(sf.col(f"c{number}").alias(name) for number, name in enumerate(selection.columns)))

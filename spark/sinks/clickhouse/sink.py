@@ -691,6 +691,7 @@ def _definition(place: str, table: SinkTable, noted: Noted, required: Collection
     ]
     columns += [f"{quoted(name)} {kind}" for name, kind in _own_of(table).items()]
     settings = "allow_nullable_key = 1"
+    order: tuple[str, ...]
     if table.mode is SinkMode.APPEND:
         engine, order = "MergeTree", (ORDER_COLUMN,)
     else:

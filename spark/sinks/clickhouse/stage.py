@@ -7,7 +7,7 @@ twice, or a killed driver's last ones, change nothing.
 
 import io
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -55,7 +55,7 @@ def stage_rows(changes: DataFrame, target: StageTarget) -> list[str]:
     outcomes = rows.mapInArrow(partial(_stage_task, target), _OUTCOME_SQL).collect()
     for outcome in outcomes:
         if outcome.error is not None:
-            kind = getattr(errors, outcome.error, None) or getattr(port, outcome.error, HeadwaterError)
+            kind: type[HeadwaterError] = getattr(errors, outcome.error, getattr(port, outcome.error, HeadwaterError))
             raise kind(outcome.message)
     return sorted(outcome.stage for outcome in outcomes)
 
@@ -99,7 +99,7 @@ class _Counted:
             yield batch
 
 
-def _arrow_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+def _arrow_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Generator[bytes, None, None]:
     """The batches in Arrow's stream format, piece by piece: a task's rows need not lie in memory at once."""
     piece = io.BytesIO()
     with pa.ipc.new_stream(piece, schema) as writer:

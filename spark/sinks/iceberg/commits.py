@@ -30,7 +30,7 @@ def batch_of(spark: SparkSession) -> str:
 def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> None:
     """Run ``write``, which commits once, with the batch's identity and ``reached`` in that commit. Its exceptions pass."""
     gateway: Any = spark.sparkContext._gateway
-    ensure_callback_server_started(gateway)
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     properties = properties_of(spark, reached)
     call = _Call(write)
     exception = java_class(spark, "java.lang.Class").forName("java.lang.Exception")

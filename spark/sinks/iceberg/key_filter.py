@@ -37,7 +37,7 @@ def key_filter(spark: SparkSession, stored: DataFrame, table: SinkTable, changes
     hashes = changes.select(sf.xxhash64(*(sf.col(quoted(name)) for name in table.key)).alias(_HASH))
     # Of nothing at all, where every key of the batch is parked, Spark makes no filter.
     hashes = hashes.union(spark.range(1).toDF(_HASH))
-    built = hashes._jdf.stat().bloomFilter(_HASH, table.changes, _FALSE_POSITIVES)  # type: ignore[attr-defined]
+    built = hashes._jdf.stat().bloomFilter(_HASH, table.changes, _FALSE_POSITIVES)
     written = java_class(spark, "java.io.ByteArrayOutputStream")()
     built.writeTo(written)
     _make_function(spark)

@@ -175,7 +175,7 @@ def _first_refused(connection: Any, probe: Probe, lines: list[str]) -> tuple[int
 
 
 def _raise(error: str, message: str) -> NoReturn:
-    kind = getattr(errors, error, None) or getattr(port, error, HeadwaterError)
+    kind: type[HeadwaterError] = getattr(errors, error, getattr(port, error, HeadwaterError))
     raise kind(message)
 
 
