@@ -21,7 +21,7 @@ class SecurityProtocol(enum.StrEnum):
 
     @property
     def has_users(self) -> bool:
-        """Who connects proves it by a user's password."""
+        """Whether a client proves itself by a user's password."""
         return self.value.startswith("SASL")
 
     @property
@@ -56,7 +56,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Copies of each of Headwater's own topics; 3 in production."""
 
     def __post_init__(self) -> None:
-        """Refuse what Kafka's clients would pass over in silence. Raises InvalidSettings with every mistake."""
+        """Refuse settings that Kafka's clients would ignore silently. Raises InvalidSettings with every mistake."""
         protocol, mistakes = self.security_protocol, []
         has_user = self.sasl_username is not None or self.sasl_mechanism is not None
         if has_user and not protocol.has_users:
@@ -119,10 +119,10 @@ class SchemaRegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """With the key: mTLS."""
     tls_key_file: str | None = None
     timeout_s: float = 5.0
-    """How long one answer may take, in seconds; what waits for it meanwhile: docs/tenants.md, "Avro"."""
+    """How long one answer may take, in seconds; docs/tenants.md, "Avro", says which rows wait for it."""
 
     def __post_init__(self) -> None:
-        """Refuse what the client would refuse later, or pass over. Raises InvalidSettings with every mistake."""
+        """Refuse settings that the client would refuse later, or ignore. Raises InvalidSettings with every mistake."""
         mistakes = []
         urls = [url.strip() for url in self.url.split(",")]
         if not all(re.match("https?://[^/@]+", url) and "@" not in url for url in urls):
@@ -154,7 +154,7 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 5.0
     """Of one request."""
     queued_events: int = 1_000
-    """What waits at most while nobody takes them; more are dropped, and counted."""
+    """Most waiting events while nobody takes them; more are dropped, and counted."""
 
     def __post_init__(self) -> None:
         """Raises InvalidSettings with every field that is wrong."""
@@ -184,9 +184,9 @@ class PostgresqlTls(enum.StrEnum):
 
     DISABLE = "disable"
     PREFER = "prefer"
-    """TLS where the server has it; who sits between can turn it off."""
+    """TLS where the server has it; an attacker in between can turn it off."""
     REQUIRE = "require"
-    """TLS, with whoever answers."""
+    """TLS, without a check of the server's identity."""
     VERIFY_CA = "verify-ca"
     VERIFY_FULL = "verify-full"
     """TLS with a server whose certificate is trusted and names the host."""
@@ -230,10 +230,10 @@ class GrpcServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key_file: str | None = None
     tls_client_ca_file: str | None = None
     client_names: tuple[str, ...] = ()
-    """Who may call, of those whom the client CA knows: a caller's certificate must have one of these names (its subject
-    alternative names, as they stand there). Empty: all of them."""
+    """Callers that are let in, of those that the client CA knows: a caller's certificate must have one of these names (its
+    subject alternative names, as they stand there). Empty: all of them."""
     has_reflection: bool = False
-    """Tell any caller which methods there are, for ``grpcurl`` while something is developed."""
+    """Show the methods to any caller, for ``grpcurl`` during development."""
 
 
 class GrpcClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,7 +252,7 @@ class WatchedService(msgspec.Struct, frozen=True, kw_only=True):
     """A service of the mesh that is asked for its faults."""
 
     name: str
-    """As a person is told of it: ``reader-shop``."""
+    """Its name for a person: ``reader-shop``."""
     source: str = ""
     """Of a reader: which source it reads."""
     has_several: bool = False
@@ -283,7 +283,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Labels on every metric of the process, by name: ``{team: shop, region: eu}``. The environment's names are lower case."""
 
     def __post_init__(self) -> None:
-        """Refuse what Prometheus would not take. Raises InvalidSettings with every mistake."""
+        """Refuse labels that Prometheus would not take. Raises InvalidSettings with every mistake."""
         mistakes = [mistake for name, value in self.tags.items() for mistake in _tag_mistakes(name, value)]
         if mistakes:
             raise InvalidSettings("telemetry", mistakes)
@@ -306,7 +306,7 @@ METRIC_LABELS: Final = frozenset(
             "code",
         ),
         *("handling", "outcome", "reason", "server_uuid", "phase", "id", "severity"),
-        # Of histograms, and of what Prometheus' client tells about Python.
+        # Of histograms, and of Prometheus' client's own metrics about Python.
         *("le", "implementation", "version", "major", "minor", "patchlevel", "generation"),
     }
 )
@@ -314,7 +314,7 @@ METRIC_LABELS: Final = frozenset(
 
 
 def _tag_mistakes(name: str, value: str) -> Iterator[str]:
-    """Prometheus, "Data model": what a label's name may be; an empty value is no label."""
+    """Prometheus, "Data model": the form of a label's name; an empty value is no label."""
     if not _LABEL_NAME.fullmatch(name):
         yield f"tags.{name}: is no label's name; take letters, digits and '_', no digit first"
     elif name.startswith("__"):

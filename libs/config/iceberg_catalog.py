@@ -1,4 +1,4 @@
-"""How the catalog of Iceberg tables is reached: by the sink job, and by those who read its tables without Spark."""
+"""How the catalog of Iceberg tables is reached: by the sink job, and by readers of its tables without Spark."""
 
 import enum
 import re
@@ -12,14 +12,14 @@ from libs.errors import InvalidSettings
 
 
 class CatalogKind(enum.Enum):
-    """What keeps the list of tables, and swaps a table's old state for its new one."""
+    """The keeper of the list of tables, which swaps a table's old state for its new one."""
 
     SQLITE = "sqlite"
     """A file: the job and its readers are on one machine."""
     JDBC = "jdbc"
     """A database; PostgreSQL's driver is there, another's jar lies in ``session.more_jars_dir``."""
     REST = "rest"
-    """A service that has the tables' places too: ``warehouse_dir`` is what it knows the warehouse by, a name mostly."""
+    """A service that has the tables' places too: ``warehouse_dir`` is its name for the warehouse."""
     HADOOP = "hadoop"
     """No service at all, only the warehouse's folder; safe where renaming a file is atomic (HDFS, a local disk), not in S3."""
     HIVE = "hive"

@@ -49,11 +49,11 @@ def load_settings(record: type[_Settings], *, path: Path | None, environ: Mappin
     """The settings of ``record``'s shape from ``path`` (None: no file) and ``environ``.
 
     Raises:
-        InvalidSettings: with every mistake (place, what is wrong, nearest right name); mend them all and start again.
+        InvalidSettings: with every mistake (place, mistake, nearest right name); correct them all and start again.
     """
     mistakes: list[str] = []
     read = _read_document(path, mistakes) if path is not None else None
-    if mistakes:  # what the file says is unknown: all else would look missing
+    if mistakes:  # the file's content is unknown: everything would look missing
         raise InvalidSettings(subject, mistakes)
     document = {} if read is None else dict(read.value)
     overlaid = _overlay_environment(document, record, environ, mistakes)
@@ -102,13 +102,13 @@ def convert_document(record: type[_Settings], document: Any, *, place: str, mist
         return None
     try:
         return record(**values)
-    except InvalidSettings as error:  # of its __post_init__: what contradicts itself
+    except InvalidSettings as error:  # of its __post_init__: contradicting settings
         mistakes.extend(_join(place, mistake) for mistake in error.mistakes)
         return None
 
 
 def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> Any:
-    if hasattr(kind, "__metadata__"):  # Annotated: what it adds is for schemas
+    if hasattr(kind, "__metadata__"):  # Annotated: its additions are for schemas
         kind = kind.__origin__
     inner = _struct_of(kind)
     if inner is Secret and not isinstance(value, dict):
@@ -199,7 +199,7 @@ def _read_document(path: Path, mistakes: list[str]) -> YamlDocument | None:
 def _overlay_environment(
     document: dict[str, Any], record: type[msgspec.Struct], environ: Mapping[str, str], mistakes: list[str]
 ) -> set[str]:
-    """Put what the environment sets into ``document``; the places that it set."""
+    """Put the environment's settings into ``document``; returns their places."""
     overlaid: set[str] = set()
     known = {field.encode_name for field in msgspec.structs.fields(record)}
     for variable, value in sorted(environ.items()):

@@ -3,10 +3,10 @@
 Python's ``re`` tries one way after another and has no time limit: ``(a+)+$`` takes minutes over forty characters. So a pattern
 is taken apart before it is used, and its steps are counted: how many single things ``re`` would try against the worst name of
 the greatest length, one in which all fits until the very end. A pattern of more than ``MAX_STEPS`` is refused. The count is
-never too small, and too large where a pattern says more than what is looked at here; a step was measured at 3 to 10
+never too small, and too large where a pattern says more than this analysis sees; a step was measured at 3 to 10
 nanoseconds, so that the dearest pattern that is taken costs about 0.2 seconds for a name, and an ordinary one microseconds.
 
-The count goes from a pattern's end to its beginning. ``_Rest.steps[n]`` is what the rest of it costs where ``n`` characters of
+The count goes from a pattern's end to its beginning. ``_Rest.steps[n]`` is the cost of the rest of it where ``n`` characters of
 the name are left: more characters never cost less, so where it is unknown how many a part takes, the fewest are the worst.
 """
 
@@ -37,7 +37,7 @@ _MEMBERS_OF_A_STEP: Final = 8
 
 
 def pattern_mistakes(place: str, pattern: str) -> Iterable[str]:
-    """What is wrong with one pattern of a document, ``place`` first."""
+    """The mistakes in one pattern of a document, ``place`` first."""
     if len(pattern) > _MAX_PATTERN_CHARACTERS:
         yield f"{place}: is longer than {_MAX_PATTERN_CHARACTERS} characters; make several patterns of it"
         return
@@ -61,7 +61,7 @@ _TOO_MANY_STEPS: Final = (
 
 
 def count_mistakes(patterns_of: Mapping[str, int]) -> Iterable[str]:
-    """What is wrong with how many patterns a document has: ``patterns_of`` says it of each of its lists."""
+    """The mistakes in the number of a document's patterns: ``patterns_of`` counts each of its lists."""
     count = sum(patterns_of.values())
     if count > MAX_PATTERNS:
         longest = max(patterns_of, key=lambda place: patterns_of[place])
@@ -73,7 +73,7 @@ def count_mistakes(patterns_of: Mapping[str, int]) -> Iterable[str]:
 
 def steps_mistakes(patterns_of: Mapping[str, Iterable[str]]) -> Iterable[str]:
     """Whether all patterns of a document together could run away; ``patterns_of`` has each list's. Those that are wrong by
-    themselves are told elsewhere."""
+    themselves are reported elsewhere."""
     steps_of = {place: sum(map(_steps_or_none, patterns)) for place, patterns in patterns_of.items()}
     steps = sum(steps_of.values())
     if steps > MAX_DOCUMENT_STEPS:
@@ -101,7 +101,7 @@ class RunsAway(Exception):
 
 @lru_cache(maxsize=10_000)
 def most_steps(pattern: str, characters: int = NAME_CHARACTERS) -> int:
-    """How many steps ``re.fullmatch`` of a pattern takes at most, whatever the name of so many ``characters`` is.
+    """How many steps ``re.fullmatch`` of a pattern takes at most, for any name of so many ``characters``.
 
     Documents are judged again whenever one of their folder changes, so counts are kept.
 
@@ -113,7 +113,7 @@ def most_steps(pattern: str, characters: int = NAME_CHARACTERS) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What follows some point of a pattern."""
+    """The rest of a pattern after some point."""
 
     steps: tuple[int, ...]
     """By how many characters of the name are left."""
@@ -233,7 +233,7 @@ def _sum(some: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
 
 
 def _later(steps: tuple[int, ...], characters: int) -> tuple[int, ...]:
-    """What the rest costs after so many characters more; nothing, where there are not so many."""
+    """The rest's cost after so many characters more; nothing, where there are not so many."""
     gone = min(characters, len(steps))
     return (0,) * gone + steps[: len(steps) - gone]
 
@@ -243,7 +243,7 @@ def _cost(operation: Any, argument: Any) -> int:
 
 
 def _first(operation: Any, argument: Any) -> str | None:
-    """Upper and lower case are one, because a pattern may tell them not apart."""
+    """Upper and lower case are one, because a pattern may ignore case."""
     return chr(argument).lower() if operation is sre.LITERAL and argument < _NOT_ASCII else None
 
 

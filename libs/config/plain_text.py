@@ -8,11 +8,11 @@ import re
 from typing import Final
 
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters but tab and line feed, the other line breaks of YAML, and what turns the direction of a line."""
+"""Control characters but tab and line feed, the other line breaks of YAML, and characters that turn the direction of a line."""
 
 
 def printable(text: str) -> str:
-    """What a terminal shows and does not obey. Tabs and line feeds stay.
+    """A text that a terminal shows and does not obey. Tabs and line feeds stay.
 
     >>> printable("a\x1b]0;owned\x07b")
     'a\\\\x1b]0;owned\\\\x07b'

@@ -22,7 +22,7 @@ _PLACEHOLDER: Final = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_][A-Za-z0-9_]*")
 
 
 def placeholder_mistake(name: str, text: str) -> str | None:
-    """What is wrong with a secret that is a shell's or another tool's placeholder; None: it is none.
+    """The mistake of a secret that is a shell's or another tool's placeholder; None: it is none.
 
     Nothing replaces it, so the server would be given these very characters.
     """
@@ -65,7 +65,7 @@ def _output_of(line: str) -> str:
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"the command cannot be run: {_why(error)}") from error
     if ended.returncode:
-        # Not what it printed: a part of the secret may stand there.
+        # Without its output: a part of the secret may stand there.
         raise ValueError(f"the command ended with code {ended.returncode}; run it by hand to see why")
     return text
 

@@ -4,7 +4,7 @@ Every document goes through here: services' settings, sources, tenants. YAML's o
 silence, follows aliases until the memory is full, and forgets where a value stood; here the first two are mistakes, and the
 third is kept.
 
-A *place* is where a value stands by names, ``sources[0].masks[1].hash``, as mistakes are told with.
+A *place* is a value's path by names, ``sources[0].masks[1].hash``, which messages of mistakes begin with.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class DocumentLines:
         return f"{self.file}:{line}: {text}" if self.file else f"line {line}: {text}"
 
     def locate(self, mistakes: Sequence[str]) -> list[str]:
-        """Mistakes that begin with their place, as ``at`` tells them."""
+        """Mistakes that begin with their place, by ``at``."""
         return [self.at(self.line_of(mistake.partition(": ")[0]), mistake) for mistake in mistakes]
 
 

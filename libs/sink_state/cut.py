@@ -1,4 +1,4 @@
-"""How a tenant's tables move together (``sink.consistency: transaction``): what the sink remembers between micro-batches.
+"""How a tenant's tables move together (``sink.consistency: transaction``): the sink's memory between micro-batches.
 
 The file ``<state_dir>/consistency/<tenant>.json`` belongs to the Spark checkpoint beside it, as the parked keys do.
 """
@@ -47,5 +47,5 @@ def encode_cut(cut: Cut) -> bytes:
 
 
 def decode_cut(content: bytes) -> Cut:
-    """What ``encode_cut`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_cut``. Raises msgspec.DecodeError for others."""
     return _decoder.decode(content)

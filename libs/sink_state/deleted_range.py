@@ -1,4 +1,4 @@
-"""Where a mirror's deletes stand in Kafka: what is left of rows that are gone.
+"""Where a mirror's deletes stand in Kafka: the only trace of rows that are gone.
 
 The mirror keeps nothing of a deleted row, its order neither. The delete itself stays in the table's topic, so that it is enough
 to know in which stretches of it deletes are: an event that is older than one of these looks there (``spark.jobs.late_events``).
@@ -39,7 +39,7 @@ def remembered(known: Sequence[DeletedRange], found: DeletedRange | None) -> tup
     """``known``, oldest first, with that of a further batch: at most 32 stretches of at most 2,000,000 events, the newest
     whatever its size.
 
-    Beyond so many stretches the two oldest are one, with what lies between; beyond so many events the oldest is forgotten.
+    Beyond so many stretches the two oldest are joined, with the events between; beyond so many events the oldest is forgotten.
 
     >>> first = DeletedRange(newest_order="1", from_offsets={0: 0}, to_offsets={0: 10}, schema_versions=(1,))
     >>> last = DeletedRange(newest_order="2", from_offsets={0: 10}, to_offsets={0: 3_000_000}, schema_versions=(1,))

@@ -17,7 +17,7 @@ class ParkedKey(msgspec.Struct, frozen=True, kw_only=True):
     event_key: str
     """As the event's record has it, JSON; empty: it has none, and nothing waits after it."""
     reason: str
-    """What was wrong, with the remedy; never a row's values."""
+    """The mistake, with the remedy; never a row's values."""
     kafka_partition: int
     offset: int
     """Where in the table's topic the refused event stands."""
@@ -32,7 +32,7 @@ class ParkedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a ``ReplayRequest``; in force once the progress file holds ``batch_id``."""
+    """The result of a ``ReplayRequest``; in force once the progress file holds ``batch_id``."""
 
     batch_id: int
     keys: int
@@ -74,7 +74,7 @@ def encode_parked_keys(keys: TenantParkedKeys) -> bytes:
 
 
 def decode_parked_keys(content: bytes) -> TenantParkedKeys:
-    """What ``encode_parked_keys`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_parked_keys``. Raises msgspec.DecodeError for others."""
     return _decoder.decode(content)
 
 

@@ -54,9 +54,9 @@ class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     """By Kafka partition: after the last event that was passed over."""
     copies_from: Mapping[int, int] = {}
     """By Kafka partition: rows of a copy that stand before are in the table. Where tables move together, events of transactions
-    that a cut held back may lie before such rows and join what waits, but those rows do not."""
+    that a cut held back may lie before such rows and join the waiting ones, but those rows do not."""
     is_catching_up: bool = False
-    """The cause is mended, and what waited is read piece by piece: nobody must see to it any more."""
+    """The cause is removed, and waiting events are read piece by piece: no person has to act."""
     piece_offsets: int = 0
     """How many records the next piece has, about. Settled a batch before: one that comes again, under other settings too, reads
     the piece that the table has of it. 0: by the settings."""
@@ -88,7 +88,7 @@ def newest_positions(known: Iterable[ReachedPosition], found: Iterable[ReachedPo
 
 
 class TableFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table takes in its warehouse."""
+    """A table's size in its warehouse."""
 
     bytes: int
     data_files: int | None = None
@@ -105,7 +105,7 @@ class TableTimings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the table holds the batch already; its columns."""
     write_s: float = 0.0
     """Parse, keep the latest of each key, merge and commit: Spark does these as one. The next three are its parts, as Spark's
-    stages tell them; None: they did not."""
+    stages report them; None: they did not."""
     dedupe_s: float | None = None
     """Reading keys and keeping the latest change of each; 0 where one stage did this and the merge."""
     merge_s: float | None = None
@@ -128,12 +128,12 @@ def table_phases(timings: TableTimings) -> dict[str, float | None]:
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a warehouse says of a table: which one it is, and which batch its rows are of."""
+    """A warehouse's facts about a table: its identity, and the batch of its rows."""
 
     id: str = ""
     """Another one where somebody made the table again; empty: the warehouse has none that lasts."""
     batch: str = ""
-    """Identity of the newest batch that its rows hold, whatever was committed since; empty: it holds none, or none is noted."""
+    """Identity of the newest batch of its rows, also after other commits; empty: it holds none, or none is noted."""
 
 
 class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,11 +158,11 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     last: TableTimings = TableTimings()
     """Its part of the newest batch that it was in."""
     files: TableFiles | None = None
-    """After that batch; None: the warehouse does not tell."""
+    """After that batch; None: the warehouse does not know."""
     maintained_at_us: int = 0
     """When its files were last rewritten, expired or cleaned; 0: not since the job's first start."""
     ignored: tuple[str, ...] = ()
-    """What of the source's changes is not delivered, by the tenant's policies."""
+    """The source's changes that the tenant's policies do not deliver."""
     parked_keys: int = 0
     """Keys whose events are set aside, because the warehouse refused one (``libs.sink_state.parked_keys``)."""
     dead_letters: int = 0
@@ -184,7 +184,7 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Try(msgspec.Struct, frozen=True, kw_only=True):
-    """What was about to be written to a parked table, or to one that was parked for that, and is perhaps in the warehouse."""
+    """The try of a parked table, or of one that was parked by it; it is perhaps in the warehouse."""
 
     query_id: str
     batch_id: int
@@ -220,7 +220,7 @@ class SinkProgress(msgspec.Struct, frozen=True, kw_only=True):
     tables: Mapping[str, TableProgress] = msgspec.field(default_factory=dict)
     """By topic."""
     tries: Mapping[str, Try] = {}
-    """By topic, of parked tables: nobody has asked yet what became of it."""
+    """By topic, of parked tables: tries with unasked results."""
     latency: LatencyHistogram = LatencyHistogram()
     """Of live changes since the tenant's first; snapshot rows are not counted."""
     latency_p50_s: float | None = None
@@ -248,7 +248,7 @@ def encode_positions(positions: tuple[ReachedPosition, ...]) -> bytes:
 
 
 def decode_positions(text: str | bytes) -> tuple[ReachedPosition, ...]:
-    """What ``encode_positions`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_positions``. Raises msgspec.DecodeError for others."""
     return _positions_decoder.decode(text)
 
 
@@ -258,5 +258,5 @@ def encode_sink_progress(progress: SinkProgress) -> bytes:
 
 
 def decode_sink_progress(content: bytes) -> SinkProgress:
-    """What ``encode_sink_progress`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_sink_progress``. Raises msgspec.DecodeError for others."""
     return _decoder.decode(content)

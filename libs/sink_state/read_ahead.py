@@ -1,4 +1,4 @@
-"""How far micro-batches read on after Spark's own end: what the sink remembers from one to the next.
+"""How far micro-batches read on after Spark's own end: the sink's memory from one to the next.
 
 The file ``<state_dir>/read-ahead/<tenant>.json`` belongs to the Spark checkpoint beside it, as the parked keys do.
 """
@@ -11,7 +11,8 @@ from libs.sink_state.stream_offsets import StreamOffsets
 
 
 class ReadAhead(msgspec.Struct, frozen=True, kw_only=True):
-    """What a micro-batch holds of topics in which it, or one before it, read on. Of others it holds what Spark dealt it."""
+    """A micro-batch's events of topics in which it, or an earlier one, read on. Of others it holds those that were dealt to
+    it."""
 
     query_id: str = ""
     batch_id: int = -1
@@ -36,5 +37,5 @@ def encode_read_ahead(ahead: ReadAhead) -> bytes:
 
 
 def decode_read_ahead(content: bytes) -> ReadAhead:
-    """What ``encode_read_ahead`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_read_ahead``. Raises msgspec.DecodeError for others."""
     return _decoder.decode(content)

@@ -1,4 +1,4 @@
-"""What ``headwater rebuild`` tells the job that builds a table of a past moment, and what that answers."""
+"""The order of ``headwater rebuild`` for the job that builds a table of a past moment, and the job's answer."""
 
 import datetime
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     gone_since: int
     come_since: int
     unknown_existed: int
-    """Rows that were there, and of which the log tells only later: it began too late."""
+    """Rows that were there, with entries only later: the log began too late."""
     unknown_may_have_existed: int
-    """Rows that a copy of the source brought later: whether they were there nobody can tell."""
+    """Rows that a copy of the source brought later: nobody knows whether they were there."""
     took_s: float

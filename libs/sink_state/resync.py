@@ -1,7 +1,7 @@
-"""A doubted table that is built again: what a tenant's sink is asked, and what became of it.
+"""A resync: the request to a tenant's sink, and its result.
 
 ``headwater resync`` writes a ``ResyncRequest`` into ``names.resyncs_topic`` when a copy of the source's rows is in the table's
-own topic; of a log at once. The sink reads it in its stream, and tells what became of it in
+own topic; of a log at once. The sink reads it in its stream, and writes the result to
 ``<state_dir>/resyncs/<tenant>.json``.
 """
 
@@ -26,7 +26,7 @@ class ResyncRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResyncAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request."""
+    """The result of a request."""
 
     topic: str
     query_id: str
@@ -35,7 +35,7 @@ class ResyncAnswer(msgspec.Struct, frozen=True, kw_only=True):
     at_us: int
     """Microseconds since 1970."""
     is_done: bool = False
-    """The table was swapped: it holds what the topic tells."""
+    """The table was swapped: it holds the topic's rows."""
     events: int = 0
     """Of the topic, that it was built from."""
     refused_because: str = ""
@@ -73,7 +73,7 @@ def encode_resyncs(resyncs: TenantResyncs) -> bytes:
 
 
 def decode_resyncs(content: bytes) -> TenantResyncs:
-    """What ``encode_resyncs`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_resyncs``. Raises msgspec.DecodeError for others."""
     return _decoder.decode(content)
 
 

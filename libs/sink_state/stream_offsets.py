@@ -1,4 +1,4 @@
-"""Where a micro-batch of Spark's ends in its topics, as Spark's checkpoint tells.
+"""Where a micro-batch ends in its topics, by Spark's checkpoint.
 
 Spark keeps one file a micro-batch: ``offsets/N`` is written before batch N runs, ``commits/N`` when it is done (Structured
 Streaming guide, "Recovery Semantics"); the third line of ``offsets/N`` holds the offsets. Where a query began stands in the
@@ -44,7 +44,7 @@ def load_begins(state_dir: Path, tenant: str, batch_id: int) -> StreamOffsets:
 
 
 def decode_stream_offsets(content: bytes) -> StreamOffsets:
-    """What Spark wrote there. Raises msgspec.DecodeError, or IndexError, for anything else."""
+    """Decode Spark's bytes there. Raises msgspec.DecodeError, or IndexError, for others."""
     return _decoder.decode(content.splitlines()[2])
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the batch is to do besides what it would do anyway."""
+    """The batch's additional work."""
 
     retried_topics: tuple[str, ...] = ()
     """Of tables: those that are parked are tried with this batch, whether they are due or not."""

@@ -1,6 +1,6 @@
-"""A tenant in Kubernetes, as whoever may read it there finds it: its document, how that stands, and which tables are refused.
+"""A tenant in Kubernetes: its document, the document's state, and its refused tables.
 
-A tenant is a ConfigMap of its team's; what is in force of it stands in another, its *record*, which tenant_operator alone
+A tenant is a ConfigMap of its team's; the document in force stands in another, its *record*, which tenant_operator alone
 writes in its namespace. Names that both are read by stand here and nowhere else.
 """
 
@@ -27,17 +27,17 @@ REFUSALS_KEY: Final = "refusals.json"
 STATE_ANNOTATION: Final = "headwater.dev/state"
 MESSAGE_ANNOTATION: Final = "headwater.dev/message"
 REFUSED_TABLES_ANNOTATION: Final = "headwater.dev/refused-tables"
-"""On a tenant's ConfigMap: the tables that routers refuse it, as the team was told of them last."""
+"""On a tenant's ConfigMap: the tables that routers refuse it, by the last report to the team."""
 REFUSED_TOPICS_ANNOTATION: Final = "headwater.dev/refused-topics"
 """The same of its topics of statements and of transactions."""
 REFUSED_RECORDS_ANNOTATION: Final = "headwater.dev/refused-records"
 """The same of its sources, of which all waits because records of a topic cannot be written."""
 REFUSED_DOCUMENT_ANNOTATION: Final = "headwater.dev/refused-document"
-"""On a tenant's ConfigMap: why routers do not take its document, as the team was told last."""
+"""On a tenant's ConfigMap: why routers do not take its document, by the last report to the team."""
 SINK_WAIT_ANNOTATION: Final = "headwater.dev/sink-wait"
-"""On a tenant's ConfigMap: why its tables stand still in its Spark job, as the team was told last."""
+"""On a tenant's ConfigMap: why its tables stand still in its Spark job, by the last report to the team."""
 FAULTS_ANNOTATION: Final = "headwater.dev/faults"
-"""On a tenant's ConfigMap: the faults of the mesh that concern it, the worst first, as the team was told last; JSON."""
+"""On a tenant's ConfigMap: the faults of the mesh that concern it, the worst first, by the last report to the team; JSON."""
 
 _TOPICS: Final = {RefusedKind.SCHEMA_CHANGES: "schema changes", RefusedKind.TRANSACTIONS: "transactions"}
 
@@ -56,20 +56,20 @@ class TenantObject:
     """A tenant's ConfigMap, its record, or a document alone."""
 
     place: str
-    """``namespace/name``; of a document alone what a person calls it."""
+    """``namespace/name``; of a document alone a person's name for it."""
     text: str | None
     """The document; None: it has none."""
     is_config_map: bool = True
     """Else nothing but the document is known."""
     is_record: bool = False
-    """It is in force, whatever the team's ConfigMap says."""
+    """It is in force, also if the team's ConfigMap differs."""
     state: str | None = None
-    """As the operator told last; None: it told nothing, as of a record."""
+    """By the operator's last report; None: there is none, as for a record."""
     message: str = ""
     refused_tables: Mapping[str, str] = field(default_factory=dict)
     """Why routers set a table's rows aside, by ``refused_table_name``."""
     refused_topics: Mapping[str, str] = field(default_factory=dict)
-    """Why routers write nothing to a topic without rows, by what it has."""
+    """Why routers write nothing to a topic without rows, by its content."""
     refused_records: Mapping[str, str] = field(default_factory=dict)
     """Why all of a source waits at routers, by source."""
     refused_document: str = ""
@@ -81,7 +81,7 @@ class TenantObject:
 
 
 def tenant_object(found: Json) -> TenantObject:
-    """What a ConfigMap says, in the API's JSON or as kubectl prints it."""
+    """A ConfigMap's content, in the API's JSON or as kubectl prints it."""
     metadata = found.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     place = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
@@ -117,7 +117,7 @@ def record_name(tenant: str) -> str:
 
 
 def record_refusals(found: Json) -> tuple[Refusal, ...]:
-    """Those in a record. Where somebody made them unreadable there are none: routers tell again when they meet the tables."""
+    """Those in a record. Where somebody made them unreadable there are none: routers report again when they meet the tables."""
     text = (found.get("data") or {}).get(REFUSALS_KEY)
     try:
         return () if text is None else msgspec.json.decode(text, type=tuple[Refusal, ...])
@@ -136,7 +136,7 @@ def told_reasons(text: str | None) -> dict[str, str]:
 
 
 def told_faults(text: str | None) -> tuple[Fault, ...]:
-    """``FAULTS_ANNOTATION``. Where somebody made it unreadable, nothing was told."""
+    """``FAULTS_ANNOTATION``. Where somebody made it unreadable, there are none."""
     try:
         return () if text is None else msgspec.json.decode(text, type=tuple[Fault, ...])
     except msgspec.DecodeError:
@@ -153,7 +153,7 @@ def reasons_by_table(refusals: tuple[Refusal, ...]) -> dict[str, str]:
 
 
 def reasons_by_topic(refusals: tuple[Refusal, ...]) -> dict[str, str]:
-    """Of each topic without rows why; by what it has, for a person."""
+    """For each topic without rows the reason; by its content, for a person."""
     return {f"{_TOPICS[each.what]} of {each.source}": each.reason for each in refusals if each.what in _TOPICS}
 
 
@@ -172,7 +172,7 @@ def document_reason(refusals: tuple[Refusal, ...]) -> str:
 
 
 def refused_table_name(source: str, table: TableId | str) -> str:
-    """A table, or its ``database.table``, as a person is told of it.
+    """A table, or its ``database.table``, for a person.
 
     >>> refused_table_name("shop", TableId(database="sales", table="orders"))
     'sales.orders of shop'

@@ -1,6 +1,6 @@
 """Tenant documents: a folder of YAML files into ``TenantSpec`` records, each judged by itself.
 
-The router (and whoever else needs to know the tenants) calls ``TenantFolder.refresh`` once a second. A document with
+The router (and every other user of the tenants) calls ``TenantFolder.refresh`` once a second. A document with
 mistakes is refused with every mistake listed, by file and line, and its last good version stays in force; it neither stops
 nor changes another tenant. The last good versions are also copied into a state folder, so they survive a restart.
 
@@ -50,7 +50,7 @@ CheckCondition = Callable[[str], list[str]]
 """The mistakes of a row filter's condition. Given by the caller: only the router knows the language."""
 
 CheckKey = Callable[[str, KeyFrom], str | None]
-"""Why a tenant's mask cannot have its key; None: it can. Given by those who use keys, or stand in for them."""
+"""Why a tenant's mask cannot have its key; None: it can. Given by users of keys, or by stand-ins."""
 
 _COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 _RESERVED_NAMES: Final = frozenset({"headwater"})
@@ -80,7 +80,7 @@ class RefusedDocument:
 
     file: Path
     mistakes: tuple[str, ...]
-    """Every one of them: file and line, place, what is wrong, what to write instead."""
+    """Every mistake: file and line, place, cause, right form."""
     tenant: str | None
     """Whose last good version stays in force; None: there is none."""
 
@@ -92,7 +92,7 @@ class TenantSet:
     tenants: tuple[TenantSpec, ...] = ()
     refused: tuple[RefusedDocument, ...] = ()
     lines: Mapping[str, DocumentLines] = field(default_factory=dict)
-    """Where each tenant's document, in the version that is in force, says what."""
+    """The lines of each tenant's document in force."""
 
 
 def no_conditions_checked(_condition: str) -> list[str]:
@@ -105,7 +105,7 @@ def no_keys_checked(_tenant: str, _key_from: KeyFrom) -> None:
 
 
 def nothing_else() -> object:
-    """For callers whose documents are judged by what stands in them alone."""
+    """For callers that judge documents by their text alone."""
     return None
 
 
@@ -121,7 +121,7 @@ class TenantFolder:
         check_key: CheckKey = no_keys_checked,
         what_else: Callable[[], object] = nothing_else,
     ) -> None:
-        """``what_else``: a stamp of what ``check_key`` looks at; where it changes, all documents are judged again."""
+        """``what_else``: a stamp of ``check_key``'s input; when it changes, all documents are judged again."""
         self._folder = folder
         self._state = None if state_folder is None else _LastGoodDocuments(state_folder)
         self._check_condition = check_condition
@@ -186,7 +186,7 @@ class TenantFolder:
     def _judge(
         self, documents: "Collection[_Document]", stored: Collection[Path]
     ) -> tuple[dict[Path, "ParsedTenant"], list[RefusedDocument]]:
-        """Which version of each file is in force. Who holds a name already keeps it against a newcomer. ``stored``: those whose
+        """Which version of each file is in force. The holder of a name keeps it against a newcomer. ``stored``: those whose
         copies are there, if they are in force."""
         last_good = {document.file: self._last_good(document) for document in documents}
         held = {file: parsed.spec.tenant for file, parsed in last_good.items() if parsed is not None}
@@ -215,7 +215,7 @@ class TenantFolder:
         return in_force, refused
 
     def _last_good(self, document: "_Document") -> "ParsedTenant | None":
-        """What was in force for a file: in this process, else before its start.
+        """The document in force for a file: in this process, else before its start.
 
         It stays so without its keys: events that cannot be masked are set aside; without a tenant they would be lost to it.
         """
@@ -287,7 +287,7 @@ def read_tenant(
     check_condition: CheckCondition = no_conditions_checked,
     check_key: CheckKey = no_keys_checked,
 ) -> ParsedTenant | None:
-    """A tenant's document; None when anything is wrong, with every mistake appended: file and line, place, what is wrong.
+    """A tenant's document; None when anything is wrong, with every mistake appended: file and line, place, cause.
 
     ``file``: as mistakes shall name it; empty: they begin with ``line 12:``.
     """
@@ -314,7 +314,7 @@ def read_tenant(
 def parse_tenant(
     text: str, *, mistakes: list[str], check_condition: CheckCondition = no_conditions_checked
 ) -> TenantSpec | None:
-    """As ``read_tenant``, for those who need no lines."""
+    """As ``read_tenant``, for callers without a need of lines."""
     parsed = read_tenant(text, mistakes=mistakes, check_condition=check_condition)
     return None if parsed is None else parsed.spec
 
@@ -391,7 +391,7 @@ def _topic_mistakes(spec: TenantSpec) -> Iterable[str]:
 
 
 def _name_mistakes(spec: TenantSpec, name: str) -> Iterable[str]:
-    """Of a template. A tenant's own name stands in front, whatever follows: none reaches another's topics."""
+    """Of a template. A tenant's own name stands in front of every template: none reaches another's topics."""
     if not _TOPIC_TEMPLATE.fullmatch(name):
         yield (
             f"{name!r} is no template; take {{tenant}}, {{source}}, {{database}} and {{table}} between letters, digits "

@@ -1,4 +1,4 @@
-"""Whether what a tenant's document says fits a table's columns: what the router would set its events aside for."""
+"""Whether a tenant's document fits a table's columns; otherwise the router would set its events aside."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -61,7 +61,7 @@ def _of_columns(selection: SourceSelection) -> Iterator[tuple[str, str]]:
 
 
 def idle_pattern_mistake(found: IdlePattern) -> str:
-    """For a person: what to write."""
+    """The remedy for a person."""
     form = "database.table.column" if found.place.partition("[")[0] in _COLUMN_LISTS else "database.table"
     return (
         f"{found.place}: {found.pattern!r} matches no {form} of the source: correct it, or name it in may_match_nothing too, "

@@ -21,7 +21,7 @@ _LEAST_BYTES: Final = 16
 _MOST_BYTES: Final = 4096
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE_END: Final = re.compile(r"[A-Z0-9]+(_[A-Z0-9]+)*")
-"""No ``__`` in it: what stands before the last one is the tenant, whatever the two are called."""
+"""No ``__`` in it: the part before the last one is the tenant, for any two names."""
 
 
 class KeyUnusable(HeadwaterError):

@@ -1,4 +1,4 @@
-"""What stands in place of a masked value, where a key is needed: HMAC, encryption, and values of the same shape.
+"""Masks with a key: HMAC, encryption, and values of the same shape.
 
 The router masks by these, ``headwater tenant decrypt`` and ``headwater check`` undo. Each is deterministic: the same value
 under the same key is the same text, in the row before a change and the one after it, in every table, after every replay. So
@@ -36,9 +36,9 @@ def encryption(key: bytes) -> Callable[[bytes], str]:
 
     The nonce is the HMAC of the text under a key of its own, cut to 96 bits (as SIV derives its: RFC 5297, RFC 8452). GCM
     breaks where two texts share a nonce; two different ones do so after 2**32 of them with a chance of 1 in 2**33, and the
-    same text twice gives the same bytes, which tells no more than that it is the same.
+    same text twice gives the same bytes, which reveals only that it is the same.
     """
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 10 MB, for those who encrypt
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 10 MB, for users of encryption
 
     cipher, nonce_key = AESGCM(_derived(key, "encrypt")), _derived(key, "nonce")
 
@@ -50,7 +50,7 @@ def encryption(key: bytes) -> Callable[[bytes], str]:
 
 
 def decryption(key: bytes) -> Callable[[str], bytes]:
-    """Undoes ``encryption`` by the same key; what it returns raises NotDecryptable."""
+    """Undoes ``encryption`` by the same key; the returned function raises NotDecryptable."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -92,7 +92,7 @@ def format_preserving(key: bytes, kind: PreservedFormat) -> Callable[[str], str]
 
     Over all texts of one shape it is a permutation (a Feistel network of ten rounds over the letters as one number, as in FF1
     of NIST SP 800-38G, with HMAC-SHA256 as its round function; not FF1 itself), so different values stay different. A short
-    one has few others to become: a phone number of five digits is one of 100,000. What is not of the shape becomes its HMAC.
+    one has few others to become: a phone number of five digits is one of 100,000. A value of another shape becomes its HMAC.
     """
     mixing, hashing = _derived(key, "format"), _derived(key, "format other")
 

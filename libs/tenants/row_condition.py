@@ -43,7 +43,7 @@ class _Domain(enum.Enum):
     DOCUMENT = "a JSON document"
     """Can only be tested for NULL."""
     ANY = "anything"
-    """A column while no table is known, NULL, or what a mistake stands for."""
+    """A column while no table is known, NULL, or the place of a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ _MAX_CONDITION_CHARACTERS: Final = 8_000
 _MOST_DIGITS: Final = 65
 _MOST_BITS: Final = 64
 _MAX_DEPTH: Final = 60
-"""Below what Python's stack takes, when rows are judged too, wherever it is asked from."""
+"""Below the limit of Python's stack, also when rows are judged, from any caller."""
 
 
 def compile_condition(
@@ -97,7 +97,7 @@ def compile_condition(
         mistakes.append(f"is not SQL: {(str(error).splitlines() or ['it cannot be read'])[0]}")
     except RecursionError:
         mistakes.append("is nested too deeply; write it flatter")
-    except Exception as error:  # of the parser's: whatever it meets is a mistake of this condition
+    except Exception as error:  # of the parser's: all of its errors are mistakes of this condition
         mistakes.append(f"cannot be read ({type(error).__name__}); {_LANGUAGE}")
     return _MISTAKEN.evaluate
 
@@ -114,7 +114,7 @@ def _is_deep(tokens: Sequence[Token]) -> bool:
 
 
 class _Compiler:
-    """Compiles one condition. Mistakes are appended, and compiling goes on, so that all are told at once."""
+    """Compiles one condition. Mistakes are appended, and compiling goes on, so that all are reported at once."""
 
     def __init__(self, table: TableSchema | None, mistakes: list[str], used: set[str]) -> None:
         self._table = table
@@ -451,7 +451,7 @@ class _Compiler:
 
 
 def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
-    """What has to hold, of a condition; brackets taken off."""
+    """The conjuncts of a condition; brackets taken off."""
     node = node.unnest()
     if not isinstance(node, exp.And):
         return [node]

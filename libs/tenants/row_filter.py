@@ -3,14 +3,14 @@
 The router compiles a filter for each version of each table it concerns, and asks the predicate about every row image; the
 ``headwater`` command compiles it to say beforehand whether it fits.
 The language is the part of MySQL's that needs nothing but the row: comparisons, AND OR NOT, IN, BETWEEN, LIKE, IS,
-arithmetic and literals. What is outside it, and a column that the table does not have, is a mistake with its remedy,
+arithmetic and literals. Anything outside of it, and a column that the table lacks, is a mistake with its remedy,
 never a condition that silently means something else.
 
-Values are compared by what they are, not by how they travel: decimals exactly, dates and times on one time line (a
+Values are compared by their meaning, not by their form: decimals exactly, dates and times on one time line (a
 TIMESTAMP, and a literal compared with one, in UTC), NULL by three-valued logic (MySQL manual 14.4.3). Text is compared by
 code points and case, as the collation ``utf8mb4_bin`` does: a tenant's boundary must not depend on a collation's version.
 
-What compiles (``row_condition``) is imported with the first filter: it brings a SQL parser of 29 MB.
+The compiler (``row_condition``) is imported with the first filter: it brings a SQL parser of 29 MB.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ class CompiledFilter:
     """A condition over the rows of one table version."""
 
     columns: tuple[str, ...]
-    """What ``matches`` needs of a row."""
+    """The parts of a row that ``matches`` needs."""
     matches: Callable[[WireRow], bool]
     """Whether the condition is true; false and NULL are both no match, as in WHERE.
 
@@ -46,7 +46,7 @@ class InvalidCondition(HeadwaterError):
 
 
 def condition_mistakes(where: str) -> list[str]:
-    """What is wrong with a condition whatever the table: its syntax, and constructs outside the language."""
+    """The mistakes in a condition for any table: its syntax, and constructs outside the language."""
     from libs.tenants.row_condition import compile_condition
 
     mistakes: list[str] = []
@@ -58,7 +58,7 @@ def compile_filter(where: str, table: TableSchema) -> CompiledFilter:
     """A condition as a predicate over a table's rows.
 
     Raises:
-        InvalidCondition: it names columns that the table does not have, or compares what cannot be compared.
+        InvalidCondition: it names columns that the table lacks, or compares incomparable types.
     """
     from libs.tenants.row_condition import compile_condition
 

@@ -57,6 +57,6 @@ def quota_mistakes(
 
 
 def topic_count(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]], most: int) -> str:
-    """What a plan says of it."""
+    """The plan's text for it."""
     rows, others = topics_needed(spec, tables)
     return f"{rows + others} topics by the tables that there are now, {rows} of rows and {others} others; it may have {most}"

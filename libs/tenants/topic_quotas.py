@@ -1,6 +1,6 @@
-"""How many topics, of how many Kafka partitions, a tenant may have, whatever its document selects.
+"""How many topics, of how many Kafka partitions, a tenant may have, above its document's selection.
 
-Routers and tenant_operator are told the same.
+Routers and tenant_operator have the same setting.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """A table version as a tenant receives it: which columns, masked or not, under which names.
 
-The router projects rows by it and announces its schema; ``headwater schema plan`` asks it what a tenant would receive.
+The router projects rows by it and announces its schema; ``headwater schema plan`` computes a tenant's schema by it.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _UNTOLD: Final[Mapping[str, Any]] = {"is_optional": True, "default_expression": 
 
 @dataclass(frozen=True, slots=True)
 class TenantView:
-    """What a selection leaves of a table version."""
+    """A selection's part of a table version."""
 
     schema: TableSchema
     """The table as the tenant receives it, its columns by the names that the tenant reads."""
@@ -54,7 +54,7 @@ class WithheldBy:
 
 
 def withheld_by(selection: SourceSelection, table_id: TableId, column: str) -> WithheldBy | None:
-    """What keeps a column from the tenant; None: it is delivered. What excludes it is told before what does not include it."""
+    """The rule that keeps a column from the tenant; None: it is delivered. An exclusion is named before a missing inclusion."""
     qualified = f"{table_id}.{column}"
     for index, pattern in enumerate(selection.exclude_columns):
         if matches_column(pattern, qualified):
@@ -207,7 +207,7 @@ def _mask_called(table_id: TableId, name: str, selection: SourceSelection) -> Co
 
 
 def _own_name(table: TableSchema, column: str, selection: SourceSelection) -> str:
-    """What the tenant calls the column: the first rename that names it, else as the source does."""
+    """The tenant's name of the column: by the first rename that matches, else the source's."""
     qualified = f"{table.table_id}.{column}"
     return next((rename.to for rename in selection.rename_columns if matches_column(rename.columns, qualified)), column)
 
@@ -262,7 +262,7 @@ def _text_mistakes(table: TableSchema, masks: Mapping[str, ColumnMask]) -> Itera
 
 
 def _collisions(names: Mapping[str, str]) -> Sequence[str]:
-    """Warehouses tell no upper case from lower."""
+    """Warehouses ignore case."""
     first_of: dict[str, str] = {}
     found = []
     for name, seen in names.items():
@@ -276,8 +276,8 @@ def _collisions(names: Mapping[str, str]) -> Sequence[str]:
 
 
 def masked_as(column: Column, mask: ColumnMask) -> Column:
-    """A masked column holds text, whatever it held: sinks make it a string. One that is nulled keeps its type, but for the
-    members of an ENUM or a SET. Neither has a default or a comment, which could tell of values."""
+    """A masked column of any type holds text: sinks make it a string. One that is nulled keeps its type, but for the
+    members of an ENUM or a SET. Neither has a default or a comment, which could reveal values."""
     if mask.set_null:
         has_members = column.logical_type.kind in (LogicalKind.ENUM, LogicalKind.ENUM_SET)
         kept = msgspec.structs.replace(column, is_optional=True, default_expression=None, comment=None)
@@ -301,7 +301,7 @@ def masked_as(column: Column, mask: ColumnMask) -> Column:
     )
     born = None
     if column.born is not None:
-        # What a mask makes of the default is not known here, but of a constant.
+        # The masked default is not known here, except of a constant.
         given = _UNTOLD if mask.constant is None else {"default_expression": mask.constant}
         masked = msgspec.structs.replace(column.born, source_type=source_type, logical_type=logical_type)
         born = msgspec.structs.replace(masked, **given)

@@ -1,4 +1,4 @@
-"""A tenant's document in words, for whoever is told what it does or would change."""
+"""A tenant's document, and its changes, in words for a person."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from libs.types.tenant import ColumnMask, TenantSpec
 
 
 def setting_changes(old: TenantSpec, new: TenantSpec) -> Iterator[str]:
-    """Of format, topics, limits and sink, each with its place and both values; what the sources say shows in the tables."""
+    """Of format, topics, limits and sink, each with its place and both values; changes of sources show in the tables."""
     were, become = (dict(_leaves("", msgspec.to_builtins(spec))) for spec in (old, new))
     for place in dict.fromkeys((*were, *become)):
         if were.get(place) != become.get(place) and not place.startswith(("tenant", "sources")):

@@ -1,4 +1,4 @@
-"""Audit records: who changed what by a call to a service."""
+"""Audit records: the caller and the change of a call to a service."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +22,6 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Its fields, long ones cut."""
     before: Mapping[str, Any] = {}
     after: Mapping[str, Any] = {}
-    """Of what was changed, as far as the service tells it."""
+    """The change, as far as the service reports it."""
     code: str = "OK"
     """gRPC's status."""

@@ -8,7 +8,7 @@ from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 
 FencingToken = NewType("FencingToken", int)
-"""Who may advance a checkpoint; grows at each takeover and is never a sort key."""
+"""The right to advance a checkpoint; grows at each takeover and is never a sort key."""
 
 
 class RangeProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class SnapshotProgress(msgspec.Struct, frozen=True, kw_only=True):
     last_key: bytes = b""
     """Last key copied of ``current_table``, in the reader's own encoding; empty: none yet, or ``ranges`` say it."""
     ranges: tuple[RangeProgress, ...] = ()
-    """Of tables that are copied in several ranges at a time: what is left of those that have begun."""
+    """Of tables that are copied in several ranges at a time: the rest of begun ranges."""
     tables: int = 0
     """How many are copied in all; 0: not known, of a reader of an earlier release."""
     rows_copied: int = 0
@@ -78,7 +78,7 @@ class FinishedCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncrementalSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What signals have asked for and is not done yet; tables in the order in which they are read."""
+    """Pending requests of signals; tables in the order in which they are read."""
 
     tables: tuple[TableCopy, ...] = ()
     is_paused: bool = False

@@ -1,4 +1,4 @@
-"""Faults: what is wrong while it lasts, as every place that a person looks at shows it."""
+"""Faults: a wrong state while it lasts, as every view shows it."""
 
 from enum import Enum
 
@@ -46,9 +46,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     happened: str
     """The cause with its place: server, file, position, table, column; never a row's values or a secret."""
     remedy: str
-    """What a person does about it."""
+    """The remedy for a person."""
     command: str = ""
-    """What to type, where one command mends it."""
+    """The command, if one command mends it."""
     docs: str = ""
     """The page and heading that says more: ``docs/failure_modes.md#a-source-is-away``."""
 

@@ -49,7 +49,7 @@ class EventOrder(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 def sort_key_prefix(epoch: int, rank: int) -> str:
-    """What the sort keys of one transaction's events share; the ordinal follows in ten digits.
+    """The common prefix of the sort keys of one transaction's events; the ordinal follows in ten digits.
 
     >>> sort_key_prefix(0, 7) + "%010d" % 1 == EventOrder(epoch=0, rank=7, tx_ordinal=1).sort_key()
     True

@@ -21,7 +21,7 @@ Matches = Callable[[str], object]
 
 @lru_cache(maxsize=_KEPT)
 def table_pattern(pattern: str) -> Matches:
-    """Tells by ``database.table``. Raises re.error.
+    """Matches ``database.table``. Raises re.error.
 
     >>> bool(table_pattern(r"shop\\..*")("shop.orders")), bool(table_pattern("shop")("shop.orders"))
     (True, False)
@@ -31,13 +31,13 @@ def table_pattern(pattern: str) -> Matches:
 
 @lru_cache(maxsize=_KEPT)
 def column_pattern(pattern: str) -> Matches:
-    """Tells by ``database.table.column``, without case. Raises re.error."""
+    """Matches ``database.table.column``, without case. Raises re.error."""
     return re.compile(pattern, re.DOTALL | re.IGNORECASE).fullmatch
 
 
 @lru_cache(maxsize=_KEPT)
 def literal_prefix(pattern: str) -> str:
-    """What every name begins with that a table's pattern is for; empty where that is not plain to see.
+    """The common prefix of all names that a table's pattern matches; empty where that is not plain to see.
 
     >>> literal_prefix(r"shop\\.orders_.*"), literal_prefix("(shop|stock).*")
     ('shop.orders_', '')

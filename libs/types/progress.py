@@ -7,7 +7,7 @@ from libs.types.position import SourcePartition
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What is durable after one hop; a later report replaces an earlier one."""
+    """The durable progress of one hop; a later report replaces an earlier one."""
 
     tenant: str
     hop: str

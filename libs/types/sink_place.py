@@ -1,8 +1,8 @@
-"""Which Spark job serves a tenant, and what one job hands over to the next; plain values and their bytes.
+"""Which Spark job serves a tenant, and the hand-over from one job to the next; plain values and their bytes.
 
-tenant_operator decides, and tells each job of its tenants' places by the file ``places.json`` beside their documents. Jobs
+tenant_operator decides, and writes each job's tenants' places into the file ``places.json`` beside their documents. Jobs
 answer in the compacted topic ``headwater.sink-handovers``, under the tenant's name and tenancy: its state itself, that it was
-taken, or why not. ``spark.jobs.moves`` is what a job does about them, ADR 35 why it is so. Beside these, under keys of their
+taken, or why not. ``spark.jobs.moves`` is a job's part, ADR 35 has the reasons. Beside these, under keys of their
 own, jobs say there which tenants stand still (ADR 55).
 """
 
@@ -35,7 +35,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     came_from: str = ""
     """The job that has to hand it over; empty: it has done so, or none has to."""
     drops_tables: bool = False
-    """The tenant goes, and with it what is in the warehouses."""
+    """The tenant goes, with its tables in the warehouses."""
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +48,10 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(enum.Enum):
-    """What a job says of a tenant."""
+    """A job's report about a tenant."""
 
     HANDED_OVER = "handed over"
-    """Here is its state; who says so will not serve it again before it is handed back."""
+    """Here is its state; the writing job will not serve it again before it is handed back."""
     TAKEN = "taken"
     """Its state lies in this job now."""
     REFUSED = "refused"
@@ -63,7 +63,7 @@ class Outcome(enum.Enum):
 
 
 class Handover(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job says last of a tenant."""
+    """A job's last report about a tenant."""
 
     tenant: str
     tenancy: str
@@ -85,7 +85,7 @@ class SinkWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(enum.Enum):
-    """What a job has of a tenant's state."""
+    """A job's part of a tenant's state."""
 
     HELD = "held"
     REFUSED = "refused"
@@ -98,7 +98,7 @@ class Phase(enum.Enum):
 
 
 class HeldState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job knows of its own state of a tenant: the file ``<state_dir>/places/<tenant>.json``."""
+    """A job's note about its own state of a tenant: the file ``<state_dir>/places/<tenant>.json``."""
 
     tenancy: str
     move: int
@@ -112,12 +112,12 @@ def held_path(state_dir: Path, tenant: str) -> Path:
 
 
 def handover_key(tenant: str, tenancy: str) -> str:
-    """The record's key: what is said of one tenancy never takes the place of what is said of another."""
+    """The record's key: a report about one tenancy never replaces one about another."""
     return f"{tenant}/{tenancy}"
 
 
 def wait_key(tenant: str, tenancy: str, job: str) -> str:
-    """The key of what ``job`` says of a tenant's standing still: each job writes its own alone."""
+    """The key of ``job``'s report about a waiting tenant: each job writes its own alone."""
     return f"{handover_key(tenant, tenancy)}{_WAITS}{job}"
 
 
@@ -132,7 +132,7 @@ def encode_places(places: Places) -> bytes:
 
 
 def decode_places(content: bytes) -> Places:
-    """What ``encode_places`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_places``. Raises msgspec.DecodeError for others."""
     return _places_decoder.decode(content)
 
 
@@ -142,7 +142,7 @@ def encode_held(held: HeldState) -> bytes:
 
 
 def decode_held(content: bytes) -> HeldState:
-    """What ``encode_held`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_held``. Raises msgspec.DecodeError for others."""
     return _held_decoder.decode(content)
 
 
@@ -152,7 +152,7 @@ def encode_handover(handover: Handover) -> bytes:
 
 
 def decode_handover(value: bytes) -> Handover:
-    """What ``encode_handover`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_handover``. Raises msgspec.DecodeError for others."""
     try:
         return _handover_decoder.decode(gzip.decompress(value))
     except (OSError, EOFError, zlib.error) as error:
@@ -165,7 +165,7 @@ def encode_wait(wait: SinkWait) -> bytes:
 
 
 def decode_wait(value: bytes) -> SinkWait:
-    """What ``encode_wait`` wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode the bytes of ``encode_wait``. Raises msgspec.DecodeError for others."""
     return _wait_decoder.decode(value)
 
 

@@ -1,6 +1,6 @@
 """Tables: their names, their columns, their versions.
 
-Their JSON, in the schema history and in what tenants receive, leaves out fields that have their default value: a column takes a
+Their JSON, in the schema history and for tenants, leaves out fields that have their default value: a column takes a
 third of the room, and records that were written with these fields are read as well.
 """
 
@@ -30,12 +30,12 @@ class FormerName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def name_at(name: str, former_names: Sequence[FormerName], version: int) -> str:
-    """What a column that is called ``name`` now was called at a version of its table."""
+    """The former name of column ``name`` at a version of its table."""
     return next((former.name for former in former_names if version <= former.last_version), name)
 
 
 class Born(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a column came into a table that was there: what the rows of before got in it, whatever became of it since."""
+    """How a column came into an existing table: the value of the rows of before, without later changes of the column."""
 
     after_version: int
     """The table's last version without it."""
@@ -72,13 +72,13 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_default_computed: bool = False
     """The DEFAULT is an expression, of which ``default_expression`` is the value where it is constant."""
     former_names: tuple[FormerName, ...] = ()
-    """The oldest first, as far as statements that renamed it were followed. A definition that is read again tells of none."""
+    """The oldest first, as far as statements that renamed it were followed. A definition that is read again has none."""
     earlier_names: tuple[str, ...] = ()
     """Those that it had while its table was called otherwise, whose versions are counted by themselves."""
     born: Born | None = None
     """As far as statements were followed; None: it came with the table, or nobody knows."""
     is_late: bool = False
-    """The table lacked it when it was first recorded, under whatever name table and column had then."""
+    """The table lacked it when it was first recorded, under the names of that time."""
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.born is None or version > self.born.after_version
 
     def name_at(self, version: int) -> str:
-        """What it was called at a version of its table."""
+        """Its name at a version of its table."""
         return name_at(self.name, self.former_names, version)
 
 
@@ -127,12 +127,12 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     charset: str | None = None
     comment: str | None = None
     ddl: str = ""
-    """The ALTER that made this version; only in what a tenant receives, and there only where it holds no column that the tenant
+    """The ALTER that made this version; only for tenants, and there only where it holds no column that the tenant
     does not see."""
     indexes: tuple[Index, ...] = ()
-    """Known to the source's reader only, which derives ``key`` from them; empty in what a tenant receives."""
+    """Known to the source's reader only, which derives ``key`` from them; empty for tenants."""
     former_ids: tuple[TableId, ...] = ()
-    """Names that the table had, the oldest first; empty in what a tenant receives. What hides a table, or some of it, under one
+    """Names that the table had, the oldest first; empty for tenants. What hides a table, or some of it, under one
     of them hides it under this one."""
 
     @property

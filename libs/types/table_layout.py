@@ -23,7 +23,7 @@ _ORDERED: Final = re.compile(r"(?P<term>.*?)(?:\s+(?P<direction>asc|desc))?\s*",
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A column, or what a transform makes of it."""
+    """A column, or a transform of it."""
 
     column: str
     transform: str = "identity"

@@ -1,4 +1,4 @@
-"""Tenants: whose data it is, and what each one gets (design: Tenants)."""
+"""Tenants: the owners of delivered data, and each one's share (design: Tenants)."""
 
 import enum
 from typing import Annotated, Final, NewType
@@ -33,7 +33,7 @@ class HeaderForm(enum.Enum):
     """How the values of records' headers are written."""
 
     TEXT = "text"
-    """Plain text, and a changed key as its JSON: what Connect's default, SimpleHeaderConverter, writes and reads."""
+    """Plain text, and a changed key as its JSON: the form of Connect's default, SimpleHeaderConverter."""
     JSON = "json"
     """JSON with its Connect schema, as JsonConverter writes and reads; only with ``schemas``, and without a sink."""
 
@@ -44,13 +44,13 @@ class NameAdjustment(enum.Enum):
     NONE = "none"
     """As they are."""
     AVRO = "avro"
-    """What Avro does not take becomes ``_``."""
+    """Characters that Avro does not allow become ``_``."""
     AVRO_UNICODE = "avro_unicode"
-    """What Avro does not take, and ``_`` itself, becomes ``_u`` and its number, so that names stay apart."""
+    """Characters that Avro does not allow, and ``_`` itself, become ``_u`` and their number, so that names stay apart."""
 
 
 class SinkMode(enum.Enum):
-    """What a sink table holds."""
+    """The content of a sink table."""
 
     MIRROR = "mirror"
     """The current rows."""
@@ -61,7 +61,7 @@ class SinkMode(enum.Enum):
 
 
 class Deletes(enum.Enum):
-    """What a mirror does with a row that the source deletes."""
+    """A mirror's treatment of a row that the source deletes."""
 
     HARD = "hard"
     """It goes."""
@@ -70,7 +70,7 @@ class Deletes(enum.Enum):
 
 
 class Operation(enum.Enum):
-    """What happened to a row, or to a table; an event's ``op``."""
+    """The change of a row, or of a table; an event's ``op``."""
 
     CREATE = "c"
     UPDATE = "u"
@@ -82,7 +82,7 @@ class HashMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Replace a value by the hex of a salted hash: the same value gives the same text."""
 
     salt: str
-    """Put before each value: who does not know it cannot guess values by hashing them."""
+    """Put before each value: nobody without it can guess values by hashing them."""
     algorithm: str = "sha256"
     """sha256 or sha512."""
 
@@ -97,7 +97,7 @@ class KeyFrom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class HmacMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Replace a value by the hex of its HMAC: the same value gives the same text to whoever has the key, and to nobody else."""
+    """Replace a value by the hex of its HMAC: with the key, and only with it, the same value gives the same text."""
 
     key_from: KeyFrom
     """At least 16 bytes."""
@@ -106,7 +106,7 @@ class HmacMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PreservedFormat(enum.Enum):
-    """What a value is, whose shape a mask keeps."""
+    """The kind of a value whose shape a mask keeps."""
 
     EMAIL = "email"
     """Letters and digits become others; dots, the at sign and the last part of the domain stay."""
@@ -118,13 +118,13 @@ class FormatMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Replace a value by another of the same shape: different values become different ones, the same value always the same."""
 
     kind: PreservedFormat
-    """What is not of this shape becomes its HMAC instead."""
+    """A value of another shape becomes its HMAC instead."""
     key_from: KeyFrom
-    """At least 16 bytes. Who has it can undo the mask."""
+    """At least 16 bytes. The mask can be undone with it."""
 
 
 class EncryptMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Replace a value by its encryption (AES-256-GCM): who has the key reads it, and without the key nobody ever does.
+    """Replace a value by its encryption (AES-256-GCM): it can be read with the key, and never without it.
 
     The same value gives the same text, so that it can be joined and merged by; that two are equal, and how long one is, shows.
     """
@@ -147,7 +147,7 @@ class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     keep_last: Characters = None
     """Of a text, keep so many characters at its end, with ``*`` for each before; of one that is not longer nothing is kept."""
     set_null: bool = False
-    """NULL, whatever it was."""
+    """NULL for every value."""
     hmac: HmacMask | None = None
     """A keyed hash. NULL stays NULL."""
     format_preserving: FormatMask | None = None
@@ -181,16 +181,16 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class UnknownColumns(enum.Enum):
-    """What becomes of a column that comes to a table later, and that the document does not name."""
+    """Treatment of a column that comes to a table later, and that the document does not name."""
 
     DELIVER = "deliver"
     """It is delivered, as any other."""
     REFUSE = "refuse"
-    """It is kept back and told, until the document names it."""
+    """It is withheld and reported, until the document names it."""
 
 
 class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tenant gets of one source. Regular expressions match whole names."""
+    """A tenant's share of one source. Regular expressions match whole names."""
 
     name: str
     """Name of the source."""
@@ -208,25 +208,25 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Of columns that a table lacked when Headwater first saw it. ``masks``, ``rename_columns`` and ``include_columns`` name
     one, except by a pattern that is for any column of the table."""
     masks: tuple[ColumnMask, ...] = ()
-    """What stands in place of values; of a column that several match, the first counts."""
+    """Replacements of values; of a column that several match, the first counts."""
     rename_columns: tuple[ColumnRename, ...] = ()
     """Names that the tenant reads instead of the source's; the first that matches counts. All else in this document names
     columns as the source does."""
     show_renamed: tuple[str, ...] = ()
     """``database.table`` or ``database.table.column``: of these, by the names that they have now, former names count no more.
-    Else a rename hides as much as before: what ``exclude_tables``, ``row_filters``, ``exclude_columns`` and ``masks`` say of a
-    former name holds."""
+    Else a rename hides as much as before: the rules of ``exclude_tables``, ``row_filters``, ``exclude_columns`` and
+    ``masks`` for a former name holds."""
     may_match_nothing: tuple[str, ...] = ()
-    """Patterns of this source, word for word, that match no table or column yet: what they hide, filter or rename comes later.
+    """Patterns of this source, word for word, that match no table or column yet: their tables or columns come later.
     Any other that matches nothing is a mistake, because it holds nothing back."""
     skip_operations: tuple[Operation, ...] = ()
     """Operations that are not delivered. A mirror without some of them is no copy of its source any more."""
     skip_unchanged_updates: bool = False
-    """Leave out an update whose row is, in the tenant's columns, what it was before. Needs the row before in the log."""
+    """Leave out an update that changes none of the tenant's columns. Needs the row before in the log."""
 
 
 class SourceTypes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of which columns the Connect schema tells the source's type, length and scale, as parameters of the field."""
+    """Columns whose Connect schema has the source's type, length and scale, as parameters of the field."""
 
     columns: tuple[str, ...] = ()
     """Regular expressions, matched against the whole ``database.table.column``, in upper or lower case."""
@@ -248,10 +248,11 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     schema_names: NameAdjustment = NameAdjustment.NONE
     """Of schemas; only with ``schemas`` or ``kind: avro`` or ``protobuf``, where ``none`` is ``avro``."""
     field_names: NameAdjustment = NameAdjustment.NONE
-    """Of columns in keys and rows, in their schemas, and what a sink makes of them; of ``kind: avro`` and
+    """Of columns in keys and rows, in their schemas, and in a sink's tables; of ``kind: avro`` and
     ``protobuf``, ``none`` is ``avro``."""
     source_types: SourceTypes = SourceTypes()
-    """Which fields' schemas tell the source's type; with ``schemas`` or ``kind: avro``. Masked columns and keys never do."""
+    """Fields whose schemas have the source's type; with ``schemas`` or ``kind: avro``. Masked columns and keys never have
+    it."""
 
     @property
     def names_of_schemas(self) -> NameAdjustment:
@@ -282,7 +283,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     layout: TopicLayout = TopicLayout.PER_TABLE
     """Which rows share a topic."""
     name: str | None = None
-    """What row topics are called: ``{tenant}``, ``{source}``, ``{database}``, ``{table}`` between letters, digits and ``._-``,
+    """Names of row topics: ``{tenant}``, ``{source}``, ``{database}``, ``{table}`` between letters, digits and ``._-``,
     beginning with ``{tenant}.``; null: ``{tenant}.{source}.{database}.{table}``, or ``{tenant}.rows`` of layout per_tenant."""
     kafka_partitions: Annotated[int, bounds(1, 1_000)] = 1
     """Of each row topic, when it is made. All changes of one row come in one of them, in order."""
@@ -304,7 +305,7 @@ class Images(enum.Enum):
 
 
 class Consistency(enum.Enum):
-    """What a query over several tables of a tenant sees."""
+    """The consistency of a query over several tables of a tenant."""
 
     TABLE = "table"
     """Each table as it is; one may be ahead of another."""
@@ -313,20 +314,20 @@ class Consistency(enum.Enum):
 
 
 class ChangePolicy(enum.Enum):
-    """What becomes of a sink's table when its source's table changes."""
+    """The effect on a sink's table of a change of its source table."""
 
     EVOLVE = "evolve"
-    """It changes in place; what would lose values parks the table."""
+    """It changes in place; a change that would lose values parks the table."""
     LENIENT = "lenient"
     """As ``evolve``; where a column cannot take its new type in place, it stays, and one of that type comes beside it."""
     EXCEPTION = "exception"
     """The table is parked, until a person has chosen another policy."""
     IGNORE = "ignore"
-    """The table stays as it is, and what is new is not delivered into it."""
+    """The table stays as it is, without new columns."""
 
 
 class ChangeKind(enum.Enum):
-    """What may change of a table."""
+    """The kinds of changes of a table."""
 
     TABLE_CREATED = "table_created"
     """The tenant receives a table for the first time."""
@@ -347,7 +348,7 @@ class ChangeRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A policy for some changes of some tables."""
 
     policy: ChangePolicy
-    """What becomes of the sink's table."""
+    """The effect on the sink's table."""
     tables: str = ".*"
     """Regular expression, matched against the whole ``database.table`` of the source."""
     changes: tuple[ChangeKind, ...] = ()
@@ -376,7 +377,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     warehouse: str = "iceberg"
     """``iceberg``, ``postgresql``, ``delta`` or ``clickhouse``, as far as the installation has them."""
     mode: SinkMode = SinkMode.MIRROR
-    """What the tables hold."""
+    """The content of the tables."""
     deletes: Deletes = Deletes.HARD
     """Of a mirror."""
     images: Images = Images.AFTER
@@ -390,7 +391,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     layouts: tuple[TableLayout, ...] = ()
     """How the tables lie in files; a table that none matches is as the warehouse has it."""
     schema_changes: ChangePolicies = ChangePolicies()
-    """What becomes of the tables when the source's change."""
+    """Policies for changes of the source's tables."""
     consistency: Consistency = Consistency.TABLE
     """``transaction``: the tables move together, from the end of one transaction of the source to that of another."""
     trigger_s: Annotated[float, bounds(0.1, 86_400)] = 5.0
@@ -425,7 +426,7 @@ class TenantSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     on_joining: bool = False
     """A tenant that is new, or that sees further tables from now on, is sent the rows they have, by an incremental snapshot for
-    it alone. False: it gets what changes from now on; ``headwater tenant snapshot`` asks for the rows by hand."""
+    it alone. False: it gets later changes; ``headwater tenant snapshot`` asks for the rows by hand."""
 
 
 class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -434,7 +435,7 @@ class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tenant: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{TENANT_NAME}$"})]
     """Lower-case letters, digits and ``-``, at most 40: it stands at the front of topic names."""
     sources: tuple[SourceSelection, ...]
-    """What the tenant gets, source by source."""
+    """The tenant's share, source by source."""
     format: FormatSettings = FormatSettings()
     """How its events are written."""
     topics: TopicSettings = TopicSettings()

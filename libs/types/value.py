@@ -1,4 +1,4 @@
-"""Logical types: what a column's value is, and the one JSON form in which it travels.
+"""Logical types: the kind of a column's values, and the one JSON form in which they travel.
 
 Every source maps its column types onto these; the router, the Connect schemas and the sinks know only
 these. The forms are Debezium's (``golden/`` holds recordings); ``value_modes`` chooses between several of one type.

@@ -2,7 +2,7 @@
 
 The choices and defaults are Debezium's (debezium.io, MySQL connector, "Connector properties": ``time.precision.mode``,
 ``decimal.handling.mode``, ``bigint.unsigned.handling.mode``, ``binary.handling.mode``), so consumers that were written for
-one choice go on as they are. A mode changes a column's ``LogicalType`` and nothing else: whoever reads a table's schema reads
+one choice go on as they are. A mode changes a column's ``LogicalType`` and nothing else: a reader of a table's schema reads
 its rows rightly. Every reader takes the modes of its source document; no step after it knows them.
 """
 
@@ -13,14 +13,14 @@ import msgspec
 
 
 class TimePrecision(enum.Enum):
-    """What DATE, TIME and DATETIME columns become. TIMESTAMP and YEAR are the same in all."""
+    """The form of DATE, TIME and DATETIME columns. TIMESTAMP and YEAR are the same in all."""
 
     ADAPTIVE = "adaptive"
     """As fine as the column: up to 3 digits of the second in milliseconds, else microseconds."""
     ADAPTIVE_TIME_MICROSECONDS = "adaptive_time_microseconds"
     """As ``adaptive``, but every TIME in microseconds."""
     CONNECT = "connect"
-    """Kafka Connect's own types, in milliseconds whatever the column's precision. A TIME below 0 or of 24 hours and more
+    """Kafka Connect's own types, in milliseconds for every precision of the column. A TIME below 0 or of 24 hours and more
     does not fit into them: such a row fails (``failure_handling``)."""
     ISO_STRING = "isostring"
     """ISO 8601 text in UTC: ``2024-02-29Z``, ``12:34:56.5Z``, ``2024-02-29T12:34:56.5Z``."""
@@ -30,7 +30,7 @@ class TimePrecision(enum.Enum):
 
 
 class DecimalMode(enum.Enum):
-    """What DECIMAL columns become."""
+    """The form of DECIMAL columns."""
 
     PRECISE = "precise"
     """Connect's Decimal: base64 of the unscaled number."""
@@ -41,7 +41,7 @@ class DecimalMode(enum.Enum):
 
 
 class UnsignedBigintMode(enum.Enum):
-    """What BIGINT UNSIGNED columns become."""
+    """The form of BIGINT UNSIGNED columns."""
 
     LONG = "long"
     """A signed 64-bit number; above 2**63-1 it wraps to a negative one."""
@@ -52,7 +52,7 @@ class UnsignedBigintMode(enum.Enum):
 
 
 class BinaryMode(enum.Enum):
-    """What BINARY, VARBINARY and BLOB columns become."""
+    """The form of BINARY, VARBINARY and BLOB columns."""
 
     BYTES = "bytes"
     """Connect's bytes, which are base64 in JSON."""
@@ -76,7 +76,7 @@ class ValueModes(msgspec.Struct, frozen=True, kw_only=True):
     binary: BinaryMode = BinaryMode.BYTES
     """``binary.handling.mode``: bytes, base64, base64-url-safe, hex."""
     unavailable_placeholder: str | None = None
-    """``unavailable.value.placeholder``: what stands for a value that the log does not hold, because a row image lacks columns
+    """``unavailable.value.placeholder``: the text for a value that the log does not hold, because a row image lacks columns
     (``binlog_row_image`` other than FULL). None: such a row fails. Set Debezium's text, ``__debezium_unavailable_value``: row
     filters, masks and the sink know it, and a mirror keeps the value that it has; of another text they know nothing.
     """
