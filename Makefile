@@ -11,7 +11,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-tenants fuzz-files lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-tenants fuzz-files sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,12 @@ words: setup-python ## count the words of each folder's English that make a read
 
 fuzz-files: setup-python ## give commands and readers random files of others: connectors, offsets, recordings, YAML, schemas (ROUNDS=10000 SEED=0)
 	@$(PYTHON) -m tests.fuzz.foreign --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
+
+sbom: setup-python ## write dist/headwater.cdx.json: every locked package and jar, with its hashes (CycloneDX)
+	@$(PYTHON) -m libs.setup.bill_of_materials
+
+audit: setup-python ## ask pip-audit for known vulnerabilities of the locked packages (needs pip-audit on the PATH, and its database)
+	@$(PYTHON) -m libs.setup.audit
 
 lint: setup-python ## ruff, mypy, the import arrows and the ceilings of the English (tests/prose/ceilings.json)
 	@$(PYTHON) -m ruff check .

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from libs.config.connections import SecurityProtocol
 from libs.errors import AccessDenied, HeadwaterError, SourceUnavailable
 from libs.mesh.documents import DatabaseDocument, DtsDocument, MysqlDocument
 from libs.mesh.source_tables import is_captured
@@ -15,6 +16,7 @@ from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet, server_filter
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.preflight import Fault, PreflightReport, check_source
+from libs.operations.exposure import exposed_database, exposed_kafka
 from libs.source.mysql.client import Connection, connect, mysql_error_code, query, servers_of
 from libs.source.mysql.replica_lag import replica_lag_s
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode
@@ -41,6 +43,12 @@ def check_document(document: MysqlDocument | DtsDocument, *, resume_from: Binlog
     connection = connect(document.database)
     try:
         faults, warnings = _of_server(document, connection, resume_from)
+        for server in servers_of(document.database):
+            warnings += exposed_database(server, server.host)
+        if isinstance(document, DtsDocument):
+            subscription = document.subscription
+            protocol = subscription.security_protocol or SecurityProtocol.PLAINTEXT
+            warnings += exposed_kafka(protocol, subscription.bootstrap_servers, "subscription")
         if not any("lacks SELECT" in fault.what for fault in faults):  # without it no table is seen
             tables = captured_tables(connection)
             captured = [table for table in tables if is_captured(document, table)]

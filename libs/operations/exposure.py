@@ -1,0 +1,49 @@
+"""What a listener on the way to a server sees or can do, by how a document says that it is reached."""
+
+import ipaddress
+from collections.abc import Iterator
+
+from libs.config.connections import SecurityProtocol
+from libs.mysql.preflight import Fault
+from libs.source.mysql.settings import DatabaseSettings, TlsMode
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing leaves this machine on the way to ``host``.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "[::1]", "db.internal", "10.0.0.1")]
+    [True, True, True, False, False]
+    """
+    bare = host.strip("[]").lower()
+    if bare == "localhost" or bare.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False
+
+
+def exposed_database(settings: DatabaseSettings, host: str) -> Iterator[Fault]:
+    """Warnings of a MySQL server that is reached at ``host``."""
+    mode = settings.tls_mode or (TlsMode.VERIFY_IDENTITY if settings.tls_ca_file else TlsMode.PREFERRED)
+    seen = {
+        TlsMode.DISABLED: "whoever listens on the way reads every row, and changes it",
+        TlsMode.PREFERRED: "whoever stands on the way says that there is no TLS, reads every row, and can get the password",
+        TlsMode.REQUIRED: "whoever stands on the way shows a certificate of his own, reads every row, and gets the password",
+    }.get(mode)
+    if seen is not None and not is_loopback(host):
+        yield Fault(
+            f"tls_mode {mode.value} to {host}: {seen}",
+            "set tls_mode: verify_identity and tls_ca_file (the server's ca.pem), or keep the way private",
+        )
+
+
+def exposed_kafka(protocol: SecurityProtocol, servers: str, place: str) -> Iterator[Fault]:
+    """Warnings of a Kafka cluster; ``place``: of its settings in the document."""
+    away = [server for server in servers.split(",") if server and not is_loopback(server.rpartition(":")[0])]
+    if not protocol.is_encrypted and away:
+        yield Fault(
+            f"{place}: security_protocol {protocol} to {', '.join(away)}: whoever listens on the way reads every event, and "
+            "with sasl_mechanism PLAIN the password",
+            "set security_protocol: SASL_SSL (or SSL), or keep the way private",
+        )
