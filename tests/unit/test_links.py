@@ -35,3 +35,18 @@ def test_every_link_of_a_page_resolves(name: str) -> None:
             broken.append(link)
 
     assert broken == []
+
+
+def test_each_test_that_the_threat_model_names_is_there() -> None:
+    """A control without its test is a wish."""
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    )
+
+    missing = [
+        f"{file}::{test}"
+        for file, test in named
+        if not (ROOT / file).is_file() or f"def {test}" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+    assert len(named) > 20
+    assert missing == []
