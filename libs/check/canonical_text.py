@@ -3,7 +3,7 @@
 Two values whose texts are equal have the same canonical value (``values``); the other way round not always: MySQL prints 1e15
 as ``1e15`` and -1.5e-9 with all its zeros, and DuckDB the other way round; 2024-02-31 is March's second in the warehouse; a
 document's names may have been written in another order. Where only texts differ, rows are read that need not be, and are then
-found equal. So an expression here may be a poor one, and must never be one that hides a difference. What has none, and why:
+found equal. So an expression here may be a poor one, and must never be one that hides a difference. Types without one, and why:
 
     BIT(n), n > 1        little-endian bytes in the warehouse
     DECIMAL as double    the source's document says ``decimal: double``: digits are gone
@@ -11,7 +11,7 @@ found equal. So an expression here may be a poor one, and must never be one that
     FLOAT(M,D)           held in four bytes at the source and in eight in the warehouse
     times as text        one moment has several
     geometries, VECTOR   of another form
-    masks by a key       their keys stay here; hashes of what is not text, because its spelling is the reader's
+    masks by a key       their keys stay here; hashes of other values than texts, because their spelling is the reader's
 """
 
 import enum
@@ -89,7 +89,7 @@ def _plain_text(
             return ColumnText(
                 f"CASE WHEN LOCATE('.', {printed}) > 0 THEN {digits} ELSE {printed} END",
                 _without_last_zeros(held, dialect),
-                # A text is whatever stands there.
+                # A text is any value.
                 has_commas=not pa.types.is_decimal(arrow_type),
             )
         case "double" | "float" if column.data_type == "double" or pa.types.is_float32(arrow_type):
@@ -200,7 +200,7 @@ def fingerprint(text: str, end: End) -> str:
         case End.MYSQL:
             return f"CAST(CONV({digits}, 16, 10) AS UNSIGNED)"
         case End.CLICKHOUSE:
-            # A sum is of the type of what it adds up, but for small ones, and goes round where that ends.
+            # A sum has its summands' type, but for small ones, and wraps at its end.
             return f"toUInt128(reinterpretAsUInt64(reverse(unhex(concat('0', {digits})))))"
         case End.DUCKDB:
             return f"CAST('0x' || {digits} AS BIGINT)"
@@ -244,7 +244,7 @@ def _clickhouse_double(number: str) -> str:
 
 
 def _unless_no_day(name: str, printed: str, zero: str) -> str:
-    """A date without month or day is what the readers make of it."""
+    """A date without month or day has the readers' form."""
     return f"IF(MONTH({name}) = 0 OR DAYOFMONTH({name}) = 0, {zero}, {printed})"
 
 

@@ -1,7 +1,7 @@
 """Which parts of a table differ, by counts and checksums that source and warehouse compute themselves.
 
     cut the key into parts ▶ both ends count and sum their rows by part ▶ parts that differ: cut those with many rows again
-      ▶ what is left is read row by row (``run``)
+      ▶ the rest is read row by row (``run``)
 
 The sum of a part is that of its rows' fingerprints (60 bits of a SHA-256 over a text of all columns, ``canonical_text``), so
 rows that stand twice count twice and their order does not matter. Equal counts and sums mean equal rows, but for a chance of
@@ -23,7 +23,7 @@ from libs.types.tenant import SinkSettings
 from libs.warehouse_readers.warehouse import KeyCondition, KeySpans, StoredTable, all_of
 
 ROWS_OF_A_PART: Final = 500
-"""Aimed at with the first cut: what one row that differs costs to find."""
+"""Target of the first cut: the cost of finding one row that differs."""
 MOST_PARTS: Final = 4096
 """Of one answer; vtgate gives 10,000 rows at once."""
 MANY_ROWS: Final = 5_000
@@ -52,7 +52,7 @@ class Summable:
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """What the sums say."""
+    """The result of the sums."""
 
     rows_equal: int
     """Rows of the source in parts that are equal."""
@@ -70,7 +70,7 @@ class Differing:
 def summable(
     table: ExpectedTable, columns: Sequence[ExpectedColumn], stored: StoredTable, *, cut_by: str | None = None
 ) -> Summable | None:
-    """How to sum the rows; None: they cannot be told apart by sums, or a column holds what cannot stand in it.
+    """How to sum the rows; None: sums cannot distinguish them, or a column holds values that do not fit it.
 
     ``cut_by``: a column of the key, by which parts are cut where it is of whole numbers; None: the first of the key.
     """

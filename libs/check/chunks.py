@@ -65,7 +65,7 @@ class Chunk:
 
     @property
     def may_hold_placeless(self) -> bool:
-        """Rows that have no place are in it, whatever the numbers in their keys."""
+        """Rows without a place are in it, with any numbers in their keys."""
         return self.is_last and bool(source_plain(self.columns))
 
     @property
@@ -76,7 +76,7 @@ class Chunk:
 
 
 def chunk_behind(source: AskedSource, table: SourceTable, after: Place | None, rows: int) -> Chunk:
-    """The next chunk, of ``rows`` rows at most where places tell rows apart."""
+    """The next chunk, of ``rows`` rows at most where places distinguish rows."""
     columns = place_columns(table)
     if not columns:
         return Chunk((), None, None, (), (), 0, 1.0)
@@ -116,7 +116,7 @@ def source_bounds(chunk: Chunk) -> str | None:
 
 
 def warehouse_bounds(chunk: Chunk, columns: Sequence[ExpectedColumn], stored: StoredTable) -> KeyCondition:
-    """The same for the warehouse, of which also what the source has not is in one chunk."""
+    """The same for the warehouse, whose rows that the source lacks are in one chunk too."""
     seen_as = {column.name: column.seen_as for column in columns}
     keys = [warehouse_key(column, stored, seen_as[column.name]) for column in chunk.columns]
     plain = [warehouse_plain(column, stored, seen_as[column.name]) for column in chunk.columns]

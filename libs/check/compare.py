@@ -26,7 +26,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Comparison:
-    """What comparing one table found."""
+    """The result of comparing one table."""
 
     rows_compared: int = 0
     """Keys seen on either side."""
@@ -39,7 +39,7 @@ class Comparison:
 
 
 def together(first: Comparison, second: Comparison, limit: int) -> Comparison:
-    """What comparing rows found, and what comparing others did."""
+    """The results of two comparisons, added up."""
     return Comparison(
         rows_compared=first.rows_compared + second.rows_compared,
         rows_different=first.rows_different + second.rows_different,
@@ -60,7 +60,7 @@ def compare_sorted(
     """Merge two streams of canonical rows, both in key order; a key that stands twice on a side is a difference.
 
     Raises:
-        ValueError: a stream is not in order: a fault of whoever sorted it.
+        ValueError: a stream is not in order: a fault of its sorter.
     """
     places = tuple(columns.index(name) for name in key)
     found = Comparison()

@@ -18,7 +18,7 @@ from libs.warehouse_readers.warehouse import TableStore
 
 @dataclass(frozen=True, slots=True)
 class ComparedMesh:
-    """What is compared, and with what."""
+    """The two sides of the comparison."""
 
     sources: Mapping[str, SourceDocument]
     tenants: Mapping[str, TenantSpec]
@@ -34,7 +34,7 @@ class ComparedMesh:
     require_tenant: Callable[[str], object]
     """Raises InvalidSettings where no such tenant is in force; the message has the nearest name."""
     notes: tuple[str, ...] = ()
-    """What a person has to know of all that is found."""
+    """Notes for a person about all findings."""
     parked: Callable[[str], Mapping[tuple[str, str], str]] = lambda _: {}
     """Why tables of a tenant wait for a human, by source and ``database.table``: none of them is compared. From outside of a
     mesh nobody sees it."""

@@ -1,4 +1,4 @@
-"""What a warehouse holds of a table, as canonical values: the delivered side of the comparison."""
+"""A table in a warehouse, as canonical values: the delivered side of the comparison."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``headwater check`` of a mesh elsewhere: sources and warehouses by the file for ``--mesh``, tenants by who knows them."""
+"""``headwater check`` of a mesh elsewhere: sources and warehouses from the file for ``--mesh``, tenants from their keeper."""
 
 import asyncio
 import functools
@@ -38,14 +38,14 @@ def compared_elsewhere(
     checkpoints: RecordedCheckpoints,
     stores: dict[str, TableStore],
 ) -> ComparedMesh:
-    """A mesh as its file tells of it, with the documents that are in force now. Blocks.
+    """A mesh by its file, with the documents in force now. Blocks.
 
     ``tables``: those alone are waited for (``check``). ``checkpoints``: kept from one look to the next. ``stores``: by
     warehouse, those of the last look, which are closed, give way to this one's.
 
     Raises:
-        InvalidSettings: the file lacks what ``check`` needs, or has mistakes.
-        ServiceUnavailable, AccessDenied: who knows the documents does not answer, or refuses.
+        InvalidSettings: the file lacks settings that ``check`` needs, or has mistakes.
+        ServiceUnavailable, AccessDenied: the keeper of the documents does not answer, or refuses.
     """
     sources = mesh_sources(settings)
     told, notes = _documents(settings)
@@ -91,7 +91,7 @@ def compared_elsewhere(
 
 
 def _documents(settings: MeshSettings) -> tuple[dict[str, TenantSpec], list[str]]:
-    """Those in force by tenant, and what is to be told of others."""
+    """Those in force by tenant, and notes about others."""
     if settings.tenants_dir is not None:
         return _of_folder(Path(settings.tenants_dir))
     if settings.tenant_operator is not None:
@@ -131,7 +131,7 @@ async def _of_operator(settings: GrpcClientSettings) -> Mapping[str, str]:
 
 
 def _of_config_maps(settings: KubectlSettings) -> tuple[dict[str, TenantSpec], list[str]]:
-    """Of a ConfigMap that is not in force nobody but the operator knows what is."""
+    """For a ConfigMap that is not in force only the operator knows the document in force."""
     texts, notes = {}, []
     for each in objects_in_cluster(settings, _OTHERWISE):
         if each.state in (READY, DEGRADED) and each.text is not None:

@@ -1,4 +1,4 @@
-"""How far a mesh elsewhere has got, by what can be asked from anywhere: Kafka, and the tables' own commits.
+"""How far a mesh elsewhere has got, from Kafka and the tables' own commits, which can be read from anywhere.
 
 Where a Spark job is stands on its disk; but each commit says how far its table got (ADR 20).
 """

@@ -1,4 +1,4 @@
-"""What a turn of ``headwater check --every`` tells Prometheus."""
+"""Metrics of a turn of ``headwater check --every``."""
 
 from libs.check.run import CheckReport
 from libs.telemetry.metrics import (
@@ -14,7 +14,7 @@ _OF_TABLES = (CHECK_COMPARED_ROWS, CHECK_READ_ROWS, CHECK_DIFFERENT_ROWS, CHECK_
 
 
 def record_turn(report: CheckReport, *, took_s: float, ended_at_s: float) -> None:
-    """Set every metric to what ``report`` says; a table that is no more compared has none."""
+    """Set every metric from ``report``; a table that is no longer compared has none."""
     for gauge in _OF_TABLES:
         gauge.clear()
     record_tables(report)
@@ -23,7 +23,7 @@ def record_turn(report: CheckReport, *, took_s: float, ended_at_s: float) -> Non
 
 
 def record_tables(report: CheckReport) -> None:
-    """Set those of the tables of ``report``, and leave the others, and what is known of those that could not be compared."""
+    """Set those of the tables of ``report``, and leave the others, and those of tables that could not be compared."""
     for check in report.tables:
         if check.not_compared:
             continue

@@ -31,7 +31,7 @@ def consistent_snapshot(database: DatabaseSettings) -> Iterator[Connection]:
     Raises:
         SourceUnavailable: neither the server nor one that may take its place answers.
         AccessDenied: user, password or grants do not suffice, or a certificate is not trusted.
-        PipelineHalted: a certificate or key cannot be read, or the server cannot do what ``tls_mode`` asks for.
+        PipelineHalted: a certificate or key cannot be read, or the server cannot satisfy ``tls_mode``.
     """
     connection = connect_to_any(database)
     connection.decoders = {}  # each value stays the text that the server printed
@@ -48,7 +48,7 @@ def consistent_snapshot(database: DatabaseSettings) -> Iterator[Connection]:
 
 @dataclass(frozen=True, slots=True)
 class MysqlRows:
-    """What the server of a connection answers (``source.AskedSource``)."""
+    """The source behind a connection (``source.AskedSource``)."""
 
     connection: Connection
 
@@ -188,7 +188,7 @@ def place_statement(table: str, columns: Sequence[PlaceColumn], after: Place | N
 
 
 def end_statement(table: str, columns: Sequence[PlaceColumn], *, is_last: bool) -> str:
-    """The SELECT of what the first or the last row has in ``columns``."""
+    """The SELECT of the first or last row's values in ``columns``."""
     order = ", ".join(f"{quote_identifier(column.name)}{' DESC' if is_last else ''}" for column in columns)
     return f"{_elements_from(table, columns)} ORDER BY {order} LIMIT 1"
 

@@ -15,7 +15,7 @@ Part = int | str
 
 @dataclass(frozen=True, slots=True)
 class KeySql:
-    """What of the key is compared at one end: a column, numbers exact; or the text that is hashed."""
+    """The key's part that one end compares: a column, numbers exact; or the text that is hashed."""
 
     expression: str
     end: End
@@ -65,7 +65,7 @@ class Cut(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """``count`` ranges of ``width`` numbers from ``low`` on; what lies before is in part -1, what lies behind in ``count``."""
+    """``count`` ranges of ``width`` numbers from ``low`` on; lower numbers are in part -1, higher ones in ``count``."""
 
     low: int
     width: int

@@ -28,7 +28,7 @@ Place = tuple[int | str, ...]
 
 
 class Order(enum.Enum):
-    """What a column's elements are ordered by, at both ends."""
+    """The order of a column's elements, at both ends."""
 
     NUMBERS = "numbers"
     BYTES = "bytes"
@@ -89,7 +89,7 @@ def _order(data_type: str | None, collation: str | None) -> Order | None:
 
 
 def place_of(columns: Sequence[PlaceColumn], printed: Sequence[str | bytes | None]) -> Place:
-    """From what MySQL prints of ``selected``."""
+    """From MySQL's text of ``selected``."""
     return tuple(_element(column, value or "") for column, value in zip(columns, printed, strict=True))
 
 
@@ -113,7 +113,7 @@ def selected(column: PlaceColumn) -> str:
 
 
 def source_literals(columns: Sequence[PlaceColumn], place: Place) -> list[str]:
-    """What to compare the source's columns with, so that an index finds the place."""
+    """Literals to compare the source's columns with, so that an index finds the place."""
     return [_source_literal(column, element) for column, element in zip(columns, place, strict=True)]
 
 
@@ -135,12 +135,12 @@ def source_plain(columns: Sequence[PlaceColumn]) -> list[str]:
 
 
 def _is_plain(name: str, plain: str) -> str:
-    """That a text is ASCII is asked first: where case is not told, MySQL takes ſ for an s."""
+    """Whether a text is ASCII is asked first: without case MySQL takes ſ for an s."""
     return f"(LENGTH(CONVERT({name} USING utf8mb4)) = CHAR_LENGTH({name}) AND {name} NOT REGEXP '[^{plain}]')"
 
 
 def warehouse_key(column: PlaceColumn, stored: StoredTable, seen_as: str) -> KeySql:
-    """What to compare in the warehouse, where the column is ``seen_as``."""
+    """The expression to compare in the warehouse, where the column is ``seen_as``."""
     held, end = stored.sql_name(seen_as), End(stored.sql_dialect.value)
     match column.order:
         case Order.NUMBERS:
@@ -182,7 +182,7 @@ def text_span(column: PlaceColumn, seen_as: str, low: str, high: str) -> TextSpa
 
 
 def can_stand_in(column: PlaceColumn, arrow_type: pa.DataType) -> bool:
-    """Whether what a warehouse holds as ``arrow_type`` can be compared with its elements."""
+    """Whether a warehouse's ``arrow_type`` can be compared with its elements."""
     match column.order:
         case Order.NUMBERS:
             is_whole = pa.types.is_decimal(arrow_type) and arrow_type.scale == 0

@@ -1,4 +1,4 @@
-"""What a tenant should have of a source's table, told once more and by other means than the router's.
+"""A tenant's expected rows of a source's table, computed again and by other means than the router's.
 
 This is on purpose not the router's projection: the row filter is evaluated by MySQL itself, masks by hashlib on
 MySQL's own text; what can be undone (encryption, values of the same shape) is undone and compared in the clear. A fault in
@@ -117,7 +117,7 @@ def selected_tables(selection: SourceSelection, tables: Sequence[SourceTable]) -
 
 
 def masked_value(mask: ColumnMask, data_type: str, text: str | bytes | None, key: bytes = b"") -> str | None:
-    """What should stand for a value that MySQL prints as ``text`` (None: NULL), in the form of ``delivered_mask``.
+    """The expected form of a value that MySQL prints as ``text`` (None: NULL), in the form of ``delivered_mask``.
 
     A constant stands for NULL too, nothing else does. Where the hashed text depends on how a reader spells the value
     (``HASHED_BY_SPELLING``), only ``ANY_HASH`` can be expected.
@@ -146,7 +146,7 @@ def masked_value(mask: ColumnMask, data_type: str, text: str | bytes | None, key
 
 
 def canonical_column(column: ExpectedColumn, texts: Sequence[str | bytes | None]) -> Sequence[object]:
-    """What should stand in a column, from what MySQL prints (bytes of binary types)."""
+    """The expected value of a column, from MySQL's text (bytes of binary types)."""
     mask = column.mask
     if mask is not None:
         return [masked_value(mask, column.data_type, text, column.key) for text in texts]
@@ -179,7 +179,7 @@ def _any_hash(value: str, algorithm: str) -> str:
 
 
 def _last(text: str, chars: int) -> str:
-    """A text that is not longer than what may be kept of it would show whole."""
+    """A text that is not longer than its kept part would show whole."""
     hidden = len(text) if len(text) <= chars else len(text) - chars
     return "*" * hidden + text[hidden:]
 

@@ -29,12 +29,12 @@ _ID_PREFIX: Final = "check-"
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was asked for, and what cannot be."""
+    """The requested rows, and those that cannot be requested."""
 
     rows: int
     """Asked for again, a row of several tenants once for each."""
     left: tuple[str, ...]
-    """Differences that no re-read mends, each with what to do."""
+    """Differences that no re-read mends, each with the remedy."""
 
 
 def repair(
@@ -45,7 +45,7 @@ def repair(
     timeout_s: float,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Repair:
-    """Have the rows that differ for certain read again; returns when their readers have published them, as ``hops`` tell.
+    """Have the rows that differ for certain read again; returns when their readers have published them, by ``hops``.
 
     Raises:
         BrokerUnavailable: Kafka did not take a signal; try again.
@@ -97,7 +97,7 @@ def _can_signal(table: TableCheck, mesh: ComparedMesh) -> bool:
 
 
 def not_mended(table: TableCheck, mesh: ComparedMesh) -> str | None:
-    """Why reading rows again does not make the table right, and what does; None: it does, or nothing is wrong."""
+    """Why reading rows again does not mend the table, and the remedy; None: it does, or nothing is wrong."""
     name = f"{table.tenant}: {table.table.table_id}"
     if table.faults:
         return f"{name}: {table.faults[0]}"

@@ -4,7 +4,7 @@
       ▶ a rest
 
 Each chunk has a wait, a read view and a second look of its own: the source keeps old versions of rows for as long as one takes.
-The rests go by what it took, so that a source that is slow, because others use it, is asked less often.
+The rests follow the time it took, so that a source that is slow, because others use it, is asked less often.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class Piece(msgspec.Struct, frozen=True, order=True):
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):
-    """What the chunks of a tenant's table had, together."""
+    """The sum of a tenant's table over its chunks."""
 
     tenant: str
     rows_compared: int = 0
@@ -59,7 +59,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 
     piece: Piece
     shape: str
-    """What its columns, its key and its tenants' documents were (``shape_of``)."""
+    """Its columns, its key and its tenants' documents of that time (``shape_of``)."""
     up_to: Place
     """Where the last one ended."""
     chunks: int
@@ -147,7 +147,7 @@ def shape_of(source: str, table: SourceTable, tenants: Iterable[TenantSpec]) -> 
 
 
 def with_chunk(piece: Piece, begun: Begun | None, chunk: Chunk, shape: str, report: CheckReport) -> Begun:
-    """What is done with ``chunk`` compared, too; ``begun``: before it."""
+    """The state with ``chunk`` compared, too; ``begun``: before it."""
     whole = {check.tenant for check in report.tables if check.chunk is None}
     before = {} if begun is None else {total.tenant: total for total in begun.totals}
     return Begun(
@@ -178,7 +178,7 @@ def _added(total: Total | None, check: TableCheck) -> Total:
 
 
 def so_far(begun: Begun, report: CheckReport) -> CheckReport:
-    """What all chunks found, of the tables that ``report``, the last one's, is about."""
+    """The findings of all chunks, for the tables of ``report``, the last one's."""
     totals = {total.tenant: total for total in begun.totals}
     tables = [
         _of_chunks(check, totals[check.tenant], begun.chunks) for check in report.tables if check.tenant in totals
@@ -237,7 +237,7 @@ def store_turn(file: Path | None, turn: Turn) -> None:
 
 
 def joined(reports: Sequence[CheckReport]) -> CheckReport:
-    """What all pieces of a turn found."""
+    """The findings of all pieces of a turn."""
     return CheckReport(
         tuple(table for report in reports for table in report.tables),
         any(report.source_moved for report in reports),

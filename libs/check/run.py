@@ -50,7 +50,7 @@ DEFAULT_TIMEOUT_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class TableCheck:
-    """What was found about one table of one tenant."""
+    """The findings about one table of one tenant."""
 
     tenant: str
     source: str
@@ -177,13 +177,13 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class _OfSource:
-    """What was found of one source."""
+    """The findings about one source."""
 
     checks: list[TableCheck]
     is_moving: bool
     """It was written to meanwhile."""
     about_keys: list[str]
-    """What is to be told of its keys."""
+    """Notes about its keys."""
     worked_s: float
 
 
@@ -240,7 +240,7 @@ class Comparing:
     chunk: Chunk | None = None
     """None: whole tables."""
     whole: frozenset[str] = frozenset()
-    """Tenants whose table is done, whatever the chunk."""
+    """Tenants whose table is done, for every chunk."""
 
     def is_asked_for(self, table: TableId) -> bool:
         """Whether the table is to be compared."""
@@ -249,7 +249,7 @@ class Comparing:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What the first look found, and what a second one needs."""
+    """The findings of the first look, and the input of a second one."""
 
     check: TableCheck
     suspected: Suspected | None = None
@@ -311,7 +311,7 @@ def _not_compared(tenant: str, source: str, table: ExpectedTable, why: str) -> T
 
 
 def _notes_on_keys(source: str, document: SourceDocument, tables: Iterable[SourceTable]) -> Iterator[str]:
-    """Of tables whose events have a key that does not tell their rows apart."""
+    """Of tables whose events have a key that does not identify rows."""
     if isinstance(document, DtsDocument) or not document.key_columns:
         return
     for table in tables:

@@ -76,7 +76,7 @@ class Suspected:
 
 @dataclass(slots=True)
 class Verdict:
-    """What further looks found."""
+    """The findings of further looks."""
 
     comparison: Comparison
     """Of the rows that differ for certain."""
@@ -162,7 +162,7 @@ def _rows_of_warehouse(table: Suspected, keys: set[Row], temporary_dir: Path) ->
     try:
         rows = delivered_rows(table.load(), table.sink, table.table, table.columns, temporary_dir, among=among)
         return _by_key(table, rows, keys)
-    except OtherType:  # since the first look: the next check tells of it
+    except OtherType:  # since the first look: the next check reports it
         return {}
 
 

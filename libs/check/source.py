@@ -41,7 +41,7 @@ class AskedSource(Protocol):
     def answers(
         self, table: ExpectedTable, selected: str, *, condition: str | None = None, group_by: str = ""
     ) -> list[tuple[str | None, ...]]:
-        """What SQL over the rows of ``table`` gives, as printed; of several logs the answer of each, one after the other."""
+        """The result of SQL over the rows of ``table``, as printed; of several logs the answer of each, one after the other."""
         ...
 
     def key_behind(
@@ -52,7 +52,7 @@ class AskedSource(Protocol):
         ...
 
     def end_of_key(self, table: SourceTable, columns: Sequence[PlaceColumn], *, is_last: bool) -> Place | None:
-        """What the first or the last row has in ``columns``, whether or not it is a place; None: the table is empty."""
+        """The first or last row's values in ``columns``, whether or not they are a place; None: the table is empty."""
         ...
 
 

@@ -36,7 +36,7 @@ Convert = Callable[[Any], Any]
 
 
 class JsonLiteral(enum.Enum):
-    """What a document has by name. One that is null is a value, and not NULL; ``true`` is another than the number 1, which
+    """A document's member by name. One that is null is a value, and not NULL; ``true`` is another than the number 1, which
     Python takes for equal."""
 
     NULL = "null"
@@ -57,14 +57,14 @@ _GEOMETRIES: Final = frozenset(
     {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection"}
 )
 BINARY_TYPES: Final = _BINARIES | _GEOMETRIES
-"""What MySQL prints as bytes."""
+"""Types that MySQL prints as bytes."""
 _TIME: Final = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 _EPOCH_DATE: Final = datetime.date(1970, 1, 1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
 
 
 def select_expression(data_type: str, quoted_name: str) -> str:
-    """What to SELECT, so that MySQL's text is exact."""
+    """The expression to SELECT, so that MySQL's text is exact."""
     match data_type:
         case "float" | "double":
             # FLOAT prints six digits, a DOUBLE(M,D) prints D; as a double it prints all that it has (MySQL manual 14.24.2).
@@ -80,7 +80,7 @@ def select_expression(data_type: str, quoted_name: str) -> str:
 
 
 def order_expression(data_type: str, quoted_name: str) -> str:
-    """What to ORDER BY, so that MySQL's order is that of canonical values: text by code point, not by collation."""
+    """The expression to ORDER BY, so that MySQL's order is that of canonical values: text by code point, not by collation."""
     if data_type in TEXT_TYPES:
         return f"CAST(CONVERT(CAST({quoted_name} AS CHAR) USING utf8mb4) AS BINARY)"
     return quoted_name
@@ -138,7 +138,7 @@ def from_mysql_text(data_type: str, *, is_optional: bool = True) -> Convert | No
 
 
 def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
-    """From what ``to_pylist`` gives for ``arrow_type`` to the canonical value; None: it is that already.
+    """From the result of ``to_pylist`` for ``arrow_type`` to the canonical value; None: it is that already.
 
     Raises:
         TypeError: no value of ``data_type`` can stand in a column of ``arrow_type``.
@@ -257,7 +257,7 @@ def _microseconds_of_clock(value: datetime.time) -> int:
 
 
 def _shortest_decimal(value: float) -> Decimal:
-    """What a source with ``decimal: double`` leaves of a DECIMAL: up to 15 digits are all that it had."""
+    """A DECIMAL through a source with ``decimal: double``: up to 15 digits are left."""
     return Decimal(repr(value))
 
 

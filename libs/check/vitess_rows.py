@@ -41,7 +41,7 @@ _MOMENTS: Final = frozenset({"date", "time", "datetime"})
 
 @dataclass(frozen=True, slots=True)
 class VitessRows:
-    """What a keyspace answers (``source.AskedSource``)."""
+    """A keyspace as a source (``source.AskedSource``)."""
 
     vtgate: Vtgate
     keyspace: str

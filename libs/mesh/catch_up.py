@@ -4,8 +4,8 @@
            ─▶ router: its committed offset is the end of the changes topic
            ─▶ sink:   Spark's checkpoint is at the end of each of the tenant's row topics
 
-Each hop is asked after the one before it has caught up, so what was committed at the source when the wait began is in
-the tables when it ends. What comes later is not waited for: a source that is written to all the time is caught up with too.
+Each hop is asked after the one before it has caught up, so all that was committed at the source when the wait began is in
+the tables when it ends. Later changes are not waited for: the wait ends also for a source that changes all the time.
 ``check`` and the demo call this.
 """
 
@@ -67,7 +67,7 @@ class Behind:
 
 
 class Hops(Protocol):
-    """How a mesh tells how far each of its hops has got."""
+    """The progress of each hop of a mesh."""
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -78,22 +78,22 @@ class Hops(Protocol):
         """The checkpoints of each source's readers; None: not all of them have written one yet.
 
         Raises:
-            ServiceUnavailable, BrokerUnavailable: who knows them does not answer.
+            ServiceUnavailable, BrokerUnavailable: their keeper does not answer.
         """
         ...
 
     def sink_hop(self, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
-        """What the sink of ``tenant`` has not written of all that is in its topics when this is first asked; None: nothing."""
+        """The events of ``tenant``'s topics, as of the first call, that its sink has not written; None: none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StackHops:
-    """Of the stack of a home (``Hops``): by its services, and by what the Spark job leaves in files."""
+    """Of the stack of a home (``Hops``): from its services, and from the Spark job's files."""
 
     home: Home
     passes_parked: bool = False
-    """Parked tables are not waited for: whoever waits tells of them (``check``). Else one makes waiting vain."""
+    """Parked tables are not waited for: the caller reports them (``check``). Else one makes waiting vain."""
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -129,7 +129,7 @@ def wait_for_snapshots(
 def wait_for_copies(
     hops: Hops, sent: Mapping[str, SentSignals], *, timeout_s: float, on_progress: OnProgress = lambda _: None
 ) -> None:
-    """Return when the reader of each source has copied what its signals asked for, and published it. Raises NotCaughtUp."""
+    """Return when the reader of each source has copied its signals' tables, and published them. Raises NotCaughtUp."""
 
     def look() -> Behind | None:
         for source, of_readers in hops.by_source(sent).items():
@@ -174,7 +174,7 @@ def wait_for_whole_copy(
 def copy_behind(
     checkpoint: Checkpoint | None, source: str, table: str, signal_id: str, signal_offset: int
 ) -> Behind | None:
-    """What lacks until all of ``table`` is read for one signal; None: nothing. Raises CopyLost where it never will be."""
+    """The pending part until all of ``table`` is read for one signal; None: none. Raises CopyLost where it never will be."""
     reader = f"reader of {source}"
     if checkpoint is None:
         return Behind(reader, "its first checkpoint")
@@ -270,7 +270,7 @@ def wait_until_caught_up(
 
 
 def source_positions(documents: Mapping[str, SourceDocument], sources: Sequence[str]) -> dict[str, Executed]:
-    """What each source has committed now. Raises as ``executed_now``."""
+    """Each source's committed transactions now. Raises as ``executed_now``."""
     found = {}
     for source in sources:
         found[source] = executed_now(documents[source])
@@ -433,7 +433,7 @@ def _ends_of(home: Home, consumer: Consumer, tenant: TenantSpec) -> dict[tuple[s
 
 
 def _sink_behind(home: Home, consumer: Consumer, tenant: str, ends: Mapping[tuple[str, int], int]) -> Behind | None:
-    """What the sink of a tenant has not written up to ``ends``; None: nothing. Raises BrokerUnavailable."""
+    """The events up to ``ends`` that a tenant's sink has not written; None: none. Raises BrokerUnavailable."""
     done = committed_offsets(home, tenant)
     lacking = 0
     for (topic, partition), end in ends.items():

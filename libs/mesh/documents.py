@@ -44,7 +44,7 @@ NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 class DatabaseDocument(DatabaseSettings, frozen=True, kw_only=True):
-    """How to reach a source database: all that its reader can be told; files by absolute paths."""
+    """How to reach a source database: all settings of its reader; files by absolute paths."""
 
     host: str = "127.0.0.1"
 
@@ -72,7 +72,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A MySQL server, followed by its own log; what a document without a ``kind`` is."""
+    """A MySQL server, followed by its own log; the kind of a document without a ``kind``."""
 
     database: DatabaseDocument
     kind: str = "mysql"
@@ -94,9 +94,9 @@ class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
     """How often a record goes to ``__debezium-heartbeat.<source>`` while nothing captured changes; 0: never."""
     failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
-    """What becomes of a row that cannot be decoded."""
+    """Treatment of a row that cannot be decoded."""
     on_unseen_change: tuple[UnseenPolicy, ...] = ()
-    """What is done, by table, where a statement changed rows of which the log has no event."""
+    """The action, by table, after a statement that changed rows without an event."""
     transaction_metadata: bool = False
     metric_tags: dict[str, str] = {}
     """Labels on every metric of the reader."""
@@ -132,16 +132,16 @@ class DtsDocument(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: DtsSnapshot = DtsSnapshot()
     values: ValueModes = ValueModes()
     failure_handling: FailureHandling = FailureHandling.FAIL
-    """What becomes of what cannot be decoded."""
+    """Treatment of undecodable data."""
     on_unseen_change: tuple[TellingPolicy, ...] = ()
-    """What is done, by table, where a statement changed rows of which the log has no event: warn or halt."""
+    """The action, by table, after a statement that changed rows without an event: warn or halt."""
     transaction_metadata: bool = False
     metric_tags: dict[str, str] = {}
     """Labels on every metric of the reader."""
 
 
 class VtgateDocument(VtgateSettings, frozen=True, kw_only=True):
-    """How to reach a keyspace's vtgate: all that its reader can be told; files by absolute paths."""
+    """How to reach a keyspace's vtgate: all settings of its reader; files by absolute paths."""
 
     host: str = "127.0.0.1"
 
@@ -155,7 +155,7 @@ class VitessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VitessDocument(KeyspaceSettings, frozen=True, kw_only=True):
-    """A keyspace of a Vitess cluster: all that its readers can be told."""
+    """A keyspace of a Vitess cluster: all settings of its readers."""
 
     vtgate: VtgateDocument
     kind: str = "vitess"
@@ -184,7 +184,7 @@ _NOT_HERE: Final[Mapping[str, Mapping[str, str]]] = {
         "transaction_metadata": "a keyspace has three ways; say events: {transaction_metadata: on}, or off, or ordered",
     },
 }
-"""By kind: what it has under another name."""
+"""By kind: settings under another name."""
 MOST_TASKS: Final = 64
 """Each is a process of the one machine, with a memory of its own."""
 CLICKHOUSE: Final = "clickhouse"
@@ -192,7 +192,7 @@ DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 POSTGRESQL: Final = "postgresql"
 WAREHOUSES: Final = (CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL)
-"""What a tenant's ``sink.warehouse`` may be in a stack of one machine."""
+"""The values of a tenant's ``sink.warehouse`` in a stack of one machine."""
 SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "mysql": tuple(mode.value for mode in SnapshotMode),
     "dts": ("initial", "no_data"),
@@ -226,7 +226,7 @@ class Documents:
     """Of ``warehouses.yaml``."""
     warehouse_mistakes: tuple[str, ...] = ()
     tenant_lines: Mapping[str, DocumentLines] = field(default_factory=dict)
-    """Where each tenant's document says what."""
+    """The lines of each tenant's document."""
     schema_registry: SchemaRegistrySettings | None = None
     """Of ``schema_registry.yaml``."""
     schema_registry_mistakes: tuple[str, ...] = ()
@@ -394,7 +394,7 @@ def _without_other_kinds(
 
 
 def _mistakes_in(document: SourceDocument) -> Iterator[str]:
-    """What no single field's type shows."""
+    """Mistakes that no single field's type shows."""
     if too_many := [*count_mistakes(_patterns_of(document))]:  # judging each would take long
         yield from too_many
         return
@@ -446,7 +446,7 @@ def _bad_database(place: str, database: DatabaseDocument) -> Iterator[str]:
 
 
 def _bad_files(place: str, record: msgspec.Struct) -> Iterator[str]:
-    """Every certificate and key that the reader could not open, from whatever folder it is started."""
+    """Every certificate and key that the reader could not open, started from any folder."""
     for name, value in msgspec.structs.asdict(record).items():
         if not name.endswith("_file") or value is None:
             continue
@@ -460,7 +460,7 @@ def _bad_files(place: str, record: msgspec.Struct) -> Iterator[str]:
 
 
 def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str]) -> TenantSet:
-    """By the same code as the router and the sink; what they cannot see, a source that is not there, besides."""
+    """By the same code as the router and the sink; also mistakes that they cannot see, such as a missing source."""
     if not home.tenants_dir.is_dir():
         return TenantSet()
     found = (
@@ -480,7 +480,7 @@ def mask_keys(home: Home) -> MaskKeys:
 
 
 def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: Home) -> list[str]:
-    """What does not fit the home that a document is to serve in, place first."""
+    """The parts of a document that do not fit its home, place first."""
     mistakes = [*warehouse_mistakes(spec, WAREHOUSES)]
     if spec.sink is not None and spec.sink.warehouse == CLICKHOUSE and _read_warehouses(home, []).clickhouse is None:
         mistakes.append(
@@ -511,7 +511,7 @@ def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: H
 
 
 def _said_of(home: Home, source: str) -> Mapping[str, Any]:
-    """Nothing: its document cannot be read, which is told where it is judged."""
+    """Nothing: its document cannot be read, which is reported where it is judged."""
     read = read_yaml_file(home.sources_dir / f"{source}.yaml", shown_as=source, mistakes=[])
     return read.value if read is not None and isinstance(read.value, dict) else {}
 
@@ -566,7 +566,7 @@ def _read_record(
     *,
     unfit: Callable[[_Record], Iterable[str]] = lambda _: (),
 ) -> _Record | None:
-    """A file of the home that is one record. None: there is none, or it has mistakes, among them what is ``unfit`` here."""
+    """A file of the home that is one record. None: there is none, or it has mistakes, also those of ``unfit``."""
     if not file.exists():
         return None
     read = read_yaml_file(file, shown_as=str(file), mistakes=mistakes)

@@ -49,7 +49,7 @@ def of_shards(executed: Mapping[str, GtidSet], shards: Sequence[str]) -> dict[st
 
 
 def executed_in(token: bytes) -> Executed | None:
-    """The transactions that a reader's position stands for; None where it tells of none.
+    """The transactions that a reader's position stands for; None where it stands for none.
 
     The one place outside the readers that looks into their positions, because only a comparison with the source can say that
     nothing is missing.

@@ -1,18 +1,18 @@
-"""The home folder of an embedded stack: what lies where, and the documents that its owner edits.
+"""The home folder of an embedded stack: its files, and the documents that its owner edits.
 
     <home>/
       sources/<source>.yaml   a database to follow            edited by the owner
-      tenants/<tenant>.yaml   what one tenant gets of it      edited by the owner, reloaded while the stack runs
+      tenants/<tenant>.yaml   one tenant's share of it        edited by the owner, reloaded while the stack runs
       keys/<tenant>/<name>    keys of its masks            edited by the owner; cannot be rebuilt
       tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where PostgreSQL, ClickHouse are  optional, edited by the owner
       schema_registry.yaml    where your schema registry is   optional, edited by the owner
       topic_quotas.yaml       how many topics tenants may have   optional, edited by the owner
-      openlineage.yaml        who is told of lineage          optional, edited by the owner
+      openlineage.yaml        the receiver of lineage         optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
       delta/                  the Delta tables
       data/                   Kafka's log, Valkey's dump, Spark's checkpoints, PostgreSQL, the demo's databases
-      logs/<process>.log      what each process wrote
+      logs/<process>.log      each process's log
       run/                    generated: settings of each service, ports, state, lock
 
 Deleting ``data/``, ``run/`` and the warehouse makes a stack start over; ``sources/`` and ``tenants/`` are all that
@@ -51,7 +51,7 @@ class Home:
 
     @property
     def tenant_schema_file(self) -> Path:
-        """What the tenants' documents may say, for editors."""
+        """The schema of the tenants' documents, for editors."""
         return self.root / "tenant.schema.json"
 
     @property
@@ -71,7 +71,7 @@ class Home:
 
     @property
     def openlineage_file(self) -> Path:
-        """Who is told which topics go into which tables."""
+        """The receiver of lineage: which topics go into which tables."""
         return self.root / "openlineage.yaml"
 
     @property
@@ -125,7 +125,7 @@ class Home:
 
     @property
     def taken_over_file(self) -> Path:
-        """What the documents said that the running stack was started with (``taken_over``); readable by its owner only."""
+        """The documents with which the running stack was started (``taken_over``); readable by its owner only."""
         return self.run_dir / "documents.json"
 
     @property
@@ -289,7 +289,7 @@ def write_examples(home: Home) -> tuple[Path, ...]:
     """Create the folders, and a commented example of each document where its folder holds none.
 
     Examples end in ``.yaml.example``: nothing follows them until they are copied. The tenants' JSON Schema is written
-    wherever it is another than this version's. Idempotent; returns what was written.
+    if it differs from this version's. Idempotent; returns the written files.
     """
     for folder in (home.sources_dir, home.tenants_dir, home.logs_dir, home.run_dir, home.data_dir, home.warehouse_dir):
         folder.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from libs.tenants.place import nearest
 
 
 class KubectlSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where kubectl finds the tenants' ConfigMaps: its own configuration says who asks."""
+    """Where kubectl finds the tenants' ConfigMaps: its own configuration names the user."""
 
     namespace: str | None = None
     """None: every namespace, which takes the right to list ConfigMaps in all of them."""
@@ -66,20 +66,21 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     transactions."""
     warehouses: WarehousePlaces = WarehousePlaces()
     tenants_dir: str | None = None
-    """Folder of the tenants' documents, for ``check``. None: ``tenant_operator`` tells them, or else their ConfigMaps."""
+    """Folder of the tenants' documents, for ``check``. None: they come from ``tenant_operator``, or else from their
+    ConfigMaps."""
     tenant_operator: GrpcClientSettings | None = None
     """Of whom ``check`` hears which documents are in force. Pods of the mesh alone reach it."""
     services: tuple[WatchedService, ...] = ()
     """Whom ``status`` asks. Pods of the mesh alone reach them."""
     temporary_dir: str | None = None
-    """Where ``check`` sorts what does not fit into memory. None: the machine's folder for temporary files."""
+    """Where ``check`` sorts rows that do not fit into memory. None: the machine's folder for temporary files."""
     keys_folder: str | None = None
     """Folder with one of each tenant whose masks have keys, as the router's. None: ``HEADWATER_KEY__…`` of the environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """What a command can ask and tell."""
+    """A command's view of a mesh."""
 
     kafka: KafkaSettings
     home: Home | None
@@ -98,12 +99,12 @@ def stack_mesh(home: Home) -> Mesh:
 
 
 def mesh_settings(file: Path, environ: Mapping[str, str]) -> MeshSettings:
-    """What ``file`` tells of a mesh. Raises InvalidSettings with every mistake."""
+    """The settings of a mesh in ``file``. Raises InvalidSettings with every mistake."""
     return load_settings(MeshSettings, path=file, environ=environ, subject=str(file))
 
 
 def mesh_elsewhere(file: Path, environ: Mapping[str, str]) -> Mesh:
-    """The mesh that ``file`` tells of. Raises as ``mesh_settings``."""
+    """The mesh of ``file``. Raises as ``mesh_settings``."""
     return Mesh(mesh_settings(file, environ).kafka, None)
 
 

@@ -37,7 +37,7 @@ class ReadableEvent:
 
     @property
     def changes(self) -> tuple[tuple[str, Any, Any], ...]:
-        """(column, before, after) of what an UPDATE changed."""
+        """(column, before, after) of an UPDATE's changes."""
         if self.before is None or self.after is None:
             return ()
         names = dict.fromkeys((*self.after, *self.before))
@@ -76,7 +76,7 @@ def read_event(key: bytes | None, value: bytes | None, schema: TableSchema | Non
 
 
 def spell(value: Any, logical_type: LogicalType) -> Any:
-    """A value of an event as a database would print it; what does not fit its type stays as it is."""
+    """A value of an event as a database would print it; one that does not fit its type stays as it is."""
     if value is None or value == UNAVAILABLE_VALUE:
         return value
     spelling = _SPELLINGS.get(logical_type.kind)

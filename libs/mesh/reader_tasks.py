@@ -1,6 +1,6 @@
 """How many readers a keyspace has, and which generation of them runs: kept over starts, so that nobody counts.
 
-The source's document says ``tasks``; ``<home>/data/tasks.json`` has what ran last. Readers whose number changes are the next
+The source's document says ``tasks``; ``<home>/data/tasks.json`` has the last number. Readers whose number changes are the next
 generation, and take over from those before it (``services/vstream_reader/tasks.py``).
 """
 
@@ -38,7 +38,7 @@ def tasks_of(document: SourceDocument) -> int:
 
 
 def next_generation(last: Generation | None, tasks: int) -> Generation | None:
-    """What runs now, after ``last``; None: a reader without tasks, as ever.
+    """The generation to run now, after ``last``; None: a reader without tasks, as ever.
 
     >>> next_generation(None, 1), next_generation(None, 2)
     (None, Generation(tasks=2, generation=0, previous_tasks=1))
@@ -53,7 +53,7 @@ def next_generation(last: Generation | None, tasks: int) -> Generation | None:
 
 
 def settings_of(generation: Generation | None) -> Sequence[TaskSettings | None]:
-    """What each reader is told, in the order of their numbers."""
+    """Each reader's settings, in the order of their numbers."""
     if generation is None:
         return (None,)
     return [
@@ -68,21 +68,21 @@ def settings_of(generation: Generation | None) -> Sequence[TaskSettings | None]:
 
 
 def planned_generations(home: Home, documents: Documents) -> Generations:
-    """What runs when the stack of ``documents`` is started now. Raises as ``last_generations``."""
+    """The generations of a stack of ``documents`` that is started now. Raises as ``last_generations``."""
     last = last_generations(home)
     found = {name: next_generation(last.get(name), tasks_of(source)) for name, source in documents.sources.items()}
     return {name: generation for name, generation in found.items() if generation is not None}
 
 
 def store_generations(home: Home, planned: Generations) -> None:
-    """Before the readers are started. A source whose document is away keeps what it had."""
+    """Before the readers are started. A source whose document is away keeps its last generation."""
     known = {**last_generations(home), **planned}
     if known:
         replace_durably(_file(home), msgspec.json.format(msgspec.json.encode(known)))
 
 
 def last_generations(home: Home) -> Generations:
-    """What was started last.
+    """The generations started last.
 
     Raises:
         InvalidSettings: the file is broken; the message says how to mend it.

@@ -19,11 +19,11 @@ from libs.source.vitess.tasks import task_of
 from libs.types.checkpoint import Checkpoint
 
 READ_TIMEOUT_S: Final = 120.0
-"""The topic is compacted by the hour; what readers wrote since is read once."""
+"""The topic is compacted by the hour; later records are read once."""
 
 
 class RecordedCheckpoints:
-    """The newest checkpoint of each source partition. The topic is read once, and then what came since."""
+    """The newest checkpoint of each source partition. The topic is read once, and then its later records."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self._kafka = kafka

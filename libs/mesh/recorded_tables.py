@@ -35,7 +35,7 @@ class _Newest:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTables:
-    """What the topic holds of the sources that were asked for."""
+    """The topic's records of the requested sources."""
 
     by_source: Mapping[str, Mapping[TableId, TableSchema]]
     """Tables that are there now; a source of which nothing was ever recorded is missing."""

@@ -1,6 +1,6 @@
-"""How far the Spark job got, from what it leaves in files: Spark's checkpoint and the job's own progress file.
+"""How far the Spark job got, from its files: the checkpoint and the job's own progress file.
 
-Read by ``status``, ``check`` and the demo. Files, so that a sink that is down tells too.
+Read by ``status``, ``check`` and the demo. Files, so that a sink that is down is covered too.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def _parked(table: TableProgress) -> str:
 
 
 def committed_offsets(home: Home, tenant: str) -> StreamOffsets:
-    """What the tenant's query has written to the warehouse for good; topics that it never saw are missing."""
+    """The offsets that the tenant's query has written to the warehouse for good; topics that it never saw are missing."""
     checkpoint = home.sink_dir / "checkpoints" / tenant
     newest = max(_batches(checkpoint / "commits") & _batches(checkpoint / "offsets"), default=None)
     if newest is None:

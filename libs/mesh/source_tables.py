@@ -33,7 +33,7 @@ ANSWER_TIMEOUT_S: Final = 10.0
 
 @dataclass
 class SourceTables:
-    """A source's tables as they are now, and what decides how a statement is read."""
+    """A source's tables as they are now, and the settings by which a statement is read."""
 
     schemas: dict[TableId, TableSchema]
     schemas_from: str
@@ -67,7 +67,7 @@ def source_tables(home: Home, source: str, document: SourceDocument) -> SourceTa
             try:
                 schema = show_create_to_schema(table_id, *create_statement(connection, table_id))
             except (DdlNotUnderstood, UnknownColumnType):
-                continue  # the reader says so; it is told here where a statement names it
+                continue  # the reader says so; it is reported here where a statement names it
             schemas[table_id] = msgspec.structs.replace(as_read(document, schema), version=1)
         return SourceTables(schemas, "source", database_charsets(connection), statement_context(connection))
     finally:

@@ -1,4 +1,4 @@
-"""What the supervisor tells other commands: ``run/state.json``, and who holds the home: ``run/lock``.
+"""The supervisor's state for other commands: ``run/state.json``, and the holder of the home: ``run/lock``.
 
 The lock is an flock(2): the kernel drops it when its holder dies, however it dies, so a stale lock cannot be. The
 state file is replaced as a whole at each change, so that a reader never sees half of one; after a kill -9 it is
@@ -64,7 +64,7 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     """Also its process group's id."""
     process_created_s: float | None = None
-    """When the kernel started ``pid``, in seconds since 1970: tells a reused pid from the process meant."""
+    """When the kernel started ``pid``, in seconds since 1970: distinguishes a reused pid from the process meant."""
     restarts: int = 0
     detail: str = ""
     """Why it is not up, in words."""
@@ -99,7 +99,7 @@ def write_state(home: Home, state: StackState) -> None:
 
 
 def read_state(home: Home) -> StackState | None:
-    """What the last supervisor wrote; None where there is nothing readable. It may be stale: see ``holder``."""
+    """The last supervisor's state; None where there is nothing readable. It may be stale: see ``holder``."""
     try:
         return msgspec.json.decode(home.state_file.read_bytes(), type=StackState)
     except (OSError, msgspec.DecodeError):

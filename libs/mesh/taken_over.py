@@ -27,7 +27,7 @@ class ChangedDocument(NamedTuple):
 
 
 def note_taken_over(home: Home) -> None:
-    """Keep what the documents say now, for ``changed_since``. The stack that starts takes them over."""
+    """Keep the present documents, for ``changed_since``. The stack that starts takes them over."""
     replace_file(home.taken_over_file, msgspec.json.encode(_contents(home)), mode=0o600)
 
 

@@ -19,7 +19,7 @@ _TIMEOUT_S: Final = 60.0
 _UNREACHED: Final = re.compile(
     r"^(The connection to the server .* was refused|Unable to connect to the server)", re.MULTILINE
 )
-"""How kubectl begins where nobody answered it; what a server says begins with "Error from server", or "error:"."""
+"""How kubectl's message begins without an answer; a server's errors begin with "Error from server", or "error:"."""
 _NO_CONTEXT: Final = re.compile(r"^(error: context \".*\" does not exist|.*context was not found)", re.MULTILINE)
 BY_HAND: Final = (
     "or give the document: kubectl get configmap NAME -n NAMESPACE -o yaml | headwater tenant explain … --document -"
@@ -32,7 +32,7 @@ _REACH_IT: Final = (
 
 
 def object_in(text: str, tenant: str, shown_as: str) -> TenantObject:
-    """What a text says of ``tenant``: a document, a ConfigMap or a list of them, YAML or JSON.
+    """``tenant`` in a text: a document, a ConfigMap or a list of them, YAML or JSON.
 
     Raises:
         InvalidSettings: it is none of these, or a ConfigMap of another tenant.
@@ -47,7 +47,7 @@ def object_in(text: str, tenant: str, shown_as: str) -> TenantObject:
 
 
 def object_in_cluster(settings: KubectlSettings, tenant: str) -> TenantObject:
-    """A tenant's ConfigMap, asked of kubectl as whoever is logged in there.
+    """A tenant's ConfigMap, asked of kubectl as its logged-in user.
 
     Raises:
         InvalidSettings: no tenant is called so; the message has the nearest. Or kubectl knows no such context.
@@ -60,7 +60,7 @@ def object_in_cluster(settings: KubectlSettings, tenant: str) -> TenantObject:
 
 
 def objects_in_cluster(settings: KubectlSettings, otherwise: str) -> list[TenantObject]:
-    """All tenants' ConfigMaps, asked of kubectl; ``otherwise``: what to do where it cannot be asked. Raises as above."""
+    """All tenants' ConfigMaps, asked of kubectl; ``otherwise``: the remedy where it cannot be asked. Raises as above."""
     scope = ["--all-namespaces"] if settings.namespace is None else ["--namespace", settings.namespace]
     context = [] if settings.context is None else ["--context", settings.context]
     arguments = ["get", "configmaps", "--selector", f"{TENANT_LABEL}=true", "--output=json", *scope, *context]
@@ -68,7 +68,7 @@ def objects_in_cluster(settings: KubectlSettings, otherwise: str) -> list[Tenant
 
 
 def _of_tenant(tenant: str, found: Sequence[TenantObject], fault: str) -> TenantObject:
-    """Of several who claim the name, the one who is not refused."""
+    """Of several that claim the name, the one that is not refused."""
     by_name = {tenant_of(each): each for each in sorted(found, key=lambda each: each.state != REFUSED)}
     if tenant not in by_name:
         raise InvalidSettings(f"tenant {tenant}", [f"{fault}; {nearest(tenant, sorted(by_name))}"])

@@ -39,7 +39,7 @@ class RowTopic:
 def parse_row_topic(topic: str, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]) -> RowTopic | None:
     """The parts of a row topic that is called as ``template`` says; None for any other topic.
 
-    Tenant, source and database are taken to have no dots. What the template leaves out is empty.
+    Tenant, source and database are taken to have no dots. Parts that the template leaves out are empty.
     """
     patterns = {"tenant": "[a-z0-9-]+", "source": "[^.]+", "database": "[^.]+", "table": ".+"}
     pieces = re.split(r"\{(\w+)\}", template)
@@ -218,7 +218,7 @@ class DeliveredSchemas:
 
 
 def delivered_topics(kafka: KafkaSettings, tenant: str) -> tuple[RowTopic, ...]:
-    """The topics of ``tenant`` that rows were delivered to, whatever its document calls them.
+    """The topics of ``tenant`` that rows were delivered to, under any of its document's names.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.

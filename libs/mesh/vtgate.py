@@ -1,4 +1,4 @@
-"""Statements through vtgate, for the commands: what a keyspace has, where its shards stand, which rows they hold.
+"""Statements through vtgate, for the commands: a keyspace's tables, its shards' places, their rows.
 
 ``check``, ``status``, ``validate`` and the embedded stack's probes call this. It shares nothing with the reader's client
 (``services/vstream_reader/client.py``), which reads streams: ``check`` must not believe what it checks. Protocol:
@@ -33,7 +33,7 @@ class Vtgate:
     """A connection to vtgate; use it as a context manager."""
 
     def __init__(self, settings: VtgateSettings) -> None:
-        """Raises InvalidSettings: a TLS file cannot be read, or is not what it should be."""
+        """Raises InvalidSettings: a TLS file cannot be read, or has the wrong content."""
         self._settings = settings
         self.where = f"vtgate at {settings.host}:{settings.port}"
         self._metadata = tuple(settings.headers.items())

@@ -116,7 +116,7 @@ def _url_of(settings: CatalogSettings) -> URL:
     """JDBC's address of a PostgreSQL as the driver here takes it. Parameters that only tune JDBC's driver are left out.
 
     Raises:
-        InvalidSettings: with what cannot be left out, and is not known here.
+        InvalidSettings: with required settings that are not known here.
     """
     mistakes = []
     try:

@@ -191,7 +191,7 @@ def replay_requests(chosen: Mapping[str, Iterable[str]], *, leave_out_refused: b
 def await_answers(
     home: Home, tenant: str, requests: Sequence[ReplayRequest], *, timeout_s: float
 ) -> Iterator[tuple[ReplayRequest, ReplayAnswer]]:
-    """Each request with what became of it, as the sink tells.
+    """Each request with its result, by the sink's answer.
 
     Raises:
         ReplayUnanswered: not all are answered in time.

@@ -1,6 +1,6 @@
-"""``headwater tenant explain`` of a tenant of a mesh elsewhere: as on one machine, by what Kubernetes and Kafka have of it.
+"""``headwater tenant explain`` of a tenant of a mesh elsewhere: as on one machine, from Kubernetes and Kafka.
 
-The document is the team's ConfigMap, tables are those that schema_history recorded, and what routers refuse the operator told.
+The document is the team's ConfigMap, tables are those that schema_history recorded, and the operator has the routers' refusals.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """Notices tenants that join, and tables that a tenant sees from now on, and has their rows copied to that tenant alone.
 
-A thread of ``headwater up`` looks at the tenants' documents as the router does. What it noticed of each tenant is in
+A thread of ``headwater up`` looks at the tenants' documents as the router does. Its findings about each tenant are in
 ``<home>/data/joining/<tenant>.json``, and stored before anything is asked for: a stack that is killed between the two asks at
 its next start, and a copy that was asked for twice is one (``libs.source.joining``). The router needs not be told: rows that
 are addressed to a tenant have it look at the documents before they pass.
@@ -40,7 +40,7 @@ _SOURCES_FILE: Final = ".sources.json"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is asked of the world."""
+    """The thread's access to the world."""
 
     captured: Callable[[str], Iterable[TableId]]
     """The tables of a source that its reader reads; raises HeadwaterError: not now."""
@@ -51,7 +51,7 @@ class Surroundings:
 
 
 def joining_path(home: Home, tenant: str) -> Path:
-    """What was noticed of a tenant."""
+    """The findings about a tenant."""
     return _folder(home) / f"{tenant}.json"
 
 
@@ -71,10 +71,10 @@ def note_beginnings(home: Home, documents: Documents) -> None:
 
 
 def take_in(home: Home, spec: TenantSpec, around: Surroundings) -> None:
-    """Notice what a tenant's document says now, and ask for what is due. May be killed anywhere, and is called again.
+    """Read a tenant's present document, and request due copies. May be killed anywhere, and is called again.
 
     Raises:
-        HeadwaterError: something did not answer; what is due stays so.
+        HeadwaterError: something did not answer; due copies stay due.
     """
     known = _load(home, spec.tenant)
     changed = changed_sources(known, spec)
@@ -93,14 +93,14 @@ def take_in(home: Home, spec: TenantSpec, around: Surroundings) -> None:
 
 
 def due_copies(home: Home) -> dict[str, tuple[DueCopy, ...]]:
-    """By tenant, what was noticed and is not asked for yet."""
+    """By tenant, the findings that are not requested yet."""
     tenants = sorted(path.stem for path in _folder(home).glob("[!.]*.json"))
     return {tenant: due for tenant in tenants if (due := _load(home, tenant).due)}
 
 
 @contextlib.contextmanager
 def watched_joining(home: Home, documents: Documents, tell: Callable[[str], None]) -> Iterator[None]:
-    """Notice and ask beside what the block does, in a thread."""
+    """Notice and request in a thread, beside the block."""
     ends = threading.Event()
     thread = threading.Thread(target=_watch, args=(home, documents, tell, ends), name="joining", daemon=True)
     thread.start()

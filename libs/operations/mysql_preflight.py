@@ -1,7 +1,7 @@
 """The pre-flight of a MySQL source's document: its server, and everything else that the document names there.
 
 ``headwater validate SOURCE`` comes here. ``libs.mysql.preflight`` asks one server what every reader asks at its start; here is
-what only a document knows: which tables, which servers beside the first, which SQL. Changes nothing.
+the document's own part: which tables, which servers beside the first, which SQL. Changes nothing.
 """
 
 import re
@@ -27,13 +27,13 @@ from libs.types.table import TableId
 _SIGNAL_COLUMNS: Final = 3
 _NO_SUCH_TABLE: Final = 1146
 _SERVER_ERRORS: Final = range(1000, 2000)
-"""What the server says of a statement; from 2000 on it is the client's about the connection."""
+"""The server's error numbers about a statement; from 2000 on they are the client's about the connection."""
 _LISTED: Final = 5
 """Tables named in one fault; how many there are beside them is said."""
 
 
 def check_document(document: MysqlDocument | DtsDocument, *, resume_from: BinlogPosition | None) -> PreflightReport:
-    """Every fault of what the document names, each with its mend. Blocks.
+    """Every fault of the document's tables, servers and SQL, each with its remedy. Blocks.
 
     ``resume_from``: where its reader stood; None: not known, or it was never there.
 

@@ -20,7 +20,7 @@ _MYSQL_POSITIONS = PositionCodec("mysql", BinlogPosition)
 def preflight(
     document: SourceDocument, *, resume_from: BinlogPosition | None = None, has_begun: bool = False
 ) -> PreflightReport:
-    """Every fault of the source's server, and of what else the document names; each with its mend. Changes nothing. Blocks.
+    """Every fault of the source's server, and of the document's other names; each with its remedy. Changes nothing. Blocks.
 
     ``resume_from``: whether the log of a MySQL source goes on there.
     ``has_begun``: the source has a checkpoint, so that shards which a Vitess document names may have given way to others.
@@ -35,7 +35,7 @@ def preflight(
 
 
 def where(document: SourceDocument) -> str:
-    """Who is asked, for a message."""
+    """The asked server, for a message."""
     match document:
         case MysqlDocument() | DtsDocument():
             return f"MySQL at {document.database.host}:{document.database.port}"

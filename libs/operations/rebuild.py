@@ -116,7 +116,7 @@ def rebuild(
     unavailable: Sequence[str] = (),
     on_progress: OnProgress = lambda _: None,
 ) -> tuple[Rebuilt, list[str]]:
-    """The outcome, and what is to be known about it. ``table``: by ``choose_table``.
+    """The outcome, and notes about it. ``table``: by ``choose_table``.
 
     Raises:
         InvalidSettings: it cannot be; every reason is listed with its remedy.
@@ -178,7 +178,7 @@ def _run(home: Home, settings: RebuildSettings, on_progress: OnProgress) -> Rebu
 
 
 def _followed(lines: Iterator[bytes], on_progress: OnProgress) -> Iterator[dict[str, str]]:
-    """What the job tells, as it tells it; other lines are Spark's."""
+    """The job's reports, as they come; other lines are Spark's."""
     for line in lines:
         try:
             told = msgspec.json.decode(line)
@@ -191,7 +191,7 @@ def _followed(lines: Iterator[bytes], on_progress: OnProgress) -> Iterator[dict[
 
 
 def _notes(home: Home, tenant: str, table: TableProgress, as_of: Moment, rebuilt: Rebuilt) -> list[str]:
-    """What the log does not tell."""
+    """Notes about the log's gaps."""
     notes = []
     begins, ends = (Moment(at_us=at).text for at in (rebuilt.log_begins_at_us, rebuilt.log_ends_at_us))
     if as_of.at_us is not None and as_of.at_us > rebuilt.log_ends_at_us:

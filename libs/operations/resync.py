@@ -2,10 +2,10 @@
 
     note where the topic ends ▶ ask the reader for a copy ▶ wait: read, routed, past the sink ▶ ask the sink ▶ its answer
 
-Whatever follows the noted place in the topic tells the whole table: rows as the copy found them, and every change since. A log
-is told by its whole topic, as far back as Kafka has it, and needs no copy.
+The events after the noted place in the topic are the whole table: rows as the copy found them, and every change since. A log
+is built from its whole topic, as far back as Kafka has it, and needs no copy.
 Each step is noted in ``<home>/data/resyncs/<tenant>.json`` when it is done, and may be done again: a command that was
-killed is taken up by the next one. Until the sink swaps, the table is what it was.
+killed is continued by the next one. Until the sink swaps, the table is as it was.
 """
 
 import os
@@ -74,7 +74,7 @@ class Resync(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def doing(self) -> str:
-        """What is waited for, in words."""
+        """The awaited step, in words."""
         return "copying the source's rows" if self.to_offsets is None else "the sink builds it"
 
 
@@ -168,7 +168,7 @@ def is_log_of(spec: TenantSpec) -> bool:
 
 
 def _mistakes_of_copy(spec: TenantSpec, documents: Documents, table: TableProgress) -> list[str]:
-    """Why no copy of the source's rows would tell the table."""
+    """Why no copy of the source's rows would be the table."""
     mistakes = []
     source = documents.sources.get(table.source)
     selection = next((each for each in spec.sources if each.name == table.source), None)
@@ -190,11 +190,11 @@ _HARMLESS: Final = frozenset({Operation.TRUNCATE})
 def carry_out(
     home: Home, tenant: str, resync: Resync, *, timeout_s: float, on_progress: OnProgress = lambda _: None
 ) -> ResyncAnswer:
-    """Do what is left of it; what became of it. The stack must be up.
+    """Do the rest of it; returns the result. The stack must be up.
 
     Raises:
         CopyLost: the copy was stopped, or cannot be read: this resync is over, and the table is as it was.
-        NotCaughtUp: it is not done within ``timeout_s``; what was asked for goes on, and the next call takes it up.
+        NotCaughtUp: it is not done within ``timeout_s``; it goes on, and the next call continues it.
         ServiceUnavailable: the tenant's sink is halted; the message has the remedy.
         BrokerUnavailable: Kafka does not answer.
     """
@@ -256,7 +256,7 @@ def _answer(home: Home, tenant: str, resync: Resync) -> ResyncAnswer | None:
 
 
 def forget(home: Home, tenant: str, topic: str) -> Resync | None:
-    """It is over, or given up: what it was; None: there was none."""
+    """Forget one that is over, or given up; returns it. None: there was none."""
     running = running_resyncs(home, tenant)
     if topic in running:
         _write(home, tenant, {each: resync for each, resync in running.items() if each != topic})

@@ -1,4 +1,4 @@
-"""What a DDL statement would do to every tenant's tables, before it is run at the source: ``headwater schema plan``.
+"""The effect of a DDL statement on every tenant's tables, before it is run at the source: ``headwater schema plan``.
 
     schemas as they are ▶ apply_ddl, as the reader will ▶ tenant_view, as the router will ▶ plan_change, as the sink will
 
@@ -38,7 +38,7 @@ from libs.warehouse.schema_changes import Plan, aside_name, changes_between, fir
 
 
 class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one statement does to one table of one tenant."""
+    """The effect of one statement on one table of one tenant."""
 
     tenant: str
     statement: str
@@ -52,9 +52,9 @@ class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[str, ...] = ()
     """How the schema of its events changes."""
     actions: tuple[str, ...] = ()
-    """What the sink does to the warehouse's table."""
+    """The sink's changes of the warehouse's table."""
     ignored: tuple[str, ...] = ()
-    """What the sink does not deliver, by policy."""
+    """Changes that the sink does not deliver, by policy."""
     refused: tuple[str, ...] = ()
     """Why the table is parked, or its events are set aside; each ends with the remedy."""
 
@@ -78,7 +78,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
 def plan_statements(
     home: Home, documents: Documents, source: str, statements: Sequence[str], *, database: str = ""
 ) -> PlanReport:
-    """What ``statements`` would do, one after the other; ``database``: of tables whose name has none.
+    """The effect of ``statements``, one after the other; ``database``: of tables whose name has none.
 
     Raises:
         InvalidSettings: no such source, a statement is wrong or names a table that is not there, or the source is a keyspace
@@ -226,7 +226,7 @@ def _created(plan: TablePlan, spec: TenantSpec, selection: SourceSelection, afte
 
 
 def _made(plan: TablePlan, sink: SinkSettings | None, schema: TableSchema) -> TablePlan:
-    """With what the sink does to make the table, or why it does not."""
+    """With the sink's steps to make the table, or why it does not."""
     if sink is None:
         return plan
     dialect = _dialect(sink)

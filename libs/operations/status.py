@@ -173,7 +173,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableInWarehouse(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant's table as the sink left it, and what its newest batch cost."""
+    """A tenant's table as the sink left it, and the cost of its newest batch."""
 
     last: TableTimings
     """Of the newest batch that it was in."""
@@ -182,7 +182,7 @@ class TableInWarehouse(msgspec.Struct, frozen=True, kw_only=True):
     show_s: float
     """Of the same: showing them at once; 0 where they do not move together."""
     files: TableFiles | None
-    """None: the warehouse does not tell."""
+    """None: the warehouse does not know."""
     maintained_at_us: int
     """When its files were last rewritten, expired or cleaned; 0: never."""
 
@@ -213,7 +213,7 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoutedTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant took of the router since that started, and whether it is behind the others."""
+    """A tenant's use of the router since that started, and whether it lags."""
 
     tenant: str
     cpu_s: float
@@ -238,9 +238,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     routed: tuple[RoutedTenant, ...] = ()
     """Those that took most CPU of the router first."""
     unknown: tuple[str, ...] = ()
-    """What did not answer, and so is not shown."""
+    """Parts that did not answer, and so are not shown."""
     faults: tuple[Fault, ...] = ()
-    """What is wrong, the worst first."""
+    """The faults, the worst first."""
 
 
 def gather_status(home: Home, state: StackState, documents: Documents) -> Status:
@@ -390,7 +390,7 @@ def _processes(state: StackState) -> tuple[ProcessStatus, ...]:
 
 
 def process_faults(state: StackState) -> list[Fault]:
-    """Every fault that a process tells of itself, and each process that does not work."""
+    """Every fault that a process reports, and each process that does not work."""
     with ThreadPoolExecutor(max_workers=FAULT_PAGES_AT_ONCE) as pool:
         return [fault for found in pool.map(_faults_of_process, state.services) for fault in found]
 
@@ -421,7 +421,7 @@ def _refused_tenants(documents: Documents) -> list[Fault]:
 
 
 def _sink_faults(home: Home, documents: Documents) -> list[Fault]:
-    """By the files that the sink leaves, so that one that is down tells too."""
+    """By the sink's files, so that one that is down is covered too."""
     return [
         fault_of(kind, scope, happened=happened, since_us=progress.written_at_us)
         for tenant in sorted(documents.tenants)
@@ -457,7 +457,7 @@ def _how_changed(home: Home, changed: ChangedDocument, source_mistakes: Sequence
 
 
 def _degradation(service: ServiceState) -> str:
-    """What a process that is up says of itself when all is not as it should be; empty where it has nothing to say."""
+    """A running process's own report of a degraded state; empty without one."""
     if service.phase is not ServicePhase.UP or service.http_port is None:
         return ""
     try:
@@ -475,7 +475,7 @@ def _page(http_port: int, path: str) -> str:
 
 
 def _routed_tenants(state: StackState) -> tuple[RoutedTenant, ...]:
-    """By the router's own metrics; none while it does not answer, which its process' line tells."""
+    """By the router's own metrics; none while it does not answer, which its process' line shows."""
     for service in state.services:
         if service.name == ROUTER and service.phase is ServicePhase.UP and service.http_port is not None:
             try:
@@ -486,7 +486,7 @@ def _routed_tenants(state: StackState) -> tuple[RoutedTenant, ...]:
 
 
 def routed_tenants(metrics_page: str) -> tuple[RoutedTenant, ...]:
-    """What a router's metrics say of its tenants, those that took most CPU first."""
+    """A router's tenants by its metrics, those that took most CPU first."""
     summed: dict[str, dict[str, float]] = {}
     worst: dict[str, float] = {}
     for family in text_string_to_metric_families(metrics_page):
@@ -566,7 +566,7 @@ async def _progress(committer: GrpcClientSettings | None, unknown: list[str]) ->
 
 
 async def ask_reader(source: str, settings: GrpcClientSettings | None) -> SourceStatus:
-    """What a reader answers about itself; ``state`` is "unknown" where it does not."""
+    """A reader's answer about itself; ``state`` is "unknown" without one."""
     if settings is None:
         return SourceStatus(
             source=source, source_partition=_UNKNOWN_PARTITION, state="unknown", detail="no reader was planned"
@@ -689,7 +689,7 @@ def _further_behind(one: TableStatus, other: TableStatus) -> TableStatus:
 
 
 def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableStatus]:
-    """What the sink's files tell of each table, against the ends of its topics."""
+    """Each table by the sink's files, against the ends of its topics."""
     found = []
     consumer = open_consumer(stack_kafka(home))
     try:

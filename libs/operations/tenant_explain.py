@@ -44,7 +44,7 @@ DELIVERED: Final = "delivered"
 
 
 class ColumnFate(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one column."""
+    """The fate of one column."""
 
     name: str
     """At the source."""
@@ -57,7 +57,7 @@ class ColumnFate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableFate(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one table."""
+    """The fate of one table."""
 
     source: str
     table: str
@@ -100,7 +100,7 @@ def explain(home: Home, documents: Documents, tenant: str, table: str) -> Explan
     """Why ``table`` (``table``, ``database.table`` or ``source.database.table``) does or does not come to ``tenant``.
 
     Raises:
-        InvalidSettings: no such tenant, or no source that it names has such a table; the message tells the nearest.
+        InvalidSettings: no such tenant, or no source that it names has such a table; the message names the nearest.
     """
     spec = documents.tenants.get(tenant)
     if spec is None:
@@ -131,11 +131,12 @@ def explain_table(
     sources: Mapping[str, SeenSource],
     refused_tables: Mapping[str, str] = NONE_REFUSED,
 ) -> Explanation:
-    """As ``explain``, of a document and what is known of each source that it names. ``refused_tables``: what routers told, by
+    """As ``explain``, of a document and the known tables of each source that it names. ``refused_tables``: the routers'
+    reports, by
     ``refused_table_name``.
 
     Raises:
-        InvalidSettings: no source has such a table; the message tells the nearest.
+        InvalidSettings: no source has such a table; the message names the nearest.
     """
     fates: list[TableFate] = []
     notes: list[str] = []
@@ -160,7 +161,7 @@ def explain_table(
 
 
 def _with_refusal(fate: TableFate, reason: str | None) -> TableFate:
-    """With what routers told of the table; what is found here of the same once."""
+    """With the routers' refusals of the table, without those that are found here."""
     if reason is None:
         return fate
     others = (each for each in fate.refused if reason not in each)

@@ -1,4 +1,4 @@
-"""What a tenant's document would change against the one that is in force: ``headwater tenant plan``.
+"""The changes of a tenant's document against the one in force: ``headwater tenant plan``.
 
 Nothing is written. The tables are those that the sources have now; a table that comes later and matches is delivered too.
 """
@@ -41,12 +41,12 @@ class PlannedTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a document would change."""
+    """The changes of a document."""
 
     tenant: str
     is_new: bool
     settings: tuple[str, ...] = ()
-    """What it says otherwise of format, topics and sink."""
+    """Its differences in format, topics and sink."""
     topics_made: tuple[str, ...] = ()
     topics_left: tuple[str, ...] = ()
     """They stay in Kafka, and nothing is written to them any more."""
@@ -59,7 +59,7 @@ class TenantPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes_nothing(self) -> bool:
-        """The document says what is in force already."""
+        """The document equals the one in force."""
         unchanged = all(table.change == AS_BEFORE for table in self.tables)
         return unchanged and not (self.is_new or self.settings or self.topics_made or self.topics_left)
 
@@ -70,7 +70,7 @@ class TenantPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: DocumentLines) -> TenantPlan:
-    """What ``spec`` would change, table by table and column by column. Asks the sources; one that does not answer is a note."""
+    """The changes of ``spec``, table by table and column by column. Asks the sources; one that does not answer is a note."""
     notes: list[str] = []
     old, old_lines = documents.tenants.get(spec.tenant), lines_in_home(documents, spec.tenant)
     if old is None and (newest := _newest_version(home, spec.tenant)) is not None:
@@ -129,7 +129,7 @@ def _uncovered(before: "_Fates", after: "_Fates") -> Iterator[str]:
 
 
 def _existing_rows(spec: TenantSpec, planned: Iterable[PlannedTable]) -> Iterator[str]:
-    """What becomes of the rows that tables have already."""
+    """The effect on existing rows."""
     changes = {table.change for table in planned if table.fate.is_delivered}
     if NEW in changes and spec.snapshot.on_joining:
         yield "the rows that new tables have already are copied to this tenant alone (snapshot.on_joining)"
@@ -142,7 +142,7 @@ def _existing_rows(spec: TenantSpec, planned: Iterable[PlannedTable]) -> Iterato
 
 
 def _newest_version(home: Home, tenant: str) -> ParsedTenant | None:
-    """Where the document in the folder is broken: what was in force before it."""
+    """If the document in the folder is broken: the one in force before it."""
     known = versions(home, tenant)
     if not known:
         return None

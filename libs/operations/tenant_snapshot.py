@@ -40,12 +40,12 @@ def captured_tables(home: Home, source: str, document: SourceDocument) -> list[T
 def choose_tables(
     spec: TenantSpec, documents: Documents, captured: Mapping[str, Sequence[TableId]], names: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """By source, what a tenant sees of ``captured``: all of it, or the tables that ``names`` mean.
+    """By source, a tenant's part of ``captured``: all of it, or the tables that ``names`` mean.
 
     A name is ``table``, ``database.table`` or ``source.database.table``.
 
     Raises:
-        InvalidSettings: with every name that cannot be, why, and what to do.
+        InvalidSettings: with every impossible name, the reason and the remedy.
     """
     seen = {
         (selection.name, table_id)

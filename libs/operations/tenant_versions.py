@@ -47,7 +47,7 @@ class TenantVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What ``apply`` did."""
+    """The result of ``apply``."""
 
     tenant: str
     version: TenantVersion
@@ -56,7 +56,7 @@ class Applied:
     is_changed: bool
     """False: it said so already."""
     kept: TenantVersion | None = None
-    """What was there before without being a version, edited by hand say, and was kept first."""
+    """The former document that was no version, for example edited by hand, and was kept first."""
 
 
 def judged(home: Home | None, text: str, shown_as: str, mistakes: list[str]) -> ParsedTenant | None:
@@ -81,7 +81,7 @@ def apply_text(home: Home, text: str, *, shown_as: str, now: datetime.datetime) 
     """Put a document into force in place of its tenant's, which stays kept as a version.
 
     Raises:
-        InvalidSettings: the document has mistakes, all of which are listed; what is in force stays in force.
+        InvalidSettings: the document has mistakes, all of which are listed; the one in force stays.
     """
     mistakes: list[str] = []
     parsed = judged(home, text, shown_as, mistakes)
@@ -131,7 +131,7 @@ def versions(home: Home, tenant: str) -> list[TenantVersion]:
 
 
 def version_text(version: TenantVersion) -> str:
-    """What the document said."""
+    """The version's text."""
     return Path(version.file).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""How many topics a home's tenants may have: ``topic_quotas.yaml``, which its router is told at the start.
+"""How many topics a home's tenants may have: ``topic_quotas.yaml``, which its router reads at the start.
 
 The router refuses a topic beyond; a document that needs more by the tables that there are now is refused before it is put into
 force. One that is in force is not judged again.

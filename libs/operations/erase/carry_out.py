@@ -1,9 +1,9 @@
 """Everything that a home holds of one tenant goes: ``headwater erase``.
 
-    note what there is ▶ take the document out ▶ wait until router and sink have let go ▶ Kafka ▶ warehouses ▶ files of state
+    list everything ▶ take the document out ▶ wait until router and sink have let go ▶ Kafka ▶ warehouses ▶ files of state
                        ▶ reports of progress ▶ look everywhere again
 
-What there was stands in ``<home>/data/erasures/<tenant>.json`` before anything is changed, until nothing of it is left. Every
+The list stands in ``<home>/data/erasures/<tenant>.json`` before anything is changed, until nothing of it is left. Every
 step may be done again, so a command that was killed is taken up by the next one from its beginning.
 """
 
@@ -43,7 +43,7 @@ from libs.types.tenant import TENANT_NAME
 _POLL_S: Final = 0.5
 _ANSWER_S: Final = 3.0
 _SETTLED_S: Final = 60.0
-"""How long what was removed may still be listed: Kafka's metadata, and a last report of progress."""
+"""How long removed things may still be listed: Kafka's metadata, and a last report of progress."""
 _SERVED: Final = {ROUTER: "headwater_router_served", SINK: "headwater_sink_served"}
 """The gauge of each process that has the tenants whose topics or tables it may write (``libs.telemetry.metrics``)."""
 
@@ -55,7 +55,7 @@ class NotLetGo(TransientError):
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """One that has begun: what there was."""
+    """One that has begun: the list from its start."""
 
     tenant: str
     begun_at_us: int
@@ -79,11 +79,11 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Held, ...]
     """Found again. Empty where it was all removed."""
     stays: tuple[str, ...]
-    """What no command of Headwater's takes away, and why."""
+    """Things that no command of Headwater's removes, and why."""
 
 
 def look(home: Home, documents: Documents, tenant: str) -> Erasure:
-    """What there is of ``tenant`` now, or was when an erasure of it began. The stack must be up; nothing is changed.
+    """Everything of ``tenant`` now, or when an erasure of it began. The stack must be up; nothing is changed.
 
     Raises:
         InvalidSettings: no tenant can be called so.
@@ -114,7 +114,7 @@ def look(home: Home, documents: Documents, tenant: str) -> Erasure:
 
 
 def everything(home: Home, documents: Documents, tenant: str, query_ids: Sequence[str]) -> list[Held]:
-    """What there is of ``tenant``, in every place. Raises as ``look``."""
+    """Everything of ``tenant``, in every place. Raises as ``look``."""
     return [
         *held_documents(home, tenant),
         *held_in_kafka(home, tenant),
@@ -149,7 +149,7 @@ def carry_out(
     timeout_s: float,
     on_progress: OnProgress = lambda _: None,
 ) -> ErasureReport:
-    """Remove all of it, and look again. May be killed anywhere: call it again with what ``look`` says then.
+    """Remove all of it, and look again. May be killed anywhere: call it again with the result of ``look`` then.
 
     Raises:
         NotLetGo: router or sink has not let the tenant go within ``timeout_s``.
@@ -225,7 +225,7 @@ def _still_holds(home: Home, process: str, tenant: str) -> str | None:
 
 
 def what_stays(home: Home, erasure: Erasure) -> list[str]:
-    """What no command of Headwater's takes away: whose work it is, and when it goes by itself."""
+    """Things that no command of Headwater's removes: whose work they are, and when they go by themselves."""
     stays = [
         f"rows of source {source}: in Kafka's topic of its changes, which all tenants share, {_retention(home, source)}"
         for source in erasure.sources
@@ -254,7 +254,7 @@ def _retention(home: Home, source: str) -> str:
 
 
 def _left_in_the_end(home: Home, documents: Documents, erasure: Erasure, on_progress: OnProgress) -> list[Held]:
-    """What is found again, though it was removed and some time went by."""
+    """Removed things that are found again after some time."""
     deadline_s = time.monotonic() + _SETTLED_S
     while True:
         left = everything(home, documents, erasure.tenant, erasure.query_ids)
@@ -263,7 +263,7 @@ def _left_in_the_end(home: Home, documents: Documents, erasure: Erasure, on_prog
         on_progress(f"{len(left)} thing(s) are listed still")
         time.sleep(_POLL_S)
         if any(each.kind in ("progress", "Redis field") for each in left):
-            forget_progress(home, erasure.tenant)  # the router told once more what it had done before
+            forget_progress(home, erasure.tenant)  # the router may have repeated an earlier report
 
 
 def _joined(before: Sequence[Held], now: Sequence[Held]) -> list[Held]:

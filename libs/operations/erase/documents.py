@@ -10,7 +10,7 @@ from libs.operations.tenant_versions import documents_of, locked, versions_folde
 
 
 def held_documents(home: Home, tenant: str) -> list[Held]:
-    """Every file that says what the tenant gets, or got."""
+    """Every file with a present or former document of the tenant."""
     held = [Held(kind="document", name=_shown(home, file), bytes=size_of(file)) for file in documents_of(home, tenant)]
     folder = versions_folder(home, tenant)
     kept = sorted(folder.glob("*")) if folder.is_dir() else []
@@ -28,7 +28,7 @@ def remove_documents(home: Home, tenant: str) -> None:
 
 
 def mask_key_names(home: Home, documents: Documents, tenant: str) -> list[str]:
-    """Where the keys of the tenant's masks are: files of the home, variables of the environment. Never what they say."""
+    """Where the keys of the tenant's masks are: files of the home, variables of the environment. Never their content."""
     folder = home.keys_dir / tenant
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     names = [f"keys/{tenant}/{file.name}" for file in files]

@@ -1,4 +1,4 @@
-"""What a home holds of one tenant: the record that every place is told in, and how a place is looked at and emptied.
+"""A home's data of one tenant: the record of each place, and how a place is looked at and emptied.
 
 Each place is a module beside: ``documents``, ``kafka``, ``warehouses``, ``state``, ``progress``. Each has a look, which changes
 nothing, and an emptying, which may be repeated; ``carry_out`` calls them in order.
@@ -24,7 +24,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; what goes away meanwhile counts for nothing."""
+    """Bytes of a file, or of all files below a folder; files that vanish meanwhile count for nothing."""
     if path.is_dir():
         return folder_bytes(path)
     try:

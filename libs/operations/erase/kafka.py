@@ -1,4 +1,4 @@
-"""What Kafka holds of a tenant: topics, consumer groups, and a user with rights and quotas, where somebody made one."""
+"""A tenant in Kafka: topics, consumer groups, and a user with rights and quotas, where somebody made one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What hops reported of a tenant: checkpoint_committer's memory, and its view in Redis. Nothing of it is in Kafka."""
+"""The hops' reports about a tenant: checkpoint_committer's memory, and its view in Redis. Nothing of it is in Kafka."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,4 @@
-"""What Headwater's own processes keep of a tenant in files: the sink's checkpoint and progress, kept copies of its document."""
+"""Headwater's own files of a tenant: the sink's checkpoint and progress, kept copies of its document."""
 
 import shutil
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def _paths(home: Home, tenant: str) -> Iterator[Path]:
         joining_path(home, tenant),
     ]
     for file in files:
-        # Beside each, what a killed writer left: acme.unfinished, acme.4711.unfinished.
+        # Beside each, a killed writer's remains: acme.unfinished, acme.4711.unfinished.
         yield from (path for path in (file, *file.parent.glob(f"{tenant}.*unfinished")) if path.exists())
     checkpoint = home.sink_dir / "checkpoints" / tenant
     if checkpoint.exists():

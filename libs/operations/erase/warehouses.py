@@ -1,6 +1,6 @@
 """A tenant's tables in every warehouse that the home knows, wherever its document sends them now.
 
-Iceberg and Delta: the catalog's rows, then the tenant's folder whole: data, metadata, old snapshots, what killed tasks left.
+Iceberg and Delta: the catalog's rows, then the tenant's folder whole: data, metadata, old snapshots, remains of killed tasks.
 PostgreSQL: tables, their rows in the registry and stages in one transaction. ClickHouse: one after another.
 """
 
@@ -46,7 +46,7 @@ _STOP_S: Final = 15.0
 
 
 def held_in_files(home: Home, tenant: str) -> list[Held]:
-    """Tables of Iceberg and Delta, and what else is in the tenant's folders."""
+    """Tables of Iceberg and Delta, and the other files in the tenant's folders."""
     tables = {folder: f"{tenant}.{name}" for folder, name in _catalog_tables(home, tenant)}
     held = [
         Held(kind=ICEBERG_TABLE, name=name, bytes=size_of(Path(folder)) if _is_ours(home, Path(folder)) else None)
