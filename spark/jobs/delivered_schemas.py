@@ -13,7 +13,7 @@ from libs.events.delivered_schema import DeliveredSchema, decode_delivered_schem
 from libs.events.names import table_schemas_topic
 from libs.types.table import TableSchema
 from libs.warehouse.json_variants import with_variants
-from spark.transforms.read_topics import kafka_options
+from spark.jobs.topic_values import topic_values
 
 # A schema is written in the transaction of its first rows, but brokers may show one topic's part of a transaction a
 # moment after another's.
@@ -71,20 +71,9 @@ class DeliveredSchemas:
         return None if delivered is None else delivered.table_schema
 
     def _read(self, spark: SparkSession) -> None:
-        records = (
-            spark.read.format("kafka")
-            .options(**kafka_options(self._kafka))
-            .option("subscribePattern", f"^{self._topic.replace('.', '[.]')}$")  # may not exist yet
-            .option("startingOffsets", "earliest")
-            .option("endingOffsets", "latest")
-            .load()
-            .where("value IS NOT NULL")
-            .select("value", "partition", "offset")
-            .collect()
-        )
-        for record in sorted(records, key=lambda record: (record.partition, record.offset)):
+        for record in topic_values(spark, self._kafka, self._topic):
             try:
-                delivered = decode_delivered_schema(bytes(record.value))
+                delivered = decode_delivered_schema(record.value)
             except msgspec.DecodeError as error:
                 raise SchemaUnknown(
                     f"{self._topic} holds a record that is no schema (offset {record.offset}); only the router may write there"
