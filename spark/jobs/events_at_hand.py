@@ -25,7 +25,7 @@ MOST_BYTES: Final = 16_000_000
 _EVENT: Final = "key string, `order` string, op string, committed_at_us bigint, image string"
 _SOURCE: Final = Path(__file__).with_name("EventsAtHand.java")
 _MOST_DECODERS: Final = 1_000
-"""Of a tenant; those that were made first go."""
+"""Of a job, however many tenants it has; those that were made first go."""
 
 
 class EventsAtHand:
@@ -90,10 +90,11 @@ class Decoder:
 
 
 class Decoders:
-    """Of one tenant's tables, by topic; for any thread, of which one at a time asks for a topic's."""
+    """Of a job's tables, by topic; for any thread, of which one at a time asks for a topic's."""
 
     def __init__(self) -> None:
         self._decoders: dict[str, Decoder] = {}
+        self._lock = threading.Lock()
 
     def of(
         self, spark: SparkSession, topic: str, schema: TableSchema, columns: Mapping[str, TableColumn], deletes: Deletes
@@ -104,9 +105,10 @@ class Decoders:
             return known
         made = _decoder(spark, schema, columns, deletes)
         if made is not None:
-            self._decoders[topic] = made
-            if len(self._decoders) > _MOST_DECODERS:
-                self._decoders.pop(next(iter(self._decoders)), None)
+            with self._lock:
+                self._decoders[topic] = made
+                if len(self._decoders) > _MOST_DECODERS:
+                    del self._decoders[next(iter(self._decoders))]
         return made
 
 

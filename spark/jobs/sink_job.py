@@ -38,6 +38,7 @@ from libs.tenants.document import TenantFolder, TenantSet
 from libs.types.tenant import TenantSpec
 from spark.jobs.code_cache import CodeCacheWatch
 from spark.jobs.cpu_meter import CpuMeter
+from spark.jobs.events_at_hand import Decoders
 from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
 from spark.jobs.handovers import tell_waits
 from spark.jobs.kept_states import KeptStates
@@ -145,6 +146,7 @@ class _Fleet:
         self._lock: object = None
         self._lineage = open_lineage(settings)
         self._turns: Turns | None = None
+        self._decoders = Decoders()
         self._queries: dict[str, TenantQuery] = {}
         self._leaving: dict[str, TenantQuery] = {}
         """Of tenants whose document is away, until their last batch has ended."""
@@ -208,6 +210,7 @@ class _Fleet:
                     kept=self._kept,
                     cpu=self._cpu,
                     turns=self._turns,
+                    decoders=self._decoders,
                 )
         self._is_told = True
 

@@ -35,6 +35,7 @@ from spark.jobs.batch import apply_batch
 from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.cpu_meter import CpuMeter
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.events_at_hand import Decoders
 from spark.jobs.goes_on import made_again
 from spark.jobs.kept_states import KeptStates
 from spark.jobs.lineage import Lineage, TenantLineage
@@ -218,10 +219,11 @@ class TenantQuery:
         kept: KeptStates | None = None,
         cpu: CpuMeter | None = None,
         turns: Turns | None = None,
+        decoders: Decoders | None = None,
     ) -> None:
         """``behind``: the tenant's query before this one, stopped; its last batch is waited for. ``kept``: has the tenant's
         state, open; None: the job's folder alone has. ``cpu``: of the session; None: the tenant's CPU is not measured.
-        ``turns``: those of the job, which it shares with others; None: it has turns of its own."""
+        ``turns``, ``decoders``: those of the job, which it shares with others; None: it has its own."""
         assert tenant.sink is not None
         self._kept = kept
         self._cpu = cpu
@@ -235,6 +237,7 @@ class TenantQuery:
         self._sink = sink
         self._behind = behind
         self._turns = turns
+        self._decoders = Decoders() if decoders is None else decoders
         self._own_turns: Turns | None = None
         self._run: _Run | None = None
         self._stopped: _Run | None = None
@@ -342,6 +345,7 @@ class TenantQuery:
             batch_limit=limit,
             fails_on_loss=fails_on_loss,
             failures=self._table_failures,
+            decoders=self._decoders,
             keep=keep,
             confirm=(lambda: None) if kept is None else partial(kept.confirm, name, is_over.is_set),
             metered=nullcontext if self._cpu is None else partial(self._cpu.driving, name),

@@ -24,7 +24,7 @@ from spark.java import java_class
 from spark.jobs.spark_errors import described
 from spark.jobs.topic_ends import Ends, TopicEnds
 
-_BYTES_OF_TURN: Final = 192 * 2**20
+_BYTES_OF_TURN: Final = 160 * 2**20
 """Heap that a batch wants, with all that the JVM has besides: four fit a default heap of 832 MB. Its events go to disk where
 they do not fit, but plans, statistics of tables and files that are being written do not."""
 _TURNS_PER_CORE: Final = 2
@@ -79,7 +79,7 @@ def turns_of(cores: int, heap_bytes: int) -> int:
     """How many batches run at once.
 
     >>> turns_of(cores=2, heap_bytes=832 * 2**20), turns_of(2, 256 * 2**20), turns_of(16, 832 * 2**20)
-    (4, 1, 4)
+    (4, 1, 5)
     """
     return max(1, min(_TURNS_PER_CORE * cores, heap_bytes // _BYTES_OF_TURN))
 
