@@ -46,7 +46,7 @@ class AuditTopic:
         threading.Thread(target=self._write, args=(record,), daemon=True).start()
 
     def close(self) -> None:
-        """Wait shortly for what was taken. Blocks."""
+        """Wait shortly for the records that were taken. Blocks."""
         with self._lock:
             if self._producer is not None:
                 self._producer.flush(_FLUSH_S)
@@ -75,7 +75,7 @@ class AuditTopic:
 
 
 def read_audit(settings: KafkaSettings) -> Iterator[AuditRecord]:
-    """All records that are there, oldest first; what is no record is passed over.
+    """All records that are there, oldest first; other values are passed over.
 
     Raises:
         InvalidSettings: nothing was ever written.
@@ -83,7 +83,7 @@ def read_audit(settings: KafkaSettings) -> Iterator[AuditRecord]:
     """
     if AUDIT_TOPIC not in all_topics(settings):
         raise InvalidSettings(
-            AUDIT_TOPIC, ["is not there: no service was told to change anything yet, or none may make it"]
+            AUDIT_TOPIC, ["is not there: no call has changed anything yet, or no service may make it"]
         )
     consumer = Consumer({**client_config(settings), "group.id": "headwater-audit", "enable.auto.commit": False})
     place = TopicPartition(AUDIT_TOPIC, 0)

@@ -47,7 +47,7 @@ class RedisConnection:
             log.warning("redis_lost", reason=type(error).__name__)
         if isinstance(error, redis.ResponseError):
             self.unavailable = (
-                f"Redis refuses what is asked ({str(error)[:100]}): starts are slow; give Headwater a Redis of its own, whose "
+                f"Redis refuses a command ({str(error)[:100]}): starts are slow; give Headwater a Redis of its own, whose "
                 "keys nobody else writes"
             )
         else:
@@ -56,7 +56,7 @@ class RedisConnection:
         REDIS_AVAILABLE.set(0)
 
     def note_foreign(self, key: str, error: Exception) -> None:
-        """A command succeeded, and what stands under ``key`` is not what Headwater writes: it is passed over."""
+        """A command succeeded, and the value under ``key`` is not in Headwater's form: it is passed over."""
         _end_if_cancelled()
         log.warning(
             "redis_value_discarded",

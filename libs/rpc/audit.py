@@ -1,4 +1,4 @@
-"""An audit record for each call that changes something: a log event, and whatever else takes it.
+"""An audit record for each call that changes something: a log event, and a copy for other takers.
 
 A method of ``ALWAYS`` is told of whenever it is called, also where it is refused. The others are called all the time by parts
 of Headwater: a handler of theirs says by ``note_change`` that something is otherwise now.
@@ -33,7 +33,7 @@ _changes: ContextVar[list[_Change] | None] = ContextVar("audit_changes", default
 
 
 def note_change(*, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None) -> None:
-    """Say what the call that is being answered changed; without effect outside a call."""
+    """Note the change that the present call made; without effect outside a call."""
     if (found := _changes.get()) is not None:
         found.append((before or {}, after or {}))
 
@@ -122,7 +122,7 @@ def _names(context: Any) -> tuple[str, ...]:
 
 
 def _fields(request: Message) -> dict[str, Any]:
-    """What was set, each value as a text of a bounded length."""
+    """The fields that were set, each value as a text of a bounded length."""
     return {field.name: _cut(value) for field, value in request.ListFields()}
 
 

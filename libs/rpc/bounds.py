@@ -1,4 +1,4 @@
-"""How large a request may be, and a name in it: whoever reaches a port sends what he likes."""
+"""How large a request may be, and a name in it: anybody can send anything to a port."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -19,7 +19,7 @@ _OURS: Final = "/headwater."
 
 
 def mistake_of(method: str, request: Message) -> str | None:
-    """What is too large in a request; None: nothing."""
+    """The part of a request that is too large; None: none is."""
     most = LARGE_BYTES if method in _LARGE else LARGEST_BYTES
     if (size := request.ByteSize()) > most:
         return f"the request has {size} bytes; {method} takes {most} at most"

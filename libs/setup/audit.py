@@ -22,7 +22,7 @@ UNKNOWN: Final = 3
 
 
 def verdict(dependencies: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
-    """The exit code and what to tell, from pip-audit's ``dependencies``."""
+    """The exit code and the lines to print, from pip-audit's ``dependencies``."""
     known: dict[tuple[str, str], set[str]] = {}
     skipped: set[str] = set()
     asked: set[str] = set()

@@ -17,7 +17,7 @@ NO_TOKEN: Final = FencingToken(0)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a source partition's checkpoints are judged against."""
+    """The measure of a source partition's checkpoints."""
 
     checkpoint: Checkpoint | None = None
     """The one in force."""

@@ -1,4 +1,4 @@
-"""The Redis side: a view of what is in force, which makes a start cheap, and is never believed over Kafka.
+"""The Redis side: a view of the state in force, which makes a start cheap, and is never believed over Kafka.
 
     {headwater:checkpoint_committer:<topic id>}:state      hash: Kafka key → Kafka value, and #next_offsets
     {headwater:checkpoint_committer:<topic id>}:progress   hash: tenant, hop, source partition, table → report
@@ -75,7 +75,7 @@ class CheckpointView:
             next_offsets = msgspec.json.decode(offsets, type=dict[int, int])
             for key, value in stored.items():  # one that is passed over later would be a checkpoint that is lost
                 decode(key, value)
-        except Exception as error:  # whatever somebody wrote under our key
+        except Exception as error:  # somebody else wrote under our key
             self._connection.note_foreign(self._state_key, error)
             return None
         # "reset/…" before all others: a checkpoint is judged against its partition's reset.
@@ -89,7 +89,7 @@ class CheckpointView:
             return [msgspec.msgpack.decode(value, type=Progress) for value in stored]
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
-        except Exception as error:  # whatever somebody wrote under our key
+        except Exception as error:  # somebody else wrote under our key
             self._connection.note_foreign(self._progress_key, error)
         return []
 

@@ -66,7 +66,7 @@ def recorded(change: SchemaChange, version: int) -> RecordedChange:
 
 
 def with_names_of(change: SchemaChange, last: RecordedChange) -> SchemaChange:
-    """``change`` with what the version before it says of the table and its columns: the names that they had, and which columns
+    """``change`` with the memory of the version before it: former names of the table and its columns, and the columns that
     are late. A definition that was read again tells of neither, and a document that keeps a column back by them still does."""
     schema = change.table_schema
     before = schema_change_from_proto(schema_history_pb2.SchemaChange.FromString(last.wire)).table_schema

@@ -130,7 +130,7 @@ class Tables:
             await self._complete()
 
     async def _complete(self) -> None:
-        """Fetch everything from Kafka: the view lacked what it should have had."""
+        """Fetch everything from Kafka: the view lacks some of it."""
         async with self._completing:
             if self._is_complete:
                 return

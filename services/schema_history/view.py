@@ -88,7 +88,7 @@ class HistoryView:
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
             return None
-        except Exception as error:  # whatever somebody wrote under our keys
+        except Exception as error:  # somebody else wrote under our keys
             self._connection.note_foreign(self._heads_key, error)
             return None
         self._connection.note_back()
@@ -119,7 +119,7 @@ class HistoryView:
             return {change.version: change for change in found if (change.source, change.table_id) == key}
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
-        except Exception as error:  # whatever somebody wrote under our keys
+        except Exception as error:  # somebody else wrote under our keys
             self._connection.note_foreign(self._versions_key(key), error)
         return {}
 

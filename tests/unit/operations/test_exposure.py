@@ -14,7 +14,7 @@ from libs.source.mysql.settings import DatabaseSettings, TlsMode
         ("db.internal", None, None, "tls_mode preferred to db.internal"),
         ("10.0.0.7", TlsMode.PREFERRED, None, "there is no TLS"),
         ("10.0.0.7", TlsMode.REQUIRED, None, "a certificate of his own"),
-        ("10.0.0.7", TlsMode.DISABLED, None, "listens"),
+        ("10.0.0.7", TlsMode.DISABLED, None, "listener"),
         ("10.0.0.7", None, "/ca.pem", None),
         ("10.0.0.7", TlsMode.VERIFY_CA, "/ca.pem", None),
         ("127.0.0.1", None, None, None),
