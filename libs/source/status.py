@@ -52,7 +52,7 @@ class ReaderStatus:
     def __init__(self, partition: SourcePartition) -> None:
         self.partition = partition
         self.run_id = str(uuid.uuid4())
-        self.state = ReaderState.STARTING
+        self.state = self._held = ReaderState.STARTING
         self.last: Published | Checkpoint | None = None
         self.halted_because = ""
         self.interruption: Interruption | None = None
@@ -80,7 +80,8 @@ class ReaderStatus:
 
     def _state_at(self, checkpoint: Checkpoint | None) -> None:
         is_copying = checkpoint is None or checkpoint.snapshot is not None
-        self.state = ReaderState.SNAPSHOTTING if is_copying else ReaderState.STREAMING
+        self._held = ReaderState.SNAPSHOTTING if is_copying else ReaderState.STREAMING
+        self.state = self._held if self._may_read.is_set() else ReaderState.PAUSED
 
     def published(self, published: Published) -> None:
         """A Kafka transaction was committed."""
@@ -159,12 +160,15 @@ class ReaderStatus:
     def pause(self) -> None:
         """Stop handing over batches, until ``resume``."""
         self._may_read.clear()
+        if self.state is not ReaderState.PAUSED:
+            self._held = self.state
         self.state = ReaderState.PAUSED
 
     def resume(self) -> None:
         """Go on after ``pause``."""
         self._may_read.set()
-        self.state = ReaderState.STREAMING
+        if self.state is ReaderState.PAUSED:  # else it lost its source, or halted, meanwhile
+            self.state = self._held
 
     async def while_paused(self) -> None:
         """Wait until the reader may read."""

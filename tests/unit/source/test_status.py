@@ -31,6 +31,24 @@ def published(snapshot: SnapshotProgress | None = None, incremental: Incremental
     return Published(resume=resume, rows_published=0)
 
 
+def test_a_reader_that_is_resumed_is_what_it_was() -> None:
+    """One that halted while it was paused stays halted, whoever resumes it."""
+    status = ReaderStatus(SourcePartition(source="held", name="0"))
+    status.connected(None)
+    status.pause()
+    status.pause()
+    status.interrupted("refused", retry_s=0.5)
+    status.connected(None)
+    states = [status.state]
+    status.resume()
+    states.append(status.state)
+    status.pause()
+    status.halted("AccessDenied")
+    status.resume()
+
+    assert [*states, status.state] == [ReaderState.PAUSED, ReaderState.SNAPSHOTTING, ReaderState.HALTED]
+
+
 def test_an_interrupted_reader_says_why_and_since_when() -> None:
     """The first failure of a row gives the time; a connection ends it."""
     status = ReaderStatus(SourcePartition(source="away", name="0"))
