@@ -37,6 +37,7 @@ class _Subcommand(NamedTuple):
 SUBCOMMANDS: Final = {
     "audit": _Subcommand("audit", "audit", "Show who changed what by calls to services."),
     "check": _Subcommand("check", "check_command", "Compare the source with tenants' tables, every row and column."),
+    "completion": _Subcommand("completion", "completion", "Print the script by which a shell completes commands."),
     "dead-letter": _Subcommand("dead_letter", "dead_letter", "Show and replay events that could not be delivered."),
     "demo": _Subcommand("demo", "demo", "Run the main job: MySQL into Iceberg tables, with kills, then a comparison."),
     "down": _Subcommand("lifecycle", "down", "Stop the embedded stack: Spark and the readers first, Kafka last."),
@@ -47,8 +48,10 @@ SUBCOMMANDS: Final = {
     "migrate": _Subcommand(
         "migrate", "migrate_command", "Write Headwater's documents from another tool's configuration."
     ),
+    "pause": _Subcommand("pause", "pause", "Hold a source's readers: they publish nothing until `resume`."),
     "query": _Subcommand("query", "query", "Run SQL on a tenant's tables; without SQL, list them."),
     "rebuild": _Subcommand("rebuild", "rebuild", "Build a table as the source had it at a past moment."),
+    "resume": _Subcommand("pause", "resume", "Have a source's readers continue where `pause` held them."),
     "resync": _Subcommand("resync", "resync", "Build a table again from the source's rows, and swap it in."),
     "retry": _Subcommand("retry", "retry", "Try parked tables again now instead of when they are due."),
     "schema": _Subcommand("schema", "schema_command", "Show the effect of a DDL statement on the tenants' tables."),
@@ -75,6 +78,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater tail acme orders                      show events as they come
   headwater query acme "SELECT count(*) FROM orders"   query tables; Iceberg needs no running stack
   headwater signal shop execute-snapshot shop.orders   copy a table again while changes go on
+  headwater pause shop                            hold a source's readers; then: resume
   headwater schema plan shop "ALTER TABLE …"      show the effect of a DDL statement on the tenants' tables
   headwater tenant plan acme.yaml                 show the changes of a tenant's document; then: tenant apply
   headwater tenant explain acme orders            say why a table or column is delivered or withheld

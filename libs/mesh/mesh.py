@@ -71,7 +71,7 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_operator: GrpcClientSettings | None = None
     """Of whom ``check`` hears which documents are in force. Pods of the mesh alone reach it."""
     services: tuple[WatchedService, ...] = ()
-    """Whom ``status`` asks. Pods of the mesh alone reach them."""
+    """Whom ``status``, ``pause`` and ``resume`` ask. Only pods of the mesh reach them."""
     temporary_dir: str | None = None
     """Where ``check`` sorts rows that do not fit into memory. None: the machine's folder for temporary files."""
     keys_folder: str | None = None
@@ -85,6 +85,8 @@ class Mesh:
     kafka: KafkaSettings
     home: Home | None
     """Of the embedded stack. None: of a mesh elsewhere, whose documents and sinks' state lie where no command sees them."""
+    services: tuple[WatchedService, ...] = ()
+    """Of a mesh elsewhere: those that its file names."""
 
 
 def stack_kafka(home: Home) -> KafkaSettings:
@@ -105,7 +107,8 @@ def mesh_settings(file: Path, environ: Mapping[str, str]) -> MeshSettings:
 
 def mesh_elsewhere(file: Path, environ: Mapping[str, str]) -> Mesh:
     """The mesh of ``file``. Raises as ``mesh_settings``."""
-    return Mesh(mesh_settings(file, environ).kafka, None)
+    settings = mesh_settings(file, environ)
+    return Mesh(settings.kafka, None, settings.services)
 
 
 def mesh_sources(settings: MeshSettings) -> Mapping[str, SourceDocument]:

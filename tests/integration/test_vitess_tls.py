@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from libs.config.connections import GrpcClientSettings
 from libs.config.load import Secret
 from libs.errors import AccessDenied, InvalidSettings, SourceUnavailable
 from libs.mesh.documents import VtgateDocument
@@ -270,7 +271,8 @@ def test_the_process_reads_by_mutual_tls(
 
     reads.start()
     answer = _status_with_rows(reads, 4)
-    shown = asyncio.run(ask_reader("shop", reads.grpc_port))
+    address = GrpcClientSettings(address=f"127.0.0.1:{reads.grpc_port}")
+    shown = asyncio.run(ask_reader("shop", address))
     code = reads.stop()
 
     assert {shard.shard: shard.rows for shard in answer.shards} == {"-80": 2, "80-": 2}

@@ -142,6 +142,23 @@ def test_a_mistake_is_one_message_with_its_remedy(tmp_path: Path, arguments: tup
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_what_it_was_given_a_script_for(shell: str) -> None:
+    """The script is click's; asked as it asks, the command answers with its words."""
+    script = run_here("completion", shell)
+    asked = subprocess.run(
+        [sys.executable, "-m", "libs.cli"],
+        env={**os.environ, "_HEADWATER_COMPLETE": "bash_complete", "COMP_WORDS": "headwater stat", "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+    assert "_HEADWATER_COMPLETE" in script.output
+    assert "plain,status" in asked.stdout.splitlines()
+
+
 def test_down_of_nothing_is_no_failure(tmp_path: Path) -> None:
     """What is to be stopped is stopped."""
     answer = run_here("down", home=tmp_path)

@@ -306,6 +306,19 @@ def test_a_command_that_cannot_be_says_what_to_do(
     assert found.exit_code == exit_code
 
 
+def test_the_stacks_own_readers_are_held_and_continue(stack: Stack) -> None:
+    """By the ports that the supervisor keeps; `status` shows it."""
+    home = ("--home", str(stack.home.root))
+    paused = run_here("pause", "shop", *home)
+    shown = run_here("status", *home)
+    resumed = run_here("resume", "shop", *home)
+
+    assert "paused reader-shop;" in paused.output
+    assert re.search(r"shop/0 +paused", shown.output)
+    assert (paused.exit_code, shown.exit_code, resumed.exit_code) == (0, 0, 0)
+    assert re.search(r"shop/0 +(streaming|snapshotting)", run_here("status", *home).output)
+
+
 def test_ctrl_c_says_what_goes_on(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """`down` has signalled the stack by then, and does not take that back. A command that only shows is stopped."""
 

@@ -15,7 +15,7 @@ from libs.config.connections import GrpcServerSettings
 from libs.rpc.server import RpcServer, start_server
 from libs.servers.ports import free_port
 from libs.source.control import ReaderControl
-from libs.source.status import ReaderStatus
+from libs.source.status import ReaderState, ReaderStatus
 from libs.telemetry.faults import READER_HALTED, lift_fault
 from libs.types.fault import FaultScope
 from libs.types.position import SourcePartition
@@ -153,6 +153,27 @@ def test_what_teams_read_of_their_tenants_is_told(
         ("tenant_refused", "globex", ""),
         ("table_refused", "acme", "shop.orders"),
     ]
+
+
+def test_readers_are_held_and_continue(reader: ReaderStatus, server: RpcServer, tmp_path: Path) -> None:
+    """All that read the source; another source's are left alone, and one that is not there is named by the nearest."""
+    file = mesh_file(
+        tmp_path, at(server.port, "reader-shop", source="shop"), at(free_port(), "reader-web", source="web")
+    )
+    reader.connected(None)
+
+    paused = run_here("pause", "shop", "--mesh", file)
+    state = reader.state
+    resumed = run_here("resume", "shop", "--mesh", file)
+    misspelt = run_here("pause", "shpo", "--mesh", file)
+    silent = run_here("pause", "web", "--mesh", file)
+
+    # The reader's own log comes before it: it is this process.
+    assert paused.output.endswith("paused reader-shop; `headwater resume shop` continues\n")
+    assert resumed.output.endswith("resumed reader-shop\n")
+    assert (state, reader.state) == (ReaderState.PAUSED, ReaderState.SNAPSHOTTING)
+    assert (misspelt.exit_code, "did you mean 'shop'" in misspelt.output) == (2, True)
+    assert (silent.exit_code, silent.output.startswith("headwater: reader-web: ")) == (1, True)
 
 
 def test_a_file_without_services_says_what_to_write(tmp_path: Path) -> None:
