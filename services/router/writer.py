@@ -20,13 +20,12 @@ from typing import Any, Final, Self, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka import errors as kafka_errors
-from aiokafka.client import CoordinationType
-from aiokafka.producer import sender
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
 from libs.failpoints import failpoint
 from libs.kafka.clients import aiokafka_config
+from services.router import aiokafka_transactions
 from services.router.partitioner import kafka_partition_of
 from services.router.record_batch import (
     CODECS,
@@ -56,10 +55,6 @@ _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction coun
 _CLOSE_TIMEOUT_S: Final = 2.0  # below the time that a lane's end may take
 _RETRY_MS: Final = 20
 """Between two attempts at anything but the next."""
-_NEXT_TRANSACTION_RETRY_S: Final = 0.004
-"""Kafka asks for a second attempt after most commits: until their markers are written, some ms, it takes no new transaction.
-aiokafka has a constant for it, 20 ms, and no setting; a test holds that it is still read."""
-sender.BACKOFF_OVERRIDE = _NEXT_TRANSACTION_RETRY_S
 
 
 class TransactionWriter:
@@ -121,7 +116,7 @@ class TransactionWriter:
         writer = cls(producer, place, group, settings)
         try:
             await writer._answered(producer.start())
-            writer._hear_refusals()
+            aiokafka_transactions.hear_refusals(producer, writer._note_refusal)
         except BaseException:
             await writer.close()
             raise
@@ -142,35 +137,18 @@ class TransactionWriter:
             self._known_topics |= new
             await self._answered(self._producer.client.set_topics(self._known_topics))
 
-    def _hear_refusals(self) -> None:
-        """aiokafka forgets, with an error that only an abort ends, what the transaction held at Kafka; and then sends, outside
-        of any transaction, what waits for other partitions. So it is noted, and what waits is given up, before it goes on."""
-        manager = self._producer._txn_manager
-        accumulator = self._producer._message_accumulator
-        note = manager.error_transaction
-
-        def error_transaction(error: BaseException) -> None:
-            self._refusal = error
-            self._was_begun = bool(manager._txn_partitions) or manager._txn_consumer_group is not None
-            for place in [place for place in accumulator._batches if place not in manager._txn_partitions]:
-                for batch in accumulator._batches.pop(place):
-                    batch.failure(error)
-            note(error)
-
-        manager.error_transaction = error_transaction
+    def _note_refusal(self, error: BaseException, was_begun: bool) -> None:
+        self._refusal, self._was_begun = error, was_begun
 
     async def abort(self) -> None:
         """End the running transaction after TopicsRefused; nothing of it becomes visible, and ``begin`` may follow."""
-        manager = self._producer._txn_manager
         if self._refusal is not None and self._was_begun:
-            manager._txn_partitions.add(self._place)  # else it would be ended here alone, and not at Kafka
+            aiokafka_transactions.end_at_kafka(self._producer, self._place)
         await self._answered(self._producer.abort_transaction())
         for acknowledged, sent in self._in_flight.items():
             is_refused = acknowledged.done() and acknowledged.exception() is not None
             if is_refused and sent.batch.base_sequence >= 0:
-                # Kafka counts the records that it took, aiokafka those that it sent.
-                numbers = manager._sequence_numbers
-                numbers[sent.place] = min(numbers[sent.place], sent.batch.base_sequence)
+                aiokafka_transactions.count_from(self._producer, sent.place, sent.batch.base_sequence)
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self._gathered.clear()
@@ -294,9 +272,7 @@ class TransactionWriter:
         ``send_gathered``: Kafka takes the records meanwhile."""
         group = group or self._group
         if self._offset_group not in (None, group):
-            # aiokafka's transaction names one group only: let it find the other's coordinator, and name that to Kafka.
-            self._producer._txn_manager._txn_consumer_group = None
-            self._producer._sender._coordinator_dead(CoordinationType.GROUP)
+            aiokafka_transactions.name_another_group(self._producer)
         self._offset_group = group
         offsets = {self._place: (next_offset, note)}
         await self._answered(self._producer.send_offsets_to_transaction(offsets, group))
@@ -330,7 +306,7 @@ class TransactionWriter:
     def _as_ours(self, error: BaseException) -> HeadwaterError:
         """The error that says most. When aiokafka's sender has ended, or one of several batches was refused, the others fail
         with less: a call that is not allowed any more, a batch outside of a transaction."""
-        sender = self._producer._sender.sender_task
+        sender = aiokafka_transactions.sender_task(self._producer)
         ended = [
             task for task in (*self._in_flight, sender) if task is not None and task.done() and not task.cancelled()
         ]

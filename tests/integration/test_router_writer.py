@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.producer import sender
-from aiokafka.producer.sender import AddPartitionsToTxnHandler
 from confluent_kafka import Message, Producer
 
 from libs.config.connections import KafkaSettings
@@ -353,12 +351,6 @@ async def test_offsets_of_several_groups_are_committed_together(make_rig: Callab
         BrokerUnavailable, match=r"2 tenants are behind in .*, and Kafka tells of 1; grant the router READ"
     ):
         find_stragglers(rig.kafka, rig.group, rig.place)
-
-
-def test_aiokafka_still_reads_how_soon_to_ask_for_the_next_transaction() -> None:
-    """The writer sets a constant of its: a release that dropped it would wait 100 ms again, and tell nobody."""
-    assert "BACKOFF_OVERRIDE" in AddPartitionsToTxnHandler.handle_response.__code__.co_names
-    assert sender.BACKOFF_OVERRIDE < 0.02
 
 
 async def test_power_cut_of_the_broker_loses_and_repeats_nothing(
