@@ -23,8 +23,9 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from libs.config.load import load_settings
-from libs.errors import Fenced, InvalidSettings, PipelineHalted, TransientError
+from libs.errors import Fenced, InvalidSettings, PipelineHalted, TransientError, is_of_all, refusal_of
 from libs.telemetry.endpoint import start_endpoint
+from libs.telemetry.faults import SINK_HALTED, lasting_faults, raise_fault
 from libs.telemetry.log import configure_logging
 from libs.telemetry.metrics import (
     SINK_EXECUTOR_CORES,
@@ -35,6 +36,7 @@ from libs.telemetry.metrics import (
     SINK_EXECUTORS,
 )
 from libs.tenants.document import TenantFolder, TenantSet
+from libs.types.fault import FaultScope
 from libs.types.tenant import TenantSpec
 from spark.jobs.code_cache import CodeCacheWatch
 from spark.jobs.cpu_meter import CpuMeter
@@ -198,21 +200,38 @@ class _Fleet:
                 self._leaving[name] = self._queries.pop(name)
         for name, spec in wanted.items():
             if name not in self._queries:
-                assert spec.sink is not None
-                sink, before = self._sinks[spec.sink.warehouse], self._leaving.pop(name, None)
-                self._queries[name] = TenantQuery(
-                    self._spark,
-                    self._settings,
-                    spec,
-                    sink,
-                    self._lineage,
-                    behind=before,
-                    kept=self._kept,
-                    cpu=self._cpu,
-                    turns=self._turns,
-                    decoders=self._decoders,
-                )
+                self._begin(name, spec)
         self._is_told = True
+
+    def _begin(self, name: str, spec: TenantSpec) -> None:
+        """A tenant whose query cannot be made is tried again with the next look; it holds up no other."""
+        try:
+            self._queries[name] = self._query_of(spec, self._leaving.get(name))
+        except Exception as error:
+            if is_of_all(error) or isinstance(error, Py4JError | ConnectionError):
+                raise
+            scope = FaultScope(tenant=name)
+            if all((each.id, each.scope) != (SINK_HALTED.id, scope) for each in lasting_faults()):
+                log.error("refused_unforeseen", tenant=name, exc_info=error)
+            raise_fault(SINK_HALTED, scope, happened=f"its query cannot be made: {refusal_of(error)}")
+        else:
+            self._leaving.pop(name, None)
+
+    def _query_of(self, spec: TenantSpec, behind: TenantQuery | None) -> TenantQuery:
+        assert self._spark is not None
+        assert spec.sink is not None
+        return TenantQuery(
+            self._spark,
+            self._settings,
+            spec,
+            self._sinks[spec.sink.warehouse],
+            self._lineage,
+            behind=behind,
+            kept=self._kept,
+            cpu=self._cpu,
+            turns=self._turns,
+            decoders=self._decoders,
+        )
 
     def _tell_waits(self, placed: Collection[str]) -> None:
         """For a job with places of its tenants: an operator reads the report."""

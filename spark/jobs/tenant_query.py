@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 import structlog
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from libs.errors import Fenced, PipelineHalted, TransientError
+from libs.errors import Fenced, PipelineHalted, TransientError, is_of_all
 from libs.sink_state.progress import SinkProgress
 from libs.telemetry.metrics import (
     SINK_HALTED,
@@ -263,6 +263,16 @@ class TenantQuery:
         """Start the query when it is due; notice its end."""
         if self.fenced is not None or self._halted_because is not None or not self._is_first_at_rest():
             return
+        try:
+            self._look_after()
+        except Exception as error:
+            if is_of_all(error) or isinstance(error, Py4JError | ConnectionError):  # the last two: the session is gone
+                raise
+            log.error("refused_unforeseen", tenant=self.tenant.tenant, exc_info=error)
+            self.stop()
+            self._note_failure(error)
+
+    def _look_after(self) -> None:
         if self._run is None:
             if time.monotonic() >= self._start_at_s:
                 try:
