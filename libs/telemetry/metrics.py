@@ -105,7 +105,7 @@ READER_SHARD_COMMITTED = _gauge(
     Area.VSTREAM,
     "headwater_reader_shard_committed_timestamp_seconds",
     "When the newest transaction that was read of a Vitess shard was committed there, in seconds since 1970.",
-    "time() minus this is the shard's lag. One shard far behind the others: its tablet lags, or its writes are more than one "
+    "time() minus this is the shard's lag. One shard with a far greater lag: its tablet lags, or its writes are more than one "
     "stream carries; see tasks (docs/vitess.md).",
     (*_PARTITION, "shard"),
 )
@@ -113,7 +113,8 @@ READER_SHARD_LAG = _gauge(
     Area.VSTREAM,
     "headwater_reader_shard_lag_seconds",
     "Seconds between the commit of the newest transaction that was read of a Vitess shard and its reading.",
-    "One shard far behind the others: its tablet lags; all of them: the reader's CPU is the limit, see tasks (docs/vitess.md).",
+    "One shard with a far greater lag: its tablet lags; all of them: the reader's CPU is the limit, see tasks "
+    "(docs/vitess.md).",
     (*_PARTITION, "shard"),
 )
 READER_SHARD_POSITION = _gauge(
@@ -185,7 +186,7 @@ READER_TABLE_ROWS = _counter(
     Area.VSTREAM,
     "headwater_reader_table_rows_total",
     "Rows read of a table: `copied`, or `changed` in the stream. At most 500 tables, the others share one name.",
-    "No remedy: it tells which tables make the traffic, and how far a copy is.",
+    "No remedy: it shows which tables make the traffic, and how far a copy is.",
     (*_PARTITION, "table", "kind"),
 )
 READER_FILTERED = _counter(
@@ -220,7 +221,7 @@ READER_QUEUE_BYTES_CAPACITY = _gauge(
     Area.VSTREAM,
     "headwater_reader_queue_capacity_bytes",
     "How many bytes they may have at most: as many answers as are held, of vtgate.max_message_bytes each.",
-    "More than the process may use: lower vtgate.max_message_bytes to what the largest row needs.",
+    "More than the process may use: lower vtgate.max_message_bytes to the size of the largest row.",
     _PARTITION,
 )
 READER_RESHARDS = _counter(
@@ -263,8 +264,8 @@ READER_UNSEEN_ROW_CHANGES = _counter(
     "headwater_reader_unseen_row_changes_total",
     "Captured tables met in statements that change rows of which the log has none: partitions and tablespaces that go or come, "
     "ALTERs that round or cut values or add computed ones, tables renamed into the capture.",
-    "Any at all: `rows_changed_unseen` in the reader's log names table and statement. Tenants' tables keep what is gone: "
-    "`headwater resync TENANT TABLE` builds them anew.",
+    "Any at all: `rows_changed_unseen` in the reader's log names table and statement. Tenants' tables keep removed rows: "
+    "`headwater resync TENANT TABLE` builds them again.",
     _PARTITION,
 )
 READER_QUARANTINED_TABLES = _gauge(
@@ -342,7 +343,7 @@ SNAPSHOT_TABLES = _gauge(
     Area.READER,
     "headwater_snapshot_tables",
     "Tables that the running initial snapshot copies in all.",
-    "Less headwater_snapshot_finished_tables: what remains. Fewer than expected: include_tables, or snapshot.include_tables.",
+    "Less headwater_snapshot_finished_tables: the rest. Fewer than expected: include_tables, or snapshot.include_tables.",
     _PARTITION,
 )
 SNAPSHOT_ROWS = _gauge(
@@ -377,7 +378,7 @@ INCREMENTAL_TABLES = _gauge(
     Area.READER,
     "headwater_incremental_tables",
     "Tables that an incremental snapshot has yet to read, the one being read counted in.",
-    "Not falling: paused (resume-snapshot), or the log is far behind the source and windows close late.",
+    "Not falling: paused (resume-snapshot), or the log lags the source far and windows close late.",
     _PARTITION,
 )
 INCREMENTAL_ROWS = _gauge(
@@ -481,8 +482,8 @@ ROUTER_BYTES = _counter(
 ROUTER_TENANT_CPU = _counter(
     Area.ROUTER,
     "headwater_router_tenant_cpu_seconds_total",
-    "Seconds of CPU spent on a tenant: fetching and reading its changes, filtering, masking, writing and committing. What "
-    "several tenants need together is divided by what each of them took alone.",
+    "Seconds of CPU spent on a tenant: fetching and reading its changes, filtering, masking, writing and committing. Work for "
+    "several tenants together is divided by each one's own.",
     "One tenant far above its share of headwater_router_events_total: masks and filters cost, or many small transactions do.",
     ("tenant",),
 )
@@ -497,7 +498,7 @@ ROUTER_TENANT_LAG = _gauge(
     Area.ROUTER,
     "headwater_router_tenant_lag_batches",
     "ChangeBatches that wait in the changes topic for a tenant, those of others among them.",
-    "Above headwater_router_lag_batches: the tenant is behind alone; headwater_router_tenant_behind says whether it is stuck.",
+    "Above headwater_router_lag_batches: the tenant lags alone; headwater_router_tenant_behind says whether it is stuck.",
     _TENANT_PARTITION,
 )
 ROUTER_TENANT_DELAY = _gauge(
@@ -505,13 +506,13 @@ ROUTER_TENANT_DELAY = _gauge(
     "headwater_router_tenant_lag_seconds",
     "Seconds between now and the source commit time of the newest change written to a tenant's topics; 0 when caught up, NaN "
     "while that is not known.",
-    "Rising towards the retention of the changes topic: what is deleted there before it is written is lost to the tenant.",
+    "Rising towards the retention of the changes topic: events deleted there before they are written are lost to the tenant.",
     _TENANT_PARTITION,
 )
 ROUTER_TENANT_BEHIND = _gauge(
     Area.ROUTER,
     "headwater_router_tenant_behind",
-    "1 while a tenant is behind the others because of its limits or to catch up, 2 while it is stuck, else 0.",
+    "1 while a tenant lags because of its limits or to catch up, 2 while it is stuck, else 0.",
     "At 1: raise its limits, or leave it so. At 2: `headwater status` and the log line tenant_stuck say why: a topic that "
     "cannot be written, or the schema registry.",
     _TENANT_PARTITION,
@@ -519,15 +520,15 @@ ROUTER_TENANT_BEHIND = _gauge(
 ROUTER_TENANT_LIMIT = _gauge(
     Area.ROUTER,
     "headwater_router_tenant_limit_per_second",
-    "What a tenant may take of a router process each second, by kind: events, or bytes of keys and values; +Inf: no limit. "
-    "Its document's limit, or what the router's tenant_limits make of it.",
-    "The rate of headwater_router_events_total at the limit for long: the tenant is behind for ever; raise it, or leave it so.",
+    "A tenant's limit in a router process each second, by kind: events, or bytes of keys and values; +Inf: no limit. "
+    "Its document's limit, or the router's tenant_limits.",
+    "The rate of headwater_router_events_total at the limit for long: the tenant lags for ever; raise it, or leave it so.",
     ("tenant", "kind"),
 )
 ROUTER_TENANT_WEIGHT = _gauge(
     Area.ROUTER,
     "headwater_router_tenant_weight",
-    "A tenant's share of the router among the tenants that are behind.",
+    "A tenant's share of the router among the lagging tenants.",
     "One far above the others: it catches up first, at their cost.",
     ("tenant",),
 )
@@ -564,7 +565,7 @@ ROUTER_DELAY = _gauge(
     Area.ROUTER,
     "headwater_router_lag_seconds",
     "Seconds between now and the source commit time of the newest change written to tenant topics; 0 when caught up.",
-    "Above headwater_reader_lag_seconds by more than 5 s: the router is behind, not the reader.",
+    "Above headwater_reader_lag_seconds by more than 5 s: the router lags, not the reader.",
     _PARTITION,
 )
 ROUTER_TRANSACTION_AGE = _gauge(
@@ -626,7 +627,7 @@ TENANT_SCHEMAS_REFUSED = _counter(
     Area.ROUTER,
     "headwater_tenant_schemas_refused_total",
     "Times the schema registry refused a schema of a tenant's topic; the topic's rows become dead letters.",
-    "Any rise: the log line tenant_schema_refused says why; mend what it names, then copy the table again by a snapshot.",
+    "Any rise: the log line tenant_schema_refused has the reason; remove it, then copy the table again by a snapshot.",
     ("tenant",),
 )
 
@@ -650,13 +651,13 @@ SCHEMA_HISTORY_TABLES = _gauge(
     Area.SCHEMA_HISTORY,
     "headwater_schema_history_tables",
     "Tables that exist now, by the history.",
-    "Far above what is captured: the source's include list is too wide.",
+    "Far above the captured rows: the source's include list is too wide.",
     ("source",),
 )
 SCHEMA_HISTORY_REBUILDS = _counter(
     Area.SCHEMA_HISTORY,
     "headwater_schema_history_rebuilds_total",
-    "Times the Redis view was empty, behind or broken and was built again from Kafka.",
+    "Times the Redis view was empty, late or broken and was built again from Kafka.",
     "Rising: Redis evicts keys or is restarted without a disk; give it memory. No data is lost.",
 )
 SCHEMA_HISTORY_LOAD_SECONDS = _gauge(
@@ -720,8 +721,8 @@ READ_BARRIER_SECONDS = _histogram(
 PROGRESS_DELAY = _gauge(
     Area.CHECKPOINT_COMMITTER,
     "headwater_progress_delay_seconds",
-    "Seconds between now and the source commit time of the newest event durable behind a tenant's hop.",
-    "Compare the hops: the first one that is far behind is the one to look at.",
+    "Seconds between now and the source commit time of the newest event durable after a tenant's hop.",
+    "Compare the hops: look at the first one with a large lag.",
     ("tenant", "hop", "source"),
 )
 
@@ -761,7 +762,7 @@ SINK_REPLAYED_BATCHES = _counter(
 SINK_FAILED_MAINTENANCE = _counter(
     Area.SINK,
     "headwater_sink_failed_maintenance_total",
-    "Times that a table was written but could not be rewritten, expired or cleaned behind it.",
+    "Times that a table was written but could not be rewritten, expired or cleaned after it.",
     "The log's sink_maintenance_failed says why. Rows are safe; reads become slower and the folder larger until it succeeds.",
     ("tenant", "warehouse"),
 )
@@ -777,8 +778,8 @@ SINK_PHASE_SECONDS = _histogram(
     Area.SINK,
     "headwater_sink_phase_seconds",
     "Seconds that a part of a micro-batch took. Of the batch: read, show; of each of its tables: prepare, dedupe, merge, "
-    "commit, maintain. Of a write whose parts Spark did not tell, the three in the middle are missing.",
-    "The largest is what to look at: read is Kafka or cores, dedupe and merge cores or the table's files, commit the catalog.",
+    "commit, maintain. Of a write whose parts Spark did not report, the three in the middle are missing.",
+    "Look at the largest: read is Kafka or cores, dedupe and merge cores or the table's files, commit the catalog.",
     _PHASE_BUCKETS_S,
     ("tenant", "warehouse", "phase"),
 )
@@ -801,14 +802,14 @@ SINK_LAG = _gauge(
 SINK_DEAD_LETTERS = _counter(
     Area.SINK,
     "headwater_sink_dead_letters_total",
-    "Events that a tenant's sink set aside in the dead-letter topic: refused by the warehouse, or waiting behind such.",
+    "Events that a tenant's sink set aside in the dead-letter topic: refused by the warehouse, or waiting after such.",
     "Any rise: `headwater dead-letter list TENANT` has the reasons; mend, then `headwater dead-letter replay`.",
     ("tenant", "warehouse"),
 )
 SINK_PARKED_KEYS = _gauge(
     Area.SINK,
     "headwater_sink_parked_keys",
-    "Keys of a tenant's tables that wait behind an event which the warehouse refused.",
+    "Keys of a tenant's tables that wait after an event which the warehouse refused.",
     "Above 0: these rows are not kept up; as for headwater_sink_dead_letters_total. At max_parked_keys the table is parked.",
     ("tenant", "warehouse"),
 )
@@ -829,7 +830,7 @@ SINK_QUERY_FAILURES = _counter(
 SINK_INTERVAL = _gauge(
     Area.SINK,
     "headwater_sink_interval_seconds",
-    "What the adaptive trigger has chosen from the start of one micro-batch to that of the next.",
+    "The adaptive trigger's choice from the start of one micro-batch to that of the next.",
     "At sink.trigger_max_s: batches are small, which makes small files cheap and rows late; lower it for fresher rows.",
     ("tenant", "warehouse"),
 )
@@ -861,8 +862,8 @@ SINK_HALTED = _gauge(
 SINK_LINEAGE_DROPPED = _counter(
     Area.SINK,
     "headwater_sink_lineage_dropped_total",
-    "OpenLineage events that nobody got: too many waited (queue_full), or who is told did not take one (refused).",
-    "Rising: the log line lineage_dropped has the reason; tables are not concerned, only what a catalogue knows of them.",
+    "OpenLineage events that nobody got: too many waited (queue_full), or the receiver refused one (refused).",
+    "Rising: the log line lineage_dropped has the reason; tables are not concerned, only a catalogue's view of them.",
     ("reason",),
 )
 SINK_SERVED = _gauge(
@@ -876,7 +877,7 @@ SINK_WAITS = _gauge(
     Area.SINK,
     "headwater_sink_waits",
     "1 while a tenant that this Spark job is to serve, to hand over or to drop waits for something; gone otherwise.",
-    "For more than some minutes: the log line sink_tenant_waits says for what; of moves the tenant's ConfigMap does too.",
+    "For more than some minutes: the log line sink_tenant_waits has the reason; of moves the tenant's ConfigMap does too.",
     ("tenant",),
 )
 
@@ -920,13 +921,13 @@ SINK_EXECUTOR_FAILED_TASKS = _gauge(
 SINK_EXECUTOR_STORAGE_USED = _gauge(
     Area.SINK,
     "headwater_sink_executor_storage_used_bytes",
-    "Of the executors' heaps, what batches are kept in now.",
+    "The part of the executors' heaps that batches use now.",
     "Near headwater_sink_executor_storage_bytes all the time: parts of batches go to disk; raise sink.executors.memory.",
 )
 SINK_EXECUTOR_STORAGE = _gauge(
     Area.SINK,
     "headwater_sink_executor_storage_bytes",
-    "Of the executors' heaps, what batches may be kept in.",
+    "The part of the executors' heaps for batches.",
     "No remedy: a part of sink.executors.memory.",
 )
 
@@ -936,7 +937,7 @@ TENANT_STATES = ("ready", "degraded", "planned", "refused", "waiting", "leaving"
 OPERATOR_TENANTS = _gauge(
     Area.TENANT_OPERATOR,
     "headwater_operator_tenants",
-    "Tenants' ConfigMaps by state: ready, degraded, planned, refused, waiting, leaving. Told by the leader only.",
+    "Tenants' ConfigMaps by state: ready, degraded, planned, refused, waiting, leaving. Reported by the leader only.",
     "degraded, refused or waiting above 0: the annotation headwater.dev/message of the tenants' ConfigMaps says why.",
     ("outcome",),
 )
@@ -956,8 +957,8 @@ OPERATOR_LOOK_SECONDS = _histogram(
 OPERATOR_ACTIONS = _counter(
     Area.TENANT_OPERATOR,
     "headwater_operator_actions_total",
-    "What was done in Kafka for tenants, by kind: CreateTopic, SetPassword, Grant, Revoke, SetQuotas and others.",
-    "Rising while nobody changes a document: somebody else changes what the operator puts right.",
+    "Actions in Kafka for tenants, by kind: CreateTopic, SetPassword, Grant, Revoke, SetQuotas and others.",
+    "Rising while nobody changes a document: somebody else makes changes that the operator undoes.",
     ("kind",),
 )
 OPERATOR_FAILED_ACTIONS = _counter(
@@ -971,13 +972,14 @@ OPERATOR_REFUSED_NAMESPACES = _gauge(
     Area.TENANT_OPERATOR,
     "headwater_operator_refused_namespaces",
     "Namespaces of teams in which the operator may not look at ConfigMaps or Secrets. Their tenants stay as they are.",
-    "Above 0: the log line namespace_refused and /readyz name each, and what to do; docs/failure_modes.md has more.",
+    "Above 0: the log line namespace_refused and /readyz name each, with the remedy; docs/failure_modes.md has more.",
 )
 OPERATOR_WATCHERS = _gauge(
     Area.TENANT_OPERATOR,
     "headwater_operator_watchers",
-    "Routers that are told of tenants by this operator.",
-    "Below the number of routers, over all operators: some route by what they knew; see their log line tenants_stream_broken.",
+    "Routers that get tenants from this operator.",
+    "Below the number of routers, over all operators: some route by former documents; see their log line "
+    "tenants_stream_broken.",
 )
 
 # --- headwater check ------------------------------------------------------------------------------------------------
@@ -987,7 +989,7 @@ CHECK_ENDED = _gauge(
     Area.CHECK,
     "headwater_check_ended_timestamp_seconds",
     "When `headwater check --every` last ended a turn that compared everything, in seconds since 1970.",
-    "Older than two pauses and a turn: the command's output says what could not be reached, or it is gone.",
+    "Older than two pauses and a turn: the command's output names the unreachable part, or the command is gone.",
 )
 CHECK_SECONDS = _gauge(
     Area.CHECK,
@@ -1020,7 +1022,7 @@ CHECK_READ_ROWS = _gauge(
 CHECK_DIFFERENT_ROWS = _gauge(
     Area.CHECK,
     "headwater_check_different_rows",
-    "Rows of a table that differ between source and warehouse behind the last turn and its repairs, and faults of the table.",
+    "Rows of a table that differ between source and warehouse after the last turn and its repairs, and faults of the table.",
     "Above 0: the command's output and --report name them; --repair reads them again at the source.",
     _COMPARED,
 )

@@ -173,7 +173,7 @@ MISSTEPS: Final = {
             "AccessDenied: 1045 Access denied for user 'u'@'h': correct user and password"
         ),
         r"halted source shop: reader_halted since .*1045 Access denied",
-        r"Do what the message ends with",
+        r"Follow the remedy at the end of the message",
         lambda stack: (stack.forget(), setattr(stack.reader, "halted_because", ""), stack.reader.connected(None)),
     ),
     "a reader was killed and waits": Misstep(
@@ -205,13 +205,13 @@ MISSTEPS: Final = {
     "Kafka deleted what the sink had not read": Misstep(
         lambda stack: (stack.tenant(TENANT), stack.sinks(halted_because="Kafka no longer holds offset 4711")),
         r"halted tenant acme: sink_halted since .*Kafka no longer holds offset 4711",
-        r"Do what the message ends with",
+        r"Follow the remedy at the end of the message",
         lambda stack: stack.sinks(),
     ),
     "Redis is away": Misstep(
         lambda stack: setattr(stack, "degraded", "Redis is away; answers come from Kafka and memory"),
         r"degraded process reader-shop: service_degraded: reader-shop: Redis is away",
-        r"Bring back what the message names",
+        r"Bring back the server that the message names",
         lambda stack: setattr(stack, "degraded", None),
     ),
     "a tenant's document has a mistake": Misstep(
