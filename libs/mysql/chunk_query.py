@@ -49,7 +49,8 @@ def can_order_by(schema: TableSchema, key: Sequence[str]) -> bool:
 
 
 def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
-    """The columns along which a table is read: its key, or the surrogate key with the key after it.
+    """The columns along which a table is read: its key, or the surrogate key with the key after it. A table without a key is
+    read along the one that ``key_columns`` chose, where none of its columns may be NULL.
 
     The key makes a surrogate unique: rows that share its value would else have to be read in one chunk.
 
@@ -57,6 +58,8 @@ def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
         ValueError: the table has no such column, or cannot be read along it; the message says what to name instead.
     """
     own = row_key(schema)
+    if not surrogate and not own and not any(schema.column(name).is_optional for name in schema.key):
+        own = schema.key  # whether it is a key the source's document alone says; the copy is counted at its end
     if not surrogate:
         if not can_order_by(schema, own):
             raise ValueError(f"{schema.table_id} has no key to read it along; name a unique column as surrogate-key")

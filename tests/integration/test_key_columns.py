@@ -8,6 +8,7 @@ import pytest
 
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import SnapshotSettings
+from libs.telemetry.faults import lasting_faults
 from tests.conftest import MysqlServer
 from tests.integration.log_reading import LogReading
 
@@ -71,6 +72,37 @@ async def test_rows_that_share_a_chosen_key_all_come_and_a_change_of_it_is_a_del
         ("d", {"region": None}),
         ("c", {"id": 101}),
     ]
+
+
+async def test_a_table_without_a_key_is_copied_again_along_the_chosen_one(
+    mysql_server: MysqlServer, database: str
+) -> None:
+    """As the document says, its rows are told apart by it; a chosen column that may be NULL needs a surrogate key."""
+    mysql_server.execute(
+        f"CREATE TABLE {database}.signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        f"CREATE TABLE {database}.t (a INT NOT NULL, b INT NOT NULL, v INT)",
+        f"CREATE TABLE {database}.w (a INT, v INT)",
+        f"INSERT INTO {database}.t VALUES {','.join(f'({n // 3}, {n % 3}, {n})' for n in range(10))}",
+        f"INSERT INTO {database}.w VALUES (1, 1)",
+    )
+    chosen = (KeyColumns(tables=r".*\.t", columns="a|b"), KeyColumns(tables=r".*\.w", columns="a"))
+    settings = {
+        "include_tables": (rf"{database}\..*",),
+        "key_columns": chosen,
+        "signal_table": f"{database}.signals",
+        "snapshot": SnapshotSettings(incremental_chunk_rows=4),
+    }
+    reading = LogReading(mysql_server, settings=settings)
+    await reading.begin()
+    data = json.dumps({"data-collections": [f"{database}.w", f"{database}.t"]})
+    mysql_server.execute(f"INSERT INTO {database}.signals VALUES ('1', 'execute-snapshot', '{data}')")
+
+    events = await reading.read(lambda events: sum(event.op == "r" for event in events) >= 10)
+
+    read = [event.after for event in events if event.op == "r"]
+    assert read == [{"a": n // 3, "b": n % 3, "v": n} for n in range(10)]
+    (fault,) = [fault for fault in lasting_faults() if fault.id == "copy_refused"]
+    assert "has no key to read it along; name a unique column as surrogate-key" in fault.happened
 
 
 async def test_another_key_is_a_new_version_from_the_restart_on(mysql_server: MysqlServer, database: str) -> None:
