@@ -17,6 +17,7 @@ from pymysql.cursors import DictCursor
 from libs.errors import SourceUnavailable
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
+from libs.types.table import TableId
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def check_source(
         *_metadata_warnings(variables),
         *_retention_warnings(variables, min_retention_s),
         *_grant_warnings(grants, has_gtids=has_gtids),
-        *_foreign_key_warnings(connection, variables),
+        *_foreign_key_warnings(connection),
     ]
     if not any("REPLICATION CLIENT" in fault.what for fault in faults):
         faults += _replica_faults(connection, variables)
@@ -264,21 +265,35 @@ def _filter_warnings(connection: "Connection[Any]") -> list[Fault]:
 _FOREIGN_KEYS_LISTED: Final = 5
 
 
-def _foreign_key_warnings(connection: "Connection[Any]", variables: Mapping[str, str]) -> list[Fault]:
-    """InnoDB carries out CASCADE and SET NULL by itself, and no log has it. MySQL 9.6 and later do it in the server, which logs
+def unlogged_cascades(connection: "Connection[Any]") -> dict[TableId, str]:
+    """The tables whose rows a foreign key changes without the log, each with the foreign key that does.
+
+    InnoDB carries out CASCADE and SET NULL by itself, and no log has it. MySQL 9.6 and later do it in the server, which logs
     the rows, unless ``innodb_native_foreign_keys`` is ON."""
-    if variables.get("innodb_native_foreign_keys", "ON") != "ON":
-        return []
+    stated = _query(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
+    if stated and stated[0][1] != "ON":
+        return {}
     rows = _query(
         connection,
-        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, REFERENCED_TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS "
+        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, REFERENCED_TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE "
+        "FROM information_schema.REFERENTIAL_CONSTRAINTS "
         "WHERE (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL')) "
-        "AND CONSTRAINT_SCHEMA NOT IN ('mysql', 'sys') ORDER BY 1, 2",
+        "AND CONSTRAINT_SCHEMA NOT IN ('mysql', 'sys') ORDER BY 1, 2, 4",
     )
-    if not rows:
+    found: dict[TableId, str] = {}
+    for schema, table, parent, name, on_delete, on_update in rows:
+        own = f"{name}, which follows {parent} (ON DELETE {on_delete}, ON UPDATE {on_update})"
+        table_id = TableId(database=schema, table=table)
+        found[table_id] = f"{found[table_id]}; {own}" if table_id in found else own
+    return found
+
+
+def _foreign_key_warnings(connection: "Connection[Any]") -> list[Fault]:
+    found = unlogged_cascades(connection)
+    if not found:
         return []
-    listed = [f"{schema}.{table} by {parent}" for schema, table, parent in rows[:_FOREIGN_KEYS_LISTED]]
-    more = [f"{len(rows) - _FOREIGN_KEYS_LISTED} more"] if len(rows) > _FOREIGN_KEYS_LISTED else []
+    listed = [f"{table} by {name}" for table, name in list(found.items())[:_FOREIGN_KEYS_LISTED]]
+    more = [f"{len(found) - _FOREIGN_KEYS_LISTED} more"] if len(found) > _FOREIGN_KEYS_LISTED else []
     return [
         Fault(
             f"foreign keys change rows of which this server's log has no event, by CASCADE or SET NULL: "

@@ -82,6 +82,17 @@ ROWS_CHANGED_UNSEEN = _kind(
     docs="docs/failure_modes.md",
     example="ALTER TABLE … DROP PARTITION p2025 at binlog.000042:1199",
 )
+CASCADES_NOT_LOGGED = _kind(
+    "cascades_not_logged",
+    Severity.DIFFERS,
+    "A foreign key changes or deletes rows of a captured table by CASCADE or SET NULL, and the server's log has no event of "
+    "it: tenants keep such rows as they were. The fault lasts as long as the foreign key.",
+    "Upgrade to MySQL 9.6 or later with innodb_native_foreign_keys = OFF, or change such rows by own statements and drop the "
+    "action; then build the tenants' tables again.",
+    command="headwater resync TENANT {table}",
+    docs="docs/failure_modes.md",
+    example="shop.items: items_ibfk_1, which follows orders (ON DELETE CASCADE, ON UPDATE NO ACTION)",
+)
 TABLE_QUARANTINED = _kind(
     "table_quarantined",
     Severity.DIFFERS,

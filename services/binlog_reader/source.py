@@ -44,7 +44,7 @@ from libs.mysql.ddl import (
 from libs.mysql.ddl_syntax import DdlNotUnderstood, SentIn, StatementContext
 from libs.mysql.gtid import ExecutedGtids, GtidSet, server_filter
 from libs.mysql.packets import Packets
-from libs.mysql.preflight import check_source
+from libs.mysql.preflight import check_source, unlogged_cascades
 from libs.mysql.reached_names import reached_names
 from libs.mysql.sql_lexer import first_words, names_in, sql_mode_of
 from libs.mysql.watermarks import open_low, set_high
@@ -91,11 +91,13 @@ from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Sign
 from libs.source.unseen_rows import UnseenAction, action_for, report_unseen_rows
 from libs.telemetry import metrics
 from libs.telemetry.faults import (
+    CASCADES_NOT_LOGGED,
     COPY_REFUSED,
     ROWS_CHANGED_UNSEEN,
     ROWS_SET_ASIDE,
     TABLE_QUARANTINED,
     keep_faults,
+    lasting_faults,
     lift_fault,
     raise_fault,
 )
@@ -123,6 +125,7 @@ log = structlog.get_logger()
 
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
 _SIGNAL_POLL_S: Final = 0.2
+_NAMES_FOREIGN_KEY: Final = re.compile(r"\b(foreign\s+key|references|constraint)\b", re.IGNORECASE)
 _HISTORY_LOOK_S: Final = 5.0
 """How often the server is asked whether it still has its transactions: one short query."""
 _RANGES_PER_READER: Final = 4
@@ -215,6 +218,7 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
             needs_full_images=settings.values.unavailable_placeholder is None,
             replica_server_id=settings.replica_server_id,
         )
+        keep_cascade_faults(settings, connection)
     finally:
         connection.close()
     for warning in report.warnings:
@@ -226,6 +230,14 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
             raise SourceUnavailable(f"MySQL at {where} is a replica that lags behind what was read already:\n{listed}")
         kind = PositionPurged if all(fault.is_purged for fault in report.faults) else SourceMisconfigured
         raise kind(f"MySQL at {where} cannot be followed, {len(report.faults)} fault(s):\n{listed}")
+
+
+def keep_cascade_faults(settings: BinlogReaderSettings, connection: Connection) -> None:
+    """Raise a fault for each captured table that a foreign key changes without the log, and lift it of others. Blocks."""
+    is_captured = capture_filter(settings)
+    found = {table_id: by for table_id, by in unlogged_cascades(connection).items() if is_captured(table_id)}
+    scopes = {FaultScope(source=settings.source, table=str(table)): f"{table}: {by}" for table, by in found.items()}
+    keep_faults({CASCADES_NOT_LOGGED: scopes}, lambda scope: scope.source == settings.source)
 
 
 def gtid_filter(settings: BinlogReaderSettings) -> Callable[[str], bool]:
@@ -597,9 +609,27 @@ class BinlogChangeLog:
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
+        if _NAMES_FOREIGN_KEY.search(ddl.statement) or self._cascading() & {str(table_id) for table_id in applied}:
+            await asyncio.to_thread(self._look_at_cascades)
         self._resync_unseen(decoder, ddl)
         for table_id in filter(self._is_captured, applied):
             await self._learn_database(decoder, table_id.database)
+
+    def _cascading(self) -> set[str]:
+        """Tables that foreign keys change without the log, as far as is known."""
+        source = self._settings.source
+        return {
+            fault.scope.table
+            for fault in lasting_faults()
+            if fault.id == CASCADES_NOT_LOGGED.id and fault.scope.source == source
+        }
+
+    def _look_at_cascades(self) -> None:
+        connection = connect(self._settings.database)
+        try:
+            keep_cascade_faults(self._settings, connection)
+        finally:
+            connection.close()
 
     def _pass_over(self, decoder: LogDecoder, table_id: TableId, error: DefinitionTooLarge) -> None:
         """A table whose definition the history cannot hold, from here on; all others go on. What was known of it stays."""

@@ -449,6 +449,41 @@ async def test_a_quarantined_table_is_followed_again_once_a_signal_has_it_read_a
     assert "table_readmitted" in capfd.readouterr().out
 
 
+async def test_tables_that_foreign_keys_change_without_the_log_are_told_while_they_are_there(
+    start_mysql: StartMysql,
+) -> None:
+    """At the start, and as statements of the log bring and take foreign keys."""
+    server = start_mysql(extra_options=("--innodb-native-foreign-keys=ON",))
+    child = "(id INT PRIMARY KEY, p INT, CONSTRAINT {} FOREIGN KEY (p) REFERENCES p (id) ON DELETE {})"
+    server.execute("CREATE DATABASE d", "CREATE DATABASE other")
+    for database in ("d", "other"):
+        server.execute(
+            "CREATE TABLE p (id INT PRIMARY KEY)", f"CREATE TABLE c {child.format('fc', 'CASCADE')}", database=database
+        )
+    reading = LogReading(server, {"include_tables": [r"d\..*"]})
+
+    def told() -> dict[str, str]:
+        return {fault.scope.table: fault.happened for fault in lasting_faults() if fault.id == "cascades_not_logged"}
+
+    await reading.begin()
+    first = told()
+    server.execute(
+        f"CREATE TABLE n {child.format('fn', 'SET NULL')}",
+        f"CREATE TABLE r {child.format('fr', 'RESTRICT')}",
+        "ALTER TABLE c DROP FOREIGN KEY fc",
+        "INSERT INTO p VALUES (1)",
+        database="d",
+    )
+    await reading.read(lambda events: len(events) >= 1)
+    second = told()
+    server.execute("DROP TABLE n", "INSERT INTO p VALUES (2)", database="d")
+    await reading.read(lambda events: len(events) >= 1)
+
+    assert first == {"d.c": "d.c: fc, which follows p (ON DELETE CASCADE, ON UPDATE NO ACTION)"}
+    assert second == {"d.n": "d.n: fn, which follows p (ON DELETE SET NULL, ON UPDATE NO ACTION)"}
+    assert told() == {}
+
+
 async def test_a_definition_that_the_history_cannot_hold_stops_its_table_alone(
     reading: LogReading, mysql_server: MysqlServer, database: str
 ) -> None:
