@@ -60,11 +60,11 @@ class UndecodableValue(InvalidEvent):
 
 
 class UndecodableMessage(InvalidEvent):
-    """A message of the source's log is not what its protocol says; nothing of it can be trusted."""
+    """A message of the source's log breaks its protocol; nothing of it can be trusted."""
 
 
 class PipelineHalted(HeadwaterError):
-    """No retry helps: stop this pipeline and tell a human; the message ends with the remedy."""
+    """No retry helps: stop this pipeline and call a human; the message ends with the remedy."""
 
 
 class PositionPurged(PipelineHalted):
@@ -92,7 +92,7 @@ class DefinitionTooLarge(PipelineHalted):
 
 
 class DiskFull(PipelineHalted):
-    """No room for what does not fit into memory."""
+    """No disk space for data that does not fit into memory."""
 
 
 class Fenced(HeadwaterError):
@@ -110,7 +110,7 @@ class InvalidSettings(HeadwaterError):
 
 
 def is_of_all(error: BaseException) -> bool:
-    """Whether an error tells of the world, and so concerns everybody, rather than of one tenant's document, name or value.
+    """Whether an error is about the world, and so concerns everybody, rather than about one tenant's document, name or value.
 
     The one rule above all: whatever a tenant's document, or a name or value at the source, makes raise is refused to that
     tenant, or of that table. Every place that does one tenant's work beside others' asks here what may pass on.
@@ -122,7 +122,7 @@ def is_of_all(error: BaseException) -> bool:
 
 
 def refusal_of(error: Exception) -> str:
-    """Why it is refused, for a person. The text of another library's error may hold a row's values: its kind alone is told."""
+    """Why it is refused, for a person. Of another library's error only the kind: its text may hold a row's values."""
     if isinstance(error, HeadwaterError):
         return str(error)
     return (

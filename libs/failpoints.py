@@ -140,7 +140,7 @@ def armed(text: str) -> Iterator[Life]:
 
 
 def failpoint(name: str) -> None:
-    """Do what was armed for ``name``; nothing otherwise."""
+    """Do the action armed for ``name``; nothing otherwise."""
     if _life is not None and _life.ended_at is not None:
         raise Ended(f"failpoint {name}: this life has ended at {_life.ended_at}")
     point = _armed.get(name)

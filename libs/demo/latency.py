@@ -24,7 +24,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """What the tenants' topics received."""
+    """The events of the tenants' topics."""
 
     events: int
     """Row events; tombstones are not counted."""
@@ -62,7 +62,7 @@ def _latency(values_s: list[float]) -> Latency:
 
 
 def of_histograms(histograms: Iterable[LatencyHistogram]) -> Latency:
-    """Of what the sink measured for several tenants, together."""
+    """Joined from the sink's measurements of several tenants."""
     histogram = joined(histograms)
     return Latency(histogram.quantile_s(0.5), histogram.quantile_s(0.99))
 

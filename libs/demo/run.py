@@ -86,7 +86,7 @@ sink: {warehouse: iceberg, mode: mirror, trigger_s: 1}
 
 
 class Show(Protocol):
-    """Whoever shows the demo's progress."""
+    """The view of the demo's progress."""
 
     def begin(self, phase: str) -> None:
         """A phase starts; the one before is done."""
@@ -118,10 +118,10 @@ class DemoSettings:
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
-    """What the demo found."""
+    """The demo's findings."""
 
     remarks: tuple[str, ...]
-    """Of its source: what is not the real thing."""
+    """Of its source: the parts that are stand-ins."""
     rows_loaded: int
     traffic_rows: int
     traffic_transactions: int
@@ -270,7 +270,7 @@ def _report(
 
 
 def _make_home(home: Home, source: DemoSource) -> None:
-    """An empty home with the demo's documents; what an earlier demo left there goes."""
+    """An empty home with the demo's documents; an earlier demo's remains go."""
     if home.root.exists() and any(home.root.iterdir()) and not home.own_servers_file.exists():
         raise InvalidSettings(str(home.root), ["is not empty and no demo made it: choose another --home"])
     if holder(home) is not None:
@@ -370,7 +370,7 @@ def _topic_ends(home: Home) -> Mapping[tuple[str, int], int]:
 
 @dataclass(slots=True)
 class _Calm:
-    """The traffic's first seconds, before anything is killed: what latency is like on an ordinary day."""
+    """The traffic's first seconds, before anything is killed: the latency of an ordinary day."""
 
     until_us: int = 0
     warehouse_latency: Latency = field(default_factory=lambda: Latency(None, None))

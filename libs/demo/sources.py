@@ -1,4 +1,4 @@
-"""What of the demo differs by the kind of its source; all else is one flow (``run``).
+"""The parts of the demo that differ by the kind of its source; all else is one flow (``run``).
 
 mysql     a MySQL, and its own log
 dts       a MySQL, its log written to Kafka as Tencent's DTS would, and read from there
@@ -31,7 +31,7 @@ class DemoSource:
     """``sources/shop.yaml``."""
     shop: Shop
     remarks: tuple[str, ...] = ()
-    """What is not the real thing, and what is measured less well than with MySQL."""
+    """The stand-ins, and measurements that are coarser than with MySQL."""
 
 
 def _mysql() -> DemoSource:

@@ -67,7 +67,7 @@ class Session:
         self._touched.clear()
 
     def rollback(self) -> None:
-        """Undo what is not committed."""
+        """Undo uncommitted changes."""
         for connection in self._connections:
             connection.rollback()
         self._touched.clear()
@@ -91,7 +91,7 @@ def _session(shop: Shop) -> Iterator[Session]:
 
 @dataclass(slots=True)
 class Traffic:
-    """What was written so far; counts of rows, from every writer together."""
+    """The rows written so far, by all writers together."""
 
     rows: int = 0
     transactions: int = 0

@@ -1,4 +1,4 @@
-"""ChangeBatch: what a reader hands over at once, built column by column.
+"""ChangeBatch: the rows that a reader hands over at once, built column by column.
 
 A reader appends rows to a ``RowRun``, and now and then takes everything as one protobuf record. A batch may end inside a
 source transaction; the Kafka transaction around it may not (``libs.source.publisher``).
@@ -27,7 +27,7 @@ from protos.headwater.changes.v1.change_batch_pb2 import (
 MAX_BATCH_ROWS: Final = 2_000
 """A batch is closed at so many rows: Faust costs 60 to 130 µs a message, so 2,000 rows make it under 0.1 µs a row."""
 MAX_BATCH_BYTES: Final = 1_000_000
-"""… or at so many bytes of keys and values, which bounds what router and broker hold for one record."""
+"""… or at so many bytes of keys and values, which bounds the memory of router and broker for one record."""
 
 # One byte a row (change_batch.proto, Run.ops).
 OP_CREATE, OP_UPDATE, OP_DELETE, OP_READ, OP_TRUNCATE = b"cudrt"
@@ -36,7 +36,7 @@ OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE = b"DC"
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """The rows of a run as bytes: what another process gathered in a ``RunRows``."""
+    """The rows of a run as bytes, gathered by another process in a ``RunRows``."""
 
     ops: bytes
     fields: bytes
@@ -62,12 +62,12 @@ class RowRun:
     is_snapshot: bool
     rows: RunRows = field(default_factory=RunRows)
     for_tenants: tuple[str, ...] = ()
-    """Nobody else gets the rows; empty: everybody who sees the table."""
+    """Only these tenants get the rows; empty: all that see the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
-    """What every batch of one run of a reader says about itself."""
+    """The common facts of all batches of one run of a reader."""
 
     source: str
     source_partition: str
@@ -140,7 +140,7 @@ class BatchBuilder:
             self._add_run(run, run.rows)
 
     def add_encoded(self, run: RowRun, rows: EncodedRows) -> None:
-        """Rows that are encoded already, as a run of their own with what ``run`` says of them."""
+        """Rows that are encoded already, as a run of their own with the facts of ``run``."""
         self.close_run()
         self._add_run(run, rows)
 
@@ -237,5 +237,5 @@ _LENGTH_DELIMITED: Final = 2  # the wire type of bytes, text and messages
 
 
 def _opening(field_number: int, size: int) -> bytes:
-    """What stands before ``size`` bytes of a field: its tag and the length."""
+    """The bytes before ``size`` bytes of a field: its tag and the length."""
     return varint(field_number << 3 | _LENGTH_DELIMITED) + varint(size)

@@ -1,4 +1,4 @@
-"""What could not be handled and was set aside, with where it stood and why.
+"""Dead letters: events that were set aside, with place and reason.
 
 DeadLetter: an event that could not be delivered to a tenant. The router writes it to the tenant's dead-letter topic in the same
 Kafka transaction as the events around it. With the changes topic's coordinates the event can be replayed as long as
@@ -17,7 +17,7 @@ from libs.types.order import EventOrder
 
 
 class SetAsideBy(enum.Enum):
-    """Who could not deliver an event."""
+    """The hop that could not deliver an event."""
 
     ROUTER = "router"
     SINK = "sink"
@@ -34,7 +34,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     """Where the event would have gone, or, of the sink's, where it stands."""
     reason: str
-    """What was wrong, in words for an operator; never a row's values."""
+    """The reason, for an operator; never a row's values."""
     set_aside_by: SetAsideBy = SetAsideBy.ROUTER
     source: str
     source_partition: str = ""
@@ -43,7 +43,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     schema_version: int
     op: str
-    """Empty where the event does not tell."""
+    """Empty where the event does not name it."""
     order: EventOrder
     """Its place in the source's log."""
     transaction_id: str = ""
@@ -91,7 +91,7 @@ class UndecodedRow(msgspec.Struct, frozen=True, kw_only=True):
     """At which decoding failed."""
     schema_version: int
     reason: str
-    """What was wrong, and the remedy, in words for an operator; never a row's values."""
+    """The reason and the remedy, for an operator; never a row's values."""
     transaction_id: str
     order: EventOrder
     """The place in the source's log that the row's event would have had."""
@@ -100,7 +100,7 @@ class UndecodedRow(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """Of the rows event in the file; of Vitess 0."""
     row: int
-    """Number of the row in its event; of Vitess in what was decoded at once."""
+    """Number of the row in its event; of Vitess in the part decoded at once."""
     images: bytes
     """The row as the log holds it, of Vitess a RowChange; of a snapshot of MySQL as its text protocol has it; base64 in the
     JSON."""

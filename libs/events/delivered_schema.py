@@ -1,4 +1,4 @@
-"""The schema under which a tenant receives a table: what a sink needs beside the events.
+"""The schema under which a tenant receives a table, for a sink beside the events.
 
 The router writes one record to the tenant's ``table-schemas`` topic in the same Kafka transaction as, and before, the
 first row of a new schema version, after the tenant's own projection (excluded columns are gone, masked ones are

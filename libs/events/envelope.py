@@ -36,7 +36,7 @@ class MysqlSourceBlock:
     def head(
         self, *, time_us: int, snapshot: bytes, server_id: int, gtid: bytes, file: bytes, sequence: bytes = b"null"
     ) -> bytes:
-        """Everything up to ``"pos":``; what ``source_place`` makes follows.
+        """Everything up to ``"pos":``; the result of ``source_place`` follows.
 
         ``snapshot``, ``gtid``, ``file`` and ``sequence`` (what orders events besides) are JSON text, quotes included, or
         ``null``.

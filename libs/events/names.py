@@ -13,7 +13,7 @@ SCHEMA_HISTORY_TOPIC: Final = "headwater.schema-history"
 SIGNALS_TOPIC: Final = "headwater.signals"
 AUDIT_TOPIC: Final = "headwater.audit"
 SINK_HANDOVERS_TOPIC: Final = "headwater.sink-handovers"
-"""Compacted topic of what Spark jobs hand over of tenants that move (see libs.types.sink_place.Handover)."""
+"""Compacted topic of the Spark jobs' hand-overs of moving tenants (see libs.types.sink_place.Handover)."""
 
 ORDER_HEADER: Final = "headwater.order"
 """EventOrder.sort_key() as ASCII, on every row event."""
@@ -41,7 +41,7 @@ ROW_TOPIC_TEMPLATES: Final = {
     TopicLayout.PER_TABLE: "{tenant}.{source}.{database}.{table}",
     TopicLayout.PER_TENANT: "{tenant}.rows",
 }
-"""What row topics are called where the tenant's document does not say."""
+"""The names of row topics without a template in the tenant's document."""
 _FORBIDDEN: Final = re.compile(r"[^a-zA-Z0-9._-]")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
@@ -52,7 +52,7 @@ def tenant_row_topic(spec: TenantSpec, source: str, table_id: TableId) -> str:
 
 
 def row_topic_template(spec: TenantSpec) -> str:
-    """What the tenant's row topics are called."""
+    """The template of the tenant's row topics."""
     return spec.topics.name if spec.topics.name is not None else ROW_TOPIC_TEMPLATES[spec.topics.layout]
 
 
@@ -66,7 +66,7 @@ def own_topics(tenant: str, sources: Iterable[str]) -> frozenset[str]:
 def row_topic(
     tenant: str, source: str, table_id: TableId, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
 ) -> str:
-    """Topic of one table's row events for one tenant. What a table's name holds is never taken for a placeholder.
+    """Topic of one table's row events for one tenant. A table's name is never taken for a placeholder.
 
     Characters that Kafka forbids become ``_``, as Debezium's topic naming does. Kafka allows
     ``[a-zA-Z0-9._-]`` only (Kafka documentation, topic names).
@@ -96,7 +96,7 @@ def dead_letter_topic(tenant: str) -> str:
 
 
 def is_side_topic(name: str) -> bool:
-    """Whether a tenant's topic is one of letters, schemas or requests, by its name: not of rows, whoever wrote them.
+    """Whether a tenant's topic is one of letters, schemas or requests, by its name: not of rows, by any writer.
 
     >>> is_side_topic("acme.dead-letter"), is_side_topic("acme.shop.shop.orders")
     (True, False)
@@ -131,14 +131,14 @@ def sink_request_topics(tenant: str) -> tuple[str, ...]:
 
 
 def source_dead_letter_topic(source: str) -> str:
-    """Topic of what a source's reader could not decode, and was told to set aside."""
+    """Topic of a source's undecodable rows that its reader sets aside."""
     return f"headwater.dead-letter.{source}"
 
 
 ROUTER_GROUP: Final = "headwater-router"
 """The routers' consumer group, unless their settings name another."""
 STRAGGLING: Final = "straggling"
-"""What stands beside the offset of a tenant's own group while the tenant is behind the others; read by ``is_straggling``."""
+"""The note beside the offset of a tenant's own group while the tenant lags; read by ``is_straggling``."""
 
 
 def is_straggling(note: str | None) -> bool:

@@ -20,7 +20,7 @@ _SHORTENED_CHARACTERS: Final = 1_000
 
 
 class SchemaChangeKind(enum.Enum):
-    """What happened to the table."""
+    """The change of the table."""
 
     SNAPSHOT = "snapshot"
     """First sight of it in a snapshot."""

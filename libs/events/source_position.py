@@ -1,4 +1,4 @@
-"""Where in its source's log an event stands, as its ``source`` block tells: a GTID, a VGTID, a file and a place in it.
+"""Where in its source's log an event stands, by its ``source`` block: a GTID, a VGTID, a file and a place in it.
 
 Opaque to whoever reads it: a position names a place for people and for the source's own tools, and is compared by nobody.
 """

@@ -1,4 +1,4 @@
-"""Numbers of seven bits a byte, as protobuf and Kafka write them before what they measure."""
+"""Numbers of seven bits a byte, as protobuf and Kafka write lengths."""
 
 
 def varint(number: int) -> bytes:

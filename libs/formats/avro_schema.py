@@ -30,7 +30,7 @@ _PRIMITIVES: Final[Mapping[str, str]] = {
     "bytes": "bytes",
 }
 _CONNECT_TYPES: Final[Mapping[str, str]] = {"int16": "int16"}
-"""Told in a member, because Avro's type is wider."""
+"""Named in a member, because Avro's type is wider."""
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _LOGICAL_TYPES: Final[Mapping[str, str]] = {
     _DECIMAL: "decimal",

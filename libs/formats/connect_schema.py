@@ -28,7 +28,7 @@ ConnectSchema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeForm:
-    """What the envelopes of one source have in common, beside their tables."""
+    """The common parts of one source's envelopes, beside their tables."""
 
     connector: str = "mysql"
     removed_fields: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ def _without(form: EnvelopeForm, struct: ConnectSchema, place: str) -> ConnectSc
 
 
 def payload_prefix(schema: ConnectSchema) -> bytes:
-    """What stands before a payload of ``schema``; ``}`` follows the payload.
+    """The bytes before a payload of ``schema``; ``}`` follows the payload.
 
     >>> payload_prefix({"type": "string", "optional": False}) + b'"a"' + b"}"
     b'{"schema":{"type":"string","optional":false},"payload":"a"}'
@@ -172,7 +172,7 @@ _PARTS: Final[Mapping[LogicalKind, ConnectSchema]] = {
     },
     LogicalKind.FLOAT_VECTOR: {"items": {"type": "float", "optional": False}},
 }
-"""What a struct or an array is made of."""
+"""The members of a struct or an array."""
 _DOCS: Final = {LogicalKind.GEOMETRY: "Geometry", LogicalKind.POINT: "Geometry (POINT)"}
 
 

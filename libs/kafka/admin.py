@@ -1,4 +1,4 @@
-"""Kafka from the side of who may change it: what it holds of tenants, and actions done to it, many at a time."""
+"""Kafka for its administrator: its objects of tenants, and actions on it, many at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -53,13 +53,13 @@ _PRINCIPAL: Final = "User:"
 _GONE_OR_THERE: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.RESOURCE_NOT_FOUND}
 )
-"""What is deleted is away already: as wanted."""
+"""A deleted object is away already: as wanted."""
 
 Failures = list[tuple[KafkaAction, HeadwaterError]]
 
 
 class KafkaClient:
-    """Kafka as a user who may do all this; ``close`` it at the end."""
+    """Kafka with an administrator's rights; ``close`` it at the end."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -67,7 +67,7 @@ class KafkaClient:
         self._broker = BrokerClient(settings)
 
     async def observe(self, configured_topics: Iterable[str] = ()) -> KafkaState:
-        """What Kafka holds now; of ``configured_topics`` also their settings.
+        """Kafka's present objects; of ``configured_topics`` also their settings.
 
         Raises:
             BrokerUnavailable: Kafka does not answer; try again.
@@ -141,7 +141,7 @@ class KafkaClient:
             raise
 
     async def events_of(self, tenants: Collection[str]) -> dict[str, int]:
-        """How many records each tenant's row topics ever got, as their ends tell; by tenant.
+        """How many records each tenant's row topics ever got, by their ends; by tenant.
 
         Of what routers write in transactions Kafka counts one more for each transaction and Kafka partition.
 
@@ -244,7 +244,7 @@ class KafkaClient:
 
 
 async def _refused(asked: Awaitable[dict[str, HeadwaterError]], users: Iterable[str]) -> dict[str, HeadwaterError]:
-    """What Kafka refused, by user: all of ``users``, where it did not answer."""
+    """Kafka's refusals, by user: all of ``users``, where it did not answer."""
     try:
         return await asked
     except HeadwaterError as error:

@@ -42,7 +42,7 @@ class AuditTopic:
         self._is_lost = False
 
     def __call__(self, record: AuditRecord) -> None:
-        """Take a record; whatever keeps it from the topic is logged."""
+        """Take a record; a failure to write it to the topic is logged."""
         threading.Thread(target=self._write, args=(record,), daemon=True).start()
 
     def close(self) -> None:

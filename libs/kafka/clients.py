@@ -55,7 +55,7 @@ _OF_THE_WORLD: Final = frozenset(
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""What says nothing of a topic: the next attempt may have another answer."""
+"""Errors that say nothing of a topic: the next attempt may have another answer."""
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +249,7 @@ def reason_of(faults: Sequence[KafkaError]) -> str:
 
 
 def _wait(future: "Future[None]", admin: AdminClient, faults: Sequence[KafkaError]) -> None:
-    """Until ``future`` is done. A refused login does not end it: librdkafka tells error_cb, and tries on."""
+    """Until ``future`` is done. A refused login does not end it: librdkafka calls error_cb, and tries on."""
     deadline_s = time.monotonic() + CREATE_TOPICS_TIMEOUT_S + 1.0  # librdkafka's own time-out comes first
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Passwords of Kafka's users, salted here: librdkafka takes 30 to 50 ms for what OpenSSL does in 2.
+"""Passwords of Kafka's users, salted here: librdkafka takes 30 to 50 ms, OpenSSL 2.
 
 Kafka protocol, AlterUserScramCredentials (51), version 0; brokers hand it on to the controller. RFC 5802: what is stored is
 PBKDF2 of the password, so that Kafka never has it.
@@ -91,7 +91,7 @@ class _AlterUserScramCredentials(Request[_AlterStruct]):  # type: ignore[misc]
 
 
 async def set_passwords(broker: BrokerClient, passwords: Mapping[str, Secret]) -> dict[str, HeadwaterError]:
-    """Make users, or give them another password; what Kafka refused, by user.
+    """Make users, or give them another password; returns Kafka's refusals, by user.
 
     Raises:
         BrokerUnavailable: Kafka does not answer; try again. Some may have been set.

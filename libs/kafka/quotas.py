@@ -117,7 +117,7 @@ async def describe_quotas(broker: BrokerClient) -> dict[str, dict[str, float]]:
 async def alter_quotas(
     broker: BrokerClient, wanted: Mapping[str, Mapping[str, float | None]]
 ) -> dict[str, HeadwaterError]:
-    """Set (or, with None, take away) users' quotas; what Kafka refused, by user.
+    """Set (or, with None, take away) users' quotas; returns Kafka's refusals, by user.
 
     Raises:
         BrokerUnavailable: Kafka does not answer; try again.

@@ -29,7 +29,7 @@ def sink_handovers_topic(replication_factor: int) -> TopicSpec:
 
 
 def read_handovers(settings: KafkaSettings) -> dict[str, Handover]:
-    """What was said last of each tenancy, before this was called, by ``handover_key``. Blocks.
+    """The last record of each tenancy, before this call, by ``handover_key``. Blocks.
 
     Raises:
         BrokerUnavailable: Kafka does not answer, or there is no such topic; try again.

@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[_Answer]):
-    """What a decision writes (nothing: all is as it should be), and what is answered once that is durable."""
+    """A decision's records (none: nothing changes), and the answer once they are durable."""
 
     answer: _Answer
     records: Sequence[OutgoingRecord] = ()
@@ -70,7 +70,7 @@ class StateLog:
         *,
         from_offsets: Mapping[int, int],
     ) -> None:
-        """``apply`` gets each record once, in the order of its key; it must not raise for what others wrote."""
+        """``apply`` gets each record once, in the order of its key; it must not raise for others' records."""
         self._spec = spec
         self._apply = apply
         self._writer = TransactionalWriter(settings, spec.topic, spec.transactional_id)

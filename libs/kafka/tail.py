@@ -184,7 +184,7 @@ class LogTail:
         # Any other error is told while librdkafka tries again by itself.
 
     async def barrier(self, timeout_s: float, *, keys: Sequence[bytes] = ()) -> None:
-        """Return once everything that was committed when asked, or what was under ``keys``, was handed to ``apply``.
+        """Return once everything committed before the call, or its part under ``keys``, was handed to ``apply``.
 
         Open transactions that started before also have to end first, because records after them are held back from
         every ``read_committed`` consumer (Kafka: last stable offset). Those in Kafka partitions where no record of
@@ -201,7 +201,7 @@ class LogTail:
         await self._wait_until_passed(ends, timeout_s - (time.monotonic() - started_s))
 
     async def stable_barrier(self, timeout_s: float) -> None:
-        """As ``barrier``, but for what stands before open transactions alone: none is waited for.
+        """As ``barrier``, but only for records before open transactions: none is waited for.
 
         Raises:
             BrokerUnavailable: Kafka did not answer, or the topic could not be read within ``timeout_s``; try again.

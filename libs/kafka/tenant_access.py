@@ -1,4 +1,4 @@
-"""What Kafka holds of tenants beside records: topics, users, rights and quotas; what may be done to them; plain values.
+"""Tenants in Kafka beside records: topics, users, rights and quotas, and the actions on them; plain values.
 
 ``admin`` looks and does. What begins with ``tenant.`` among Kafka's users, and with ``<tenant>.`` among topics and consumer
 groups, is a tenant's: its name has no dot, so no prefix is part of another. tenant_operator plans all of it;
@@ -32,7 +32,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class KafkaState:
-    """What Kafka holds."""
+    """Kafka's objects."""
 
     topics: frozenset[str] = frozenset()
     configs: Mapping[str, Mapping[str, str]] | None = None
@@ -55,7 +55,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigureTopic:
-    """Somebody changed what the tenant's readers rely on."""
+    """Somebody changed objects that the tenant's readers rely on."""
 
     tenant: str
     topic: str
@@ -121,12 +121,12 @@ def user_of(tenant: str) -> str:
 
 
 def prefix_of(tenant: str) -> str:
-    """What the names of all of a tenant's topics and consumer groups begin with."""
+    """The common prefix of a tenant's topics and consumer groups."""
     return f"{tenant}."
 
 
 def farewell(tenant: str, found: KafkaState, *, with_topics: bool) -> Iterable[KafkaAction]:
-    """What takes away all that Kafka holds of ``tenant``, its topics only ``with_topics``.
+    """The actions that remove ``tenant`` from Kafka, its topics only ``with_topics``.
 
     The password first: from then on nobody comes as this tenant.
     """
@@ -142,5 +142,5 @@ def farewell(tenant: str, found: KafkaState, *, with_topics: bool) -> Iterable[K
 
 
 def topics_of_tenant(tenant: str, found: KafkaState) -> list[str]:
-    """Every topic of ``tenant`` that is there, whatever it holds."""
+    """Every existing topic of ``tenant``, of any content."""
     return sorted(topic for topic in found.topics if topic.startswith(prefix_of(tenant)))

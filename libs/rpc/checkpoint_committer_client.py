@@ -31,7 +31,7 @@ _SERVICE = "checkpoint_committer"
 
 
 class Lease(NamedTuple):
-    """What ``acquire_lease`` answers."""
+    """The answer of ``acquire_lease``."""
 
     fencing_token: FencingToken
     expires_at_us: int
@@ -106,7 +106,7 @@ class CheckpointCommitterClient(OwnsChannel):
         await answer_of(call, service=_SERVICE)
 
     async def report_progress(self, progress: Sequence[Progress]) -> None:
-        """Tell how far hops got. Not durable: a lost report is made good by the next one."""
+        """Report how far hops got. Not durable: the next report makes up for a lost one."""
         request = pb.ReportProgressRequest(progress=[progress_to_proto(report) for report in progress])
         call = self._stub.ReportProgress(request, timeout=self._timeout_s, wait_for_ready=True)
         await answer_of(call, service=_SERVICE)

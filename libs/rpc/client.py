@@ -1,4 +1,4 @@
-"""Channels to Headwater's own services, and what their status codes mean to a caller."""
+"""Channels to Headwater's own services, and their status codes as our errors."""
 
 from collections.abc import Awaitable, Sequence
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""Faults from the caller's side: what every service of a mesh says of itself, and which of them do not answer."""
+"""Faults from the caller's side: those of every service of a mesh, and services that do not answer."""
 
 import asyncio
 import socket

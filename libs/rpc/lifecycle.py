@@ -1,4 +1,4 @@
-"""The life of a service's process: settings, logs, SIGTERM, and an exit code that tells its supervisor what to do.
+"""The life of a service's process: settings, logs, SIGTERM, and an exit code for its supervisor.
 
 Every ``__main__`` calls ``run_service`` and does nothing else.
 """
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class ServiceSettings(Protocol):
-    """What every service's settings hold."""
+    """The common settings of all services."""
 
     @property
     def telemetry(self) -> TelemetrySettings: ...

@@ -55,7 +55,7 @@ class RpcServer:
         self.port = port
 
     async def set_serving(self, is_serving: bool) -> None:
-        """What the health check answers from now on, for each service and for the server as a whole."""
+        """Set the health check's answer, for each service and for the server as a whole."""
         serving = health_pb2.HealthCheckResponse.ServingStatus
         status = serving.SERVING if is_serving else serving.NOT_SERVING
         for name in ("", *self._names):

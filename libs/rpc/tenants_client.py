@@ -1,4 +1,4 @@
-"""tenant_operator from the caller's side: routers are told of the documents in force, and tell what they refuse of them."""
+"""tenant_operator from the caller's side: routers get the documents in force, and report their refusals."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _SERVICE = "tenant_operator"
 
 @dataclass(frozen=True, slots=True)
 class TenantsChange:
-    """What changed since the one before."""
+    """The changes since the former one."""
 
     in_force: Mapping[str, str]
     """Documents (YAML) that are new or changed, by tenant."""
@@ -97,7 +97,7 @@ def refusal_to_proto(refusal: Refusal) -> pb.Refusal:
 
 
 def refusal_from_proto(message: pb.Refusal) -> Refusal:
-    """What ``message`` says."""
+    """The content of ``message``."""
     return Refusal(
         tenant=message.tenant,
         source=message.source,

@@ -26,7 +26,7 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 class TlsFiles(Protocol):
-    """What settings say of a client's TLS; all None: none."""
+    """A client's TLS settings; all None: none."""
 
     @property
     def tls_ca_file(self) -> str | None: ...
@@ -50,7 +50,7 @@ def read_pem(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
 
 
 def client_credentials(files: TlsFiles, *, subject: str) -> grpc.ChannelCredentials | None:
-    """What a client connects with; None: without TLS.
+    """A client's credentials; None: without TLS.
 
     Raises:
         InvalidSettings: of ``subject``; a file cannot be read or is not what it should be, or one of a pair is missing. gRPC
@@ -72,7 +72,7 @@ def client_credentials(files: TlsFiles, *, subject: str) -> grpc.ChannelCredenti
 
 
 def server_credentials(settings: GrpcServerSettings) -> grpc.ServerCredentials | None:
-    """What a server answers with, from each new connection on as the files are then; None: without TLS.
+    """A server's credentials, read from the files at each new connection; None: without TLS.
 
     Files that are of no use later leave in force what there was, and the log says so.
 
@@ -136,7 +136,7 @@ def _certificates(settings: GrpcServerSettings) -> grpc.ServerCertificateConfigu
 
 
 def files_stamp(paths: Iterable[str]) -> Stamp:
-    """What tells whether one of ``paths`` was replaced or written; of one that is away at the moment, zeros."""
+    """A stamp that changes when one of ``paths`` is replaced or written; zeros for one that is away."""
     return tuple(_stamp(path) for path in paths)
 
 
@@ -202,7 +202,7 @@ _REFUSALS: Final = (
 
 
 def refusal_in(details: str, *, place: str) -> str | None:
-    """What is wrong, and which setting of ``place`` mends it; None where gRPC tells of no handshake."""
+    """The fault, and the setting of ``place`` that mends it; None where gRPC reports no handshake."""
     return next((text.format(place=place) for pattern, text in _REFUSALS if pattern.search(details)), None)
 
 

@@ -50,7 +50,7 @@ PARTS = ("python", "servers", "spark")
 
 
 def main(part: str = "spark") -> int:
-    """Set up ``part`` and what it needs; returns the exit code."""
+    """Set up ``part`` and its needs; returns the exit code."""
     began_s = time.monotonic()
     if part not in PARTS:
         sys.stderr.write(f"setup failed: there is no part {part!r}; the parts are {', '.join(PARTS)}\n")
@@ -160,7 +160,7 @@ def _fetch_jars(jar_sets: Sequence[JarSet], cache: Path, progress: Progress) -> 
 
 
 def _set_up(steps: Sequence[Step], cache: Path) -> list[HeadwaterError]:
-    """Do the steps that are not done; what failed, each failure once."""
+    """Do the steps that are not done; returns the failures, each once."""
     with Display() as display:
         display.say(f"setting up; what is downloaded is kept in {cache}")
         with (

@@ -1,4 +1,4 @@
-"""Where set-up keeps what it downloaded, outside the repository and shared by all checkouts.
+"""Where set-up keeps its downloads, outside the repository and shared by all checkouts.
 
 Standard library only: set-up imports it before any package is installed. A folder in the cache is either
 whole or absent: it is filled under another name and renamed. A lock file lets one set-up at a time fill it.

@@ -20,7 +20,7 @@ NOTHING_ELSE: Mapping[str, str] = {}
 
 
 class SetupFailed(HeadwaterError):
-    """A step could not be done: what went wrong, and what the reader can do about it, in a line each."""
+    """A step failed: the cause and the remedy, in a line each."""
 
     def __init__(self, fault: str, remedy: str) -> None:
         self.fault = fault
@@ -37,7 +37,7 @@ class Progress:
     total_bytes: int | None = None
 
     def now(self, doing: str, *, done_bytes: Callable[[], int] | None = None, total_bytes: int | None = None) -> None:
-        """Say what the step does now, and how much of it is done where that can be measured."""
+        """Report the step's present work, and how much of it is done where that can be measured."""
         self.doing, self.done_bytes, self.total_bytes = doing, done_bytes, total_bytes
 
 
@@ -75,7 +75,7 @@ def run(
     cwd: Path | None = None,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Run a program and return what it printed; ``on_line`` is told each line as it comes. Blocks.
+    """Run a program and return its output; ``on_line`` gets each line as it comes. Blocks.
 
     Raises:
         SetupFailed: it does not exist, failed or took longer than ``timeout_s``.
@@ -155,7 +155,7 @@ def _end(child: "subprocess.Popen[str]", number: signal.Signals) -> None:
 
 
 def telling_line(output: str) -> str:
-    """The line of a failed program's output that tells most: the first that calls itself an error, else the last."""
+    """The most telling line of a failed program's output: the first that calls itself an error, else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("E:", "error:", "[ERROR]", "ERROR:", "×"))]
     worst = (errors or lines[-1:] or [""])[0]

@@ -106,7 +106,7 @@ def run_stack(
 
 
 def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
-    """Choose ports, write every generated file, and say what is to be run.
+    """Choose ports, write every generated file, and return the processes to run.
 
     Raises:
         InvalidSettings: see ``run_stack``.
@@ -225,7 +225,7 @@ def stop_stack(
 
 
 def sweep(state: StackState) -> int:
-    """Kill what a dead supervisor's stack left behind; returns how many processes that were."""
+    """Kill the processes that a dead supervisor's stack left; returns their number."""
     found = leftovers(state)
     for process in found:
         with contextlib.suppress(psutil.Error):

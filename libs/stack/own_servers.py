@@ -1,4 +1,4 @@
-"""Database servers that a stack runs itself, and what stands before them in Tencent's or Vitess's place: the demo's.
+"""The demo's own database servers, and their stand-ins for Tencent's DTS or Vitess.
 
 ``own-servers.json`` in the home names them, so a demo's stack comes up again with ``headwater up``. ``stack.prepare`` asks
 ``own_servers`` for their processes:

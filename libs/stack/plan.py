@@ -51,7 +51,7 @@ from libs.stack.supervisor import Supervised, answers_ok
 STAGE_SERVERS: Final = 0
 STAGE_SERVICES: Final = 1
 STAGE_STAND_INS: Final = 2
-"""What stands before a demo's database, in Tencent's or Vitess's place: it needs the database, and the reader needs it."""
+"""The stand-in before a demo's database: it needs the database, and the reader needs it."""
 STAGE_PIPELINE: Final = 3
 
 # The lease outlives a restart of the reader by little: a killed reader is back in 2 to 3 s, and the restarted one
@@ -61,7 +61,7 @@ READER_LEASE_S: Final = 6.0
 
 @dataclass(frozen=True, slots=True)
 class PlannedProcess:
-    """One Python process of ours: what is started, and with which settings."""
+    """One Python process of ours: its module and its settings."""
 
     name: str
     module: str
@@ -223,7 +223,7 @@ def _reader(
 
 
 def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mapping[str, int]) -> dict[str, Any]:
-    """What only readers of the source's kind are told: where it is, and what they copy of it."""
+    """Settings for readers of the source's kind alone: its address, and the tables to copy."""
     match source:
         case MysqlDocument():
             return {

@@ -11,7 +11,7 @@ EXIT_HALTED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How eagerly the supervisor restarts what ended unasked."""
+    """How eagerly the supervisor restarts a process that ended unasked."""
 
     first_delay_s: float = 0.5
     """After the first crash: long enough for a killed server's port to be free."""
@@ -42,7 +42,7 @@ class LeaveStopped:
 def judge_exit(
     exit_code: int, *, ran_for_s: float, crashes_in_row: int, policy: RestartPolicy
 ) -> RestartAfter | LeaveStopped:
-    """What to do about a process that ended unasked after ``ran_for_s``.
+    """The action for a process that ended unasked after ``ran_for_s``.
 
     ``crashes_in_row`` counts its exits before this one without a run of ``forgiven_after_s`` between them.
     """

@@ -1,4 +1,4 @@
-"""Runs the stack's processes: starts them in order, restarts what ends, stops them in reverse.
+"""Runs the stack's processes: starts them in order, restarts ended ones, stops them in reverse.
 
 ``libs.stack.lifecycle`` plans the processes and calls ``supervise``, which returns when the stack has stopped. Each
 process is watched by a task of its own:
@@ -49,7 +49,7 @@ class Supervised:
     stage: int
     """Processes of one stage start together, once every process of the stages before is ready."""
     blocks_next_stage: bool = True
-    """Whether the next stage waits for it: what is slow to start and needed by nobody should not be waited for."""
+    """Whether the next stage waits for it: a slow process that nobody needs should not be waited for."""
     ready_timeout_s: float = 60.0
     """The next stage stops waiting then; the process itself is given more time, and stays watched."""
     stop_timeout_s: float = 15.0
@@ -64,7 +64,7 @@ class Supervised:
 
 @dataclass(frozen=True, slots=True)
 class StackEvent:
-    """Something that happened, for whoever shows it."""
+    """An event, for the display."""
 
     service: str
     phase: ServicePhase

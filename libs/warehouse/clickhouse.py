@@ -51,7 +51,7 @@ def sql_type(own_type: str) -> str:
 
 
 def clickhouse_type(own_type: str) -> str:
-    """What ClickHouse calls it.
+    """ClickHouse's name of the type.
 
     >>> clickhouse_type("decimal(65,30)"), clickhouse_type("ubigint")
     ('Decimal(65,30)', 'UInt64')

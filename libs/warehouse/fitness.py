@@ -1,4 +1,4 @@
-"""Whether a table can be kept at all, whatever becomes of its columns."""
+"""Whether a table can be kept at all, with any columns."""
 
 from libs.types.table import TableSchema
 from libs.types.tenant import Deletes, SinkMode

@@ -1,4 +1,4 @@
-"""What becomes of a warehouse's table when its source's table changes: plain functions from schemas and policies to a plan.
+"""The change of a warehouse's table when its source's table changes: plain functions from schemas and policies to a plan.
 
 A sink carries the plan out; ``headwater schema plan`` shows it before the statement is run. A change is what differs between
 two versions of the table as the tenant receives it; what has to be done is what the warehouse's table lacks for the newer one.
@@ -56,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do to a warehouse's table, so that it takes rows of a newer version."""
+    """The changes to a warehouse's table, so that it takes rows of a newer version."""
 
     set_aside: tuple[tuple[str, FormerName], ...] = ()
     """Columns by their names in the table that the source has no more, and whose names others have now: what they were called,
@@ -72,7 +72,7 @@ class Plan:
     refused: tuple[str, ...] = ()
     """Why the table must be parked instead; each ends with the remedy."""
     ignored: tuple[str, ...] = ()
-    """What is not delivered, by policy."""
+    """Changes that are not delivered, by policy."""
 
     @property
     def changes_columns(self) -> bool:
@@ -116,7 +116,7 @@ def plan_change(
     dialect: Dialect,
     policies: ChangePolicies,
 ) -> Plan:
-    """What a table with the columns ``stored`` needs to take rows of ``after``.
+    """The changes that a table with the columns ``stored`` needs to take rows of ``after``.
 
     ``stored_version``: the newest version that the table was made ready for; None: it did not note one. ``before``: the table
     at that version, as the tenant received it; None: not known, and then policies see only what has to be done.
@@ -132,7 +132,7 @@ def plan_change(
 
 
 def plan_creation(after: TableSchema, policies: ChangePolicies) -> Plan:
-    """What policies say of a table that is not there yet: ``ignored`` or ``refused`` says why it is not to be made."""
+    """The policies' plan for a table that is not there yet: ``ignored`` or ``refused`` says why it is not to be made."""
     table = str(after.table_id)
     match policies.policy(table, ChangeKind.TABLE_CREATED):
         case ChangePolicy.EXCEPTION:
@@ -175,7 +175,7 @@ def places_of(stored: Mapping[str, StoredColumn], schema: TableSchema, dialect: 
 
 
 def left_out(stored: Mapping[str, StoredColumn], schema: TableSchema, dialect: Dialect) -> tuple[str, ...]:
-    """What a table with the columns ``stored`` does not take of a version, for a person."""
+    """The columns of a version that a table with the columns ``stored`` does not take, for a person."""
     told = []
     for column in schema.columns:
         place = _place_of(stored, schema.version, column, dialect)
@@ -435,7 +435,7 @@ def _recalled(stored: Mapping[str, StoredColumn], recalled: Sequence[tuple[str, 
 
 
 def _base_of(stored: Mapping[str, StoredColumn], version: int, column: Column) -> str | None:
-    """The table's column of the source's name, whatever it was called at that version."""
+    """The table's column of the source's name, under any name at that version."""
     fitting = [
         name
         for name, each in stored.items()

@@ -46,7 +46,7 @@ _LEVELS: Final = "*/*/*/*"
 
 
 class UnreadableTable(HeadwaterError):
-    """delta-rs does not know what the table uses; the message says what, and what to do."""
+    """delta-rs lacks a feature that the table uses; the message names it, with the remedy."""
 
 
 class DeltaTables:
@@ -88,7 +88,7 @@ class DeltaWarehouse(DeltaTables):
             )
 
     def tables(self) -> tuple[TenantTable, ...]:
-        """By what the sink noted in their properties."""
+        """By the sink's notes in their properties."""
         found = []
         for place in self._places():
             table = self._table(place)

@@ -31,7 +31,7 @@ _NAME_MAPPING: Final = "schema.name-mapping.default"
 
 
 class VariantsUnreadable(HeadwaterError):
-    """A table with VARIANT columns cannot be read without Spark; the message says why, and what to do."""
+    """A table with VARIANT columns cannot be read without Spark; the message has the reason and the remedy."""
 
 
 def has_variants(error: Exception) -> bool:

@@ -214,7 +214,7 @@ class PostgresqlTable:
         among: tuple[str, Collection[int | str]] | None,
         only: KeyCondition | None,
     ) -> str:
-        """What stands behind FROM."""
+        """The text after FROM."""
         conditions = [f"({where})"] if where is not None else []
         if among is not None and (condition := self._is_one_of(*among)):
             conditions.append(condition)

@@ -37,7 +37,7 @@ of Delta's."""
 
 
 def progress_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows of ``PROGRESS_SCHEMA``; what is missing is NULL."""
+    """Rows of ``PROGRESS_SCHEMA``; missing values are NULL."""
     return pa.Table.from_pylist(list(rows), PROGRESS_SCHEMA)
 
 

@@ -44,7 +44,7 @@ from libs.warehouse_readers.table_progress import iceberg_progress, progress_tab
 from libs.warehouse_readers.variants import text_of, with_texts
 
 SORT_MEMORY: Final = "512MB"
-"""What DuckDB may hold while it sorts; beyond it spills to the disk."""
+"""DuckDB's memory limit for sorting; beyond it DuckDB spills to the disk."""
 SORT_THREADS: Final = 2
 SORTED_BATCH_ROWS: Final = 10_000
 PART_COLUMN: Final = f"{OWN_COLUMN_PREFIX}part"
@@ -55,7 +55,7 @@ _MOST_SPANS: Final = 200
 
 
 class QueryFailed(HeadwaterError):
-    """The SQL is wrong, or names what is not there; the message says what."""
+    """The SQL is wrong, or names a missing table or column; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class TenantTable:
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """What a user may call it: ``orders``, ``shop.orders``, ``<source>.shop.orders``."""
+        """A user's names for it: ``orders``, ``shop.orders``, ``<source>.shop.orders``."""
         return self.table_id.table, str(self.table_id), f"{self.source}.{self.table_id}"
 
 
@@ -353,7 +353,7 @@ def open_catalog(catalog_file: Path, folder: Path) -> SqlCatalog:
 
 
 def tenant_tables(catalog_file: Path, catalog: SqlCatalog) -> tuple[TenantTable, ...]:
-    """Every table of every tenant, by what the sink noted in its properties."""
+    """Every table of every tenant, by the sink's notes in its properties."""
     found = []
     for place in _places(catalog_file):
         table = load_table(catalog, place)
@@ -654,7 +654,7 @@ def _in_span(column: str, low: int | None, high: int | None, number: Callable[[i
 
 
 def _number_of(table: Table, column: str) -> Callable[[int], object] | None:
-    """What pyiceberg compares the column with, of a whole number; None: it cannot, all rows are read."""
+    """A whole number in the form that pyiceberg compares with the column; None: it cannot, all rows are read."""
     match table.schema().find_field(column).field_type:
         case IntegerType() | LongType():
             return int

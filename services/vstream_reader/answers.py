@@ -28,7 +28,7 @@ class Streams(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What a stream brought: an answer, its end (neither), or why a second stream failed."""
+    """A stream's item: an answer, its end (neither), or why a second stream failed."""
 
     decoder: StreamDecoder
     answer: bytes | None
@@ -51,7 +51,7 @@ class _Reading:
 class Answers:
     """An async context: both streams end with it.
 
-    A stream on which not even heartbeats come any more counts as lost, whatever the other brings.
+    A stream without heartbeats counts as lost, in spite of answers of the other.
     """
 
     def __init__(self, vtgate: Streams, heartbeat_s: float) -> None:
@@ -81,7 +81,7 @@ class Answers:
         reading.task = self._begin(self._read(decoder, request, reading))
 
     def end(self, decoder: StreamDecoder) -> None:
-        """Read no more for it; what was read already still comes."""
+        """Read no more for it; answers already read still come."""
         reading = self._readings.pop(decoder)
         assert reading.task is not None
         reading.task.cancel()
@@ -98,7 +98,7 @@ class Answers:
         return self._queue.qsize()
 
     async def next(self, timeout_s: float) -> Arrived | None:
-        """What arrives next; None: nothing did within ``timeout_s``.
+        """The next item; None: nothing came within ``timeout_s``.
 
         Raises as ``Vtgate.stream`` for the main stream, and SourceUnavailable when it is silent: not even heartbeats came.
         An error of a second stream is what arrived.

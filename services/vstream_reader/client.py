@@ -1,4 +1,4 @@
-"""Talks to vtgate: a stream's answers as bytes, and the statements that tell of keyspaces, shards and tables.
+"""Talks to vtgate: a stream's answers as bytes, and statements about keyspaces, shards and tables.
 
 gRPC's errors become ours here, by code and, where Vitess has but one code for several faults, by MySQL's error number.
 Protocol: ``protos/vitess/vtgateservice.proto``; credentials: Vitess ``go/vt/grpcclient``, StaticAuthClientCreds.
@@ -35,7 +35,7 @@ _STATUS_NAME, _STATUS_ROWS = 0, 4
 _FIRST_BACKOFF_MS: Final = 200
 _LAST_BACKOFF_MS: Final = 10_000
 _AHEAD_BYTES: Final = 1 << 20
-"""What vtgate may send of a stream before it is asked for: four of a tablet's packets, 100 MB/s at a round trip of 10 ms."""
+"""Bytes that vtgate may send of a stream ahead of the reader: four of a tablet's packets, 100 MB/s at a round trip of 10 ms."""
 
 
 _PASSES: Final = frozenset(
@@ -62,7 +62,7 @@ class Vtgate(OwnsChannel):
         """``has_answered``: this process has had answers before, so a vtgate that hangs up is more likely down than strict.
 
         Raises:
-            InvalidSettings: a TLS file cannot be read, or is not what it should be.
+            InvalidSettings: a TLS file cannot be read, or has the wrong content.
         """
         self._settings = settings
         self.has_answered = has_answered
@@ -258,7 +258,7 @@ def _options(settings: VtgateSettings) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", keepalive_ms),
-        # gRPC 1.85 waits a minute for a ping's answer otherwise, whatever keepalive_timeout_ms is.
+        # gRPC 1.85 waits a minute for a ping's answer otherwise, with any keepalive_timeout_ms.
         ("grpc.http2.ping_timeout_ms", keepalive_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.initial_reconnect_backoff_ms", _FIRST_BACKOFF_MS),

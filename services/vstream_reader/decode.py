@@ -1,6 +1,6 @@
 """From vtgate's answers to batches: events ▶ transactions ▶ rows as Debezium events, in the order of the stream.
 
-``StreamDecoder`` is fed the answers one after another. It keeps what the stream itself has: where each shard stands, the
+``StreamDecoder`` is fed the answers one after another. It keeps the stream's own state: where each shard stands, the
 epochs, the columns of every table, the transaction that is open. It talks to nobody: a table that it has not met is handed
 out (``feed`` yields it) and the caller brings its version back, so that everything here is tested from recorded bytes.
 
@@ -129,7 +129,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _OpenRun:
-    """Rows of one table and transaction that are being gathered, with what all their values share."""
+    """Rows of one table and transaction that are being gathered, with the common parts of their values."""
 
     table: _Table
     rows: RunRows
@@ -163,7 +163,7 @@ class _Transaction:
 
 @dataclass(frozen=True, slots=True)
 class DecoderOptions:
-    """What a decoder is told of its source."""
+    """A decoder's settings for its source."""
 
     source: str
     keyspace: str
@@ -175,12 +175,12 @@ class DecoderOptions:
     is_recopy: bool = False
     """Only the rows that are copied are delivered: another stream delivers the changes."""
     for_tenants: tuple[str, ...] = ()
-    """Nobody else gets the rows; empty: everybody who sees the table."""
+    """Only these tenants get the rows; empty: all that see the table."""
     source_partition: str = "0"
     set_aside: Callable[[UndecodedRow], None] | None = None
     """Takes a row that cannot be decoded, and decoding goes on; without it the error is raised."""
     tally: StreamTally = field(default_factory=StreamTally)
-    """What comes is counted here."""
+    """Counts the stream's content."""
 
 
 class StreamDecoder:
@@ -260,7 +260,7 @@ class StreamDecoder:
         not go backwards when a shard with fewer of them follows one with more."""
         self.transactions = 0
         self.places = 0
-        """VGTIDs that were put into force: also behind statements and what other databases wrote, which are no transactions."""
+        """VGTIDs that were put into force: also after statements and other databases' writes, which are no transactions."""
         self.reshards = 0
         self.rows_copied = 0
         self.table_in_copy = ""
@@ -326,7 +326,7 @@ class StreamDecoder:
         return bool(self._let_go or self._taken_up)
 
     def note(self, let_go: tuple[LetGo, ...], taken_up: tuple[int, ...]) -> None:
-        """What the position says of shards that tasks hand over (``reshard``): it is another place then."""
+        """Set the position's part about shards that tasks hand over (``reshard``): it is another place then."""
         self._let_go, self._taken_up = let_go, taken_up
         self.places += 1
 
@@ -356,7 +356,7 @@ class StreamDecoder:
         return frozenset(self._copying)
 
     def shards(self) -> list[ShardProgress]:
-        """Every shard that is read now, or that waits for the task which takes it up, with what was counted of it."""
+        """Every shard that is read now, or that waits for the task which takes it up, with its counts."""
         let_go = [_shard_at(entry, part.epochs[entry.shard]) for part in self._let_go for entry in part.vgtid]
         found = []
         for shard in (*self._shards, *let_go):
@@ -442,7 +442,7 @@ class StreamDecoder:
                 yield self._statement(binlogdata_pb2.VEvent.FromString(events.event(place)))
 
     def _begin(self, timestamp_s: int) -> None:
-        """A transaction that only told of columns may be followed by another BEGIN: a copy that found no row."""
+        """A transaction with columns only may be followed by another BEGIN: a copy that found no row."""
         if self._is_open and self._store.has_rows:
             raise SourceUnavailable("vtgate began a transaction inside another: the stream is opened again")
         self._is_open = True
@@ -609,7 +609,7 @@ class StreamDecoder:
         return {shard.gtid.shard for shard in self._shards if not self._has_begun(shard.gtid)}
 
     def _has_begun(self, entry: ShardGtid) -> bool:
-        """The shard has told its place, and some of its rows if they are copied."""
+        """The shard has sent its place, and some of its rows if they are copied."""
         return entry.is_place and (entry.shard not in self._copying or bool(self._copied.get(entry.shard)))
 
     def _note_copied(self, before: ShardGtid, after: ShardGtid) -> None:

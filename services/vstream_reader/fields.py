@@ -1,9 +1,9 @@
-"""FIELD events: the columns of a table as vtgate tells them, and how each column's text becomes its wire form.
+"""FIELD events: the columns of a table from vtgate, and how each column's text becomes its wire form.
 
 Which type has which form: ``libs.source.vitess.columns``.
 
 Text comes as the column stores it, in copy and log alike: vttablet reads rows with ``SET NAMES binary`` (Vitess,
-``rowstreamer.go``) and hands on what the log has. A FIELD event's ``charset`` is the column's collation. The members of ENUM
+``rowstreamer.go``) and hands on the log's bytes. A FIELD event's ``charset`` is the column's collation. The members of ENUM
 and SET are in the column's character set in a copy, and UTF-8 or numbers in the log (``vstreamer.go``).
 """
 
@@ -85,7 +85,7 @@ def table_schema(
 
 def _require_column_names(fields: Sequence[query_pb2.Field], keyspace: str, table: str) -> None:
     """A tablet that has lost track of a table's schema numbers its columns ``@1``, ``@2`` (seed 002, "invalid column
-    name"). A column that somebody named so is told apart by its number."""
+    name"). A column that somebody named so is recognised by its number."""
     if fields and all(field.name == f"@{number}" for number, field in enumerate(fields, 1)):
         raise SourceUnavailable(
             f"vtgate names the columns of {keyspace}.{table} @1 to @{len(fields)}: its tablet reads the log with another "
@@ -139,15 +139,15 @@ class Reading:
     convert: Callable[[bytes], bytes] | None = None
     """From the text to JSON."""
     zero: bytes = b"null"
-    """What a date without month or day is, as JSON."""
+    """The JSON of a date without month or day."""
     unavailable: bytes = b""
-    """What stands for a value that the log does not hold, as JSON; empty: such a row is an error."""
+    """The JSON for a value that the log does not hold; empty: such a row is an error."""
     is_optional: bool = True
     """Whether the column takes NULL, which is the value of a new row that the log does not hold."""
     padded_bytes: int = 0
     """Of a BINARY(n): shorter values are filled up."""
     units_per_s: int = 0
-    """What a DATETIME counts in."""
+    """The unit of a DATETIME."""
     precision: int = 0
     scale: int = 0
     """Of a decimal."""
@@ -247,7 +247,7 @@ def reading(
 
 
 def _unavailable(kind: LogicalKind, placeholder: str) -> bytes:
-    """What stands for a value that the log does not hold, as JSON; empty: nothing can."""
+    """The JSON for a value that the log does not hold; empty: there is none."""
     if kind in _TEXTS:
         return b"%b" % orjson.dumps(placeholder)
     if kind in _BYTES:
@@ -258,10 +258,11 @@ def _unavailable(kind: LogicalKind, placeholder: str) -> bytes:
 def _converted(
     convert: Callable[[bytes], object], kind: int = row_changes.CONVERTED, *, precision: int = 0, scale: int = 0
 ) -> Reading:
-    """Of values that are short and repeat: each is converted once. ``kind``: only what compiled code leaves is converted."""
+    """For values that are short and repeat: each is converted once. ``kind``: only values that compiled code leaves are
+    converted."""
 
     def compute(text: bytes) -> bytes:
-        # A copy: what orjson returns keeps the 4 KB that it was written into.
+        # A copy: orjson's result keeps the 4 KB that it was written into.
         return b"%b" % orjson.dumps(convert(text))
 
     return Reading(kind, convert=Memo(compute).__getitem__, precision=precision, scale=scale)
@@ -299,7 +300,7 @@ def _text_reader(charset: str) -> Callable[[bytes], bytes]:
 
 
 def _enum_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:
-    """0 is what MySQL stores for a value that it refused."""
+    """MySQL stores 0 for a value that it refused."""
 
     def read(number: bytes) -> str:
         if int(number) > len(members):

@@ -1,4 +1,4 @@
-"""The VStream reader's source position: a VGTID, the epoch of each shard, and what a running copy has finished."""
+"""The VStream reader's source position: a VGTID, the epoch of each shard, and the finished part of a running copy."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
@@ -25,14 +25,15 @@ class LetGo(msgspec.Struct, frozen=True, kw_only=True):
     copied: Mapping[str, tuple[TableLastKey, ...]] = msgspec.field(default_factory=dict)
     """As in a position."""
     incremental: IncrementalSnapshot = NO_INCREMENTAL
-    """What the task had been asked for, and how far its signals were followed, when it let them go."""
+    """The task's pending requests, and how far its signals were followed, when it released them."""
     is_lost: bool = False
-    """Their log is purged: nobody reads on there, and what serves in their place is copied. ``journal_id`` is below 0 then, for
+    """Their log is purged: nobody reads on there, and the serving shards are copied. ``journal_id`` is below 0 then, for
     no journal was met, and ``ended`` has the task's own ones alone."""
 
 
 class Deal(msgspec.Struct, frozen=True, kw_only=True):
-    """The shards that the tasks of a keyspace began with: what task 0 found when it dealt them, for all tasks (``tasks``)."""
+    """The shards that the tasks of a keyspace began with: those that task 0 found when it dealt them, for all tasks
+    (``tasks``)."""
 
     beginnings: Vgtid
     """Where each shard begins; sorted by name."""
@@ -89,7 +90,7 @@ def encode_position(
 
 
 def resume_vgtid(vgtid: Vgtid, copied: Mapping[str, Sequence[TableLastKey]]) -> Vgtid:
-    """What to ask vtgate for: the place reached, and for a copy that goes on the last key of every table.
+    """The request for vtgate: the place reached, and for a copy that goes on the last key of every table.
 
     A table that is finished is asked for after its last key: rows that came after it are copied, none again. One of which no
     row had come is copied from its beginning, after the changes that came to it.

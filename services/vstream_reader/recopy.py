@@ -9,7 +9,7 @@ vtgate copies nothing from the shards that a reshard brings. So a table whose co
 beginning, from the shards that the main stream reads once it has followed the reshard. Whichever stream meets it first: a copy
 of shards that the main stream has left is not gone on with either. Rows that came twice have their orders.
 
-What goes wrong in the second stream is its own affair: a table or condition that vtgate refuses leaves the list, everything
+A fault of the second stream stays its own: a table or condition that vtgate refuses leaves the list, everything
 that passes is tried again, and the main stream goes on meanwhile.
 """
 
@@ -48,7 +48,7 @@ MakeDecoder = Callable[[VitessPosition, tuple[str, ...]], StreamDecoder]
 
 
 class Recopy:
-    """What signals asked for, and the second stream that does it."""
+    """The signals' requests, and the second stream that serves them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Recopy:
         self.decoder: StreamDecoder | None = None
         """Of the second stream, while there is one."""
         self._opened: TableCopy | None = None
-        """What it copies, as that stood when it was opened."""
+        """Its tables, as of its opening."""
         self._running: TableCopy | None = None
         """The same as it stands now: the first in ``state``, unless a signal has acted since."""
         self._left: frozenset[str] = frozenset()
@@ -89,7 +89,7 @@ class Recopy:
     # --- signals -----------------------------------------------------------------------------------------------------------
 
     def take_signals(self, captured: Iterable[str]) -> bool:
-        """Act on what has come; whether any did. ``captured``: names ``keyspace.table``."""
+        """Act on arrived signals; returns whether there were any. ``captured``: names ``keyspace.table``."""
         records = self._topic.records() if self._topic is not None else []
         for record in records:
             if record.text is not None:
@@ -102,7 +102,7 @@ class Recopy:
         return bool(records)
 
     def _act_on(self, signal: Signal, captured: Iterable[str]) -> None:
-        """Raises InvalidSignal: it asks for what vtgate cannot do; nothing of it is done."""
+        """Raises InvalidSignal: vtgate cannot do it; nothing of it is done."""
         if isinstance(signal, LogMessage):
             log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
         else:
@@ -133,7 +133,7 @@ class Recopy:
         return self._wanted is not None or self.decoder is not None
 
     def is_to_end(self, main_shards: Set[str]) -> bool:
-        """The second stream copies what nobody wants now (it was stopped, or waits), or from shards that the main stream has
+        """The second stream copies unwanted tables (stopped, or waiting ones), or from shards that the main stream has
         left."""
         if self.decoder is None:
             return False
@@ -162,13 +162,13 @@ class Recopy:
         return recopy_request(self._settings, position, copy.table.partition(".")[2], copy.condition)
 
     def pass_over(self) -> None:
-        """The main stream reads no shard, so nothing is to be copied: whoever asked finds it done."""
+        """The main stream reads no shard, so nothing is to be copied: requests count as done."""
         while (copy := self._wanted) is not None:
             self.state = chunk_delivered(self.state, copy, is_last=True)
 
     @property
     def running(self) -> TableCopy | None:
-        """What the second stream copies, and how far; None: there is none."""
+        """The second stream's tables and progress; None: there is none."""
         return self._running
 
     def expect(self, rows: int) -> None:
@@ -271,7 +271,7 @@ def _beginning(keyspace: str, main: VitessPosition) -> VitessPosition:
 
 
 def _anew(copy: TableCopy, beginning: VitessPosition) -> TableCopy:
-    """The copy as one that has begun: who asks for the table from now on has it read again behind."""
+    """The copy as one that has begun: a later request for the table has it read again afterwards."""
     return msgspec.structs.replace(
         copy, last_key=position_of(beginning).token, rows_read=0, rows_estimated=0, chunks_read=0
     )

@@ -8,7 +8,7 @@ let it go, what was taken up in that of who reads it: a task that is killed anyw
     let go (each task) ▶ all there? ▶ taken up (the lowest) ▶ noted: forgotten (the others) ▶ forgotten (the lowest)
 
 Where the log of some was purged before they came to the journal (``snapshot.mode: when_needed``), there is no following it:
-they are let go as lost, and task 0, and no other, copies what serves in the place of all of them.
+they are released as lost, and task 0 alone copies the shards that serve in the place of all of them.
 
 Plain functions from positions to positions; ``source`` opens and ends the streams.
 """
@@ -29,11 +29,11 @@ from services.vstream_reader.vgtid import lies_within, overlap
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a task does, having looked at the others' checkpoints."""
+    """A task's step after a look at the others' checkpoints."""
 
     position: VitessPosition
     added: Mapping[int, Sequence[LetGo]] = field(default_factory=dict)
-    """What it takes up, by who let it go, itself included: its stream is opened again, with these shards."""
+    """The shards that it takes up, by their former task, itself included: its stream is opened again, with these shards."""
     awaited: Set[str] = frozenset()
     """Shards that nobody has let go yet."""
 
@@ -76,7 +76,7 @@ def lost(position: VitessPosition, shards: Sequence[str], incremental: Increment
         return position
     gone = [entry for entry in position.vgtid if entry.shard in shards]
     digest = hashlib.sha256(msgspec.json.encode(gone)).digest()
-    number = -1 - int.from_bytes(digest[:7])  # each task's own: who takes them up names it
+    number = -1 - int.from_bytes(digest[:7])  # each task's own: the task that takes them up names it
     after = let_go(position, number, sorted(shards), incremental)
     *before, left = after.let_go
     return msgspec.structs.replace(after, let_go=(*before, msgspec.structs.replace(left, is_lost=True, copied={})))
@@ -88,7 +88,7 @@ def has_lost(own: VitessPosition, others: Mapping[int, VitessPosition]) -> bool:
 
 
 def copied_anew(own: VitessPosition, others: Mapping[int, VitessPosition], serving: Sequence[str]) -> Settled:
-    """What task 0 does about shards that were let go as lost, and those that wait for them; ``serving``: the shards that serve.
+    """Task 0's step for shards that were released as lost, and those that wait for them; ``serving``: the shards that serve.
 
     It alone takes them up, so no two tasks do, whatever they see of each other. It waits until no task reads what became of
     them, and until all that became of them was somebody's.
@@ -139,7 +139,7 @@ def _is_whole(part: LetGo, parts: Sequence[LetGo]) -> bool:
 
 
 def settled(own: VitessPosition, number: int, others: Mapping[int, VitessPosition]) -> Settled:
-    """What the task of this number does about the shards that wait; ``others``: all that the other tasks have committed."""
+    """The step of the task of this number for waiting shards; ``others``: all that the other tasks have committed."""
     kept: list[LetGo] = []
     added: dict[int, list[LetGo]] = {}
     awaited: set[str] = set()
@@ -147,7 +147,7 @@ def settled(own: VitessPosition, number: int, others: Mapping[int, VitessPositio
     for mine in own.let_go:
         journal = mine.journal_id
         if any(journal in other.taken_up for other in others.values()):
-            continue  # whoever reads them has said so where it is not lost
+            continue  # their task has said so where it is not lost
         parts = {task: part for task, other in others.items() if (part := _let_go_for(journal, other)) is not None}
         parts[number] = mine
         missing = set(mine.ended) - {entry.shard for part in parts.values() for entry in part.vgtid}

@@ -43,7 +43,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VstreamReaderSettings(KeyspaceSettings, frozen=True, kw_only=True):
-    """Everything one VStream reader is told."""
+    """All settings of one VStream reader."""
 
     source: str
     """Name of the source: ``topic.prefix`` of its events. Letters, digits, ``_`` and ``-``."""
@@ -64,7 +64,7 @@ COPIES_NOTHING: Final = frozenset({SnapshotMode.NO_DATA, SnapshotMode.NEVER})
 
 
 def mistakes_in(settings: VstreamReaderSettings) -> list[str]:
-    """What no single field's type shows, place first; empty: all is well."""
+    """Mistakes that no single field's type shows, place first; empty: all is well."""
     return [
         *keyspace_mistakes(settings, copies_tables=settings.snapshot.mode not in COPIES_NOTHING),
         *([] if settings.lease_s > 0 else [f"lease_s: must be more than 0, is {settings.lease_s}"]),

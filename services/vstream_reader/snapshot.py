@@ -1,7 +1,7 @@
-"""What vtgate is asked for: where a stream begins, which tables it has, and which of them are copied first.
+"""The request for vtgate: where a stream begins, which tables it has, and which of them are copied first.
 
 The copy itself is vtgate's (VStream copy): in key order, with the changes of rows already copied sent between its chunks.
-What it tells of its progress is in every position (``position``), so that a copy goes on where it stopped.
+Its progress is in every position (``position``), so that a copy goes on where it stopped.
 """
 
 import re
@@ -160,12 +160,12 @@ def stream_filter(keyspace: str, include: Sequence[str], exclude: Sequence[str])
     return binlogdata_pb2.Filter(rules=rules)
 
 
-# What Python and Go (RE2) read alike; look-arounds and back-references are Python's own.
+# Syntax that Python and Go (RE2) read alike; look-arounds and back-references are Python's own.
 _SHARED_SYNTAX: Final = re.compile(r"(?:[A-Za-z0-9_$.*+?|\[\]()-]|\\[.$])+")
 
 
 def _table_pattern(keyspace: str, pattern: str) -> str | None:
-    """The part of a pattern that is a table's, as vtgate takes it; None: the two cannot be told apart.
+    """The part of a pattern that is a table's, as vtgate takes it; None: the two cannot be separated.
 
     A plain name too is sent as an expression: a copy fails at a name that no table has (yet), at an expression it does not
     (Vitess, ``vstreamer/uvstreamer.go``, ``buildTablePlan``).

@@ -1,7 +1,7 @@
 """The Vitess source: a copy where one is due, then the stream, as batches.
 
 This module wires: ``client`` and ``answers`` read answers, ``decode`` makes rows of them, ``snapshot`` says what to ask for,
-schema_history keeps the columns that FIELD events tell of.
+schema_history keeps the columns of FIELD events.
 """
 
 import asyncio
@@ -89,16 +89,16 @@ log = structlog.get_logger()
 _MAX_GATHERING_S: Final = 0.1
 """While more of the stream comes, a batch is gathered until it is full, but no longer than this: it bounds latency."""
 _QUIET_S: Final = 0.002
-"""No more comes when nothing has arrived for so long. An empty queue tells nothing: only a wait lets it fill."""
+"""The stream is idle after this long without an answer. An empty queue shows nothing: only a wait lets it fill."""
 _SHARDS_TOLD: Final = 4
 """Of an error's place: a keyspace may have hundreds."""
 _SIGNAL_POLL_S: Final = 0.2
 _FELLOWS_POLL_S: Final = 1.0
-"""How often a task whose shards wait for others looks at what these have committed."""
+"""How often a task whose shards wait for others looks at their commits."""
 _STILL_WAITING_S: Final = 60.0
 _Error = TypeVar("_Error", bound=HeadwaterError)
 TakeOver = Callable[[Sequence[str]], Awaitable[Beginning | None]]
-"""From the shards that serve to where the task's own ones stand, and what is yet to be copied of them."""
+"""From the shards that serve to the places of the task's own ones, and the pending copies of them."""
 
 
 class VstreamSource:
@@ -186,7 +186,7 @@ class VstreamSource:
         return Beginning(position, bool(copying_shards(position)), is_told=position.deal is not None)
 
     async def _dealt(self, serving: Sequence[str], vtgate: Vtgate) -> Deal:
-        """What the tasks begin with: as task 0 found it, which the others wait for. A reshard may come between their starts."""
+        """The tasks' first shards: as task 0 found them, which the others wait for. A reshard may come between their starts."""
         tasks = self._settings.tasks
         assert tasks is not None
         told_at_s = 0.0
@@ -322,7 +322,7 @@ class VstreamChangeLog:
         self._recopy = self._recopy_of(beginning.incremental)
 
     def close(self) -> None:
-        """End what runs beside the streams. Blocks shortly."""
+        """End the work beside the streams. Blocks shortly."""
         self._recopy.close()
 
     def shards(self) -> Sequence[ShardProgress]:
@@ -352,7 +352,7 @@ class VstreamChangeLog:
                 self._options, self._position, self._versions, batch=self._batch, is_copying=self._is_copying
             )
             if self._has_moved or not self._position.vgtid:
-                decoder.note(self._position.let_go, self._position.taken_up)  # to be told, though no row may come
+                decoder.note(self._position.let_go, self._position.taken_up)  # to be published, though no row may come
             self._announced.clear()
             self._has_moved = False
             try:
@@ -408,7 +408,7 @@ class VstreamChangeLog:
 
     def _follow_journal(self, journal: binlogdata_pb2.Journal, decoder: StreamDecoder) -> None:
         """The next stream begins where the journal says that the new shards go on: their first place is in the next checkpoint,
-        though nothing may happen there. vtgate, which leads on by itself, tells of them with the next change only."""
+        though nothing may happen there. vtgate, which leads on by itself, reports them with the next change only."""
         ended, place = _ended(journal), decoder.place
         born = tuple(shard_gtid_from_proto(entry) for entry in journal.shard_gtids)
         kept = tuple(entry for entry in place.vgtid if entry.shard not in ended)
@@ -461,7 +461,7 @@ class VstreamChangeLog:
         self._move_to(decoder, anew(self._settings, lost(place, joined, self._recopy.state), serving))
 
     async def _serving(self) -> Sequence[str]:
-        """The shards that serve, of those that the settings name what became of them."""
+        """The shards that serve; for those of the settings their successors."""
         return [shard for shard in await self._vtgate.shards(self._settings.keyspace) if self._is_read(shard)]
 
     def _is_read(self, shard: str) -> bool:
@@ -469,7 +469,7 @@ class VstreamChangeLog:
         return not named or any(overlap(shard, each) for each in named)
 
     def _move_to(self, decoder: StreamDecoder, position: VitessPosition) -> None:
-        """The next main stream is from ``position``; what was decoded before it is in the batch."""
+        """Open the next main stream at ``position``; rows decoded before it are in the batch."""
         self._order = max(self._order, decoder.last_order)
         self._position, self._is_copying, self._has_moved = position, bool(copying_shards(position)), True
 
@@ -554,7 +554,7 @@ class VstreamChangeLog:
                     if self._has_news(decoder, pace) or pace.is_heartbeat_due():
                         yield self._take(decoder, pace)
                 if not decoder.is_copying and self._recopy.take_signals(self._captured()):
-                    yield self._take(decoder, pace)  # nothing else may come, and what a signal did is to be kept
+                    yield self._take(decoder, pace)  # nothing else may come, and a signal's effect is to be kept
                 if self._recopy.is_busy:
                     await self._direct_recopy(decoder, answers)
                 self._observe(decoder, answers, pace)
@@ -689,7 +689,7 @@ class VstreamChangeLog:
         )
 
     async def _estimate(self, tables: Sequence[str], shards: Sequence[str]) -> int:
-        """How many rows the copy should have; 0 where nobody tells: a copy does without."""
+        """How many rows the copy should have; 0 where it is unknown: a copy does without."""
         keyspace = self._settings.keyspace
         try:
             of_shards = await asyncio.gather(*(self._vtgate.row_estimates(keyspace, shard) for shard in shards))
@@ -708,7 +708,7 @@ class VstreamChangeLog:
         if decoder.is_copying:
             failpoint("reader_between_snapshot_chunks")
 
-    # --- what the stream tells besides rows --------------------------------------------------------------------------------
+    # --- the stream's content besides rows ---------------------------------------------------------------------------------
 
     async def _handle(self, found: Found, decoder: StreamDecoder) -> None:
         match found:
@@ -731,7 +731,7 @@ class VstreamChangeLog:
     async def _learn(self, found: NewTable, decoder: StreamDecoder) -> None:
         """Find the version of a table's form in the history, or record it as a new one.
 
-        Shards change their tables one after another, and a stream that is opened again tells of every table again: a form that
+        Shards change their tables one after another, and a stream that is opened again sends every table again: a form that
         was there before is that version again, whichever shard or replay brings it.
         """
         table_id = found.schema.table_id
@@ -759,7 +759,7 @@ class VstreamChangeLog:
             metrics.READER_SCHEMA_CHANGES.labels(*self._labels).inc()
         versioned = self._versions[found.schema]
         decoder.learn(found.schema, versioned)
-        # The schema at once, so that a new column is known before its rows. No event: Debezium tells of statements only.
+        # The schema at once, so that a new column is known before its rows. No event: Debezium sends statements only.
         self._batch.add_table_change(
             table_id,
             schema_version=versioned.version,
@@ -771,7 +771,7 @@ class VstreamChangeLog:
         )
 
     def _tell(self, found: DdlStatement) -> None:
-        """A statement, for the schema-change topics of those who see its tables."""
+        """A statement, for the schema-change topics of tenants that see its tables."""
         keyspace = self._settings.keyspace
         with suppress(DdlNotUnderstood):
             report_unseen_rows(
@@ -848,7 +848,7 @@ def create_statement(schema: TableSchema) -> str:
 
 
 class _Pace:
-    """When a batch is handed over, and what was counted of the stream until then."""
+    """When a batch is handed over, and the stream's counts until then."""
 
     def __init__(self, labels: tuple[str, str], heartbeat_interval_s: float) -> None:
         self._labels = labels
@@ -878,7 +878,7 @@ class _Pace:
         return 0 < self._heartbeat_interval_s <= time.monotonic() - self._taken_s
 
     def count(self, decoder: StreamDecoder) -> None:
-        """Put what has come since the last call into the metrics."""
+        """Add the counts since the last call to the metrics."""
         self._transactions.inc(decoder.transactions - self._counted)
         self._counted = decoder.transactions
         self._reshards.inc(decoder.reshards - self._reshards_counted)

@@ -1,4 +1,4 @@
-"""What a stream brought, counted by shard and by table, and how the metrics tell it.
+"""A stream's content, counted by shard and by table, and its metrics.
 
 Decoders count into one ``StreamTally`` for as long as the process runs, through reshards, second streams and lost connections:
 a few additions for each transaction and group of rows. ``TallyMetrics`` puts the counts into the metrics once in a while, since
@@ -31,7 +31,7 @@ _OF_SHARDS: Final = (
 
 @dataclass(slots=True)
 class ShardTally:
-    """What came of one shard."""
+    """The counts of one shard."""
 
     transactions: int = 0
     rows: int = 0
@@ -44,7 +44,7 @@ class ShardTally:
 
 @dataclass(slots=True)
 class TableTally:
-    """What came of one table."""
+    """The counts of one table."""
 
     changed: int = 0
     copied: int = 0
@@ -52,7 +52,7 @@ class TableTally:
 
 @dataclass(slots=True)
 class StreamTally:
-    """What came of everything."""
+    """The counts of all."""
 
     shards: dict[str, ShardTally] = field(default_factory=dict)
     tables: dict[str, TableTally] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class StreamTally:
 
 
 class TallyMetrics:
-    """Tells one source partition's tally."""
+    """Exports one source partition's tally."""
 
     def __init__(self, labels: tuple[str, str], tally: StreamTally) -> None:
         self._labels = labels
@@ -83,7 +83,7 @@ class TallyMetrics:
         self._due_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
-        """It was not told for a while."""
+        """Whether it was not exported for a while."""
         return now_s >= self._due_s
 
     def tell(self, shards: Sequence[ShardProgress], now_s: float) -> None:

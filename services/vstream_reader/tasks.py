@@ -1,4 +1,4 @@
-"""Several readers that share a keyspace's shards: who reads which, and whose work a new one takes over.
+"""Several readers that share a keyspace's shards: each one's shards, and the work that a new one takes over.
 
 Shards sorted by name are dealt round-robin. Each change of the number of tasks is a generation, which takes over from those
 before it; ``libs.source.vitess.tasks`` has the names.
@@ -53,9 +53,9 @@ class Beginning:
     is_copying: bool
     """Tables are being copied there."""
     incremental: IncrementalSnapshot = NO_INCREMENTAL
-    """What signals asked for before, and is not done."""
+    """Former signals' pending requests."""
     awaited: Mapping[int, int] = field(default_factory=dict)
-    """Up to where the changes topic is routed first, by Kafka partition: whoever read the shards before has published there."""
+    """Up to where the changes topic is routed first, by Kafka partition: the shards' former readers have published there."""
     is_told: bool = False
     """To be committed before anything is read: the other tasks begin by it."""
 
@@ -126,7 +126,7 @@ def shards_to_copy(
     born = {shard for shard in serving if shard not in own and any(overlap(shard, ended) for ended in gone)}
     joined: set[str] = set()
     shared = {shard for shard in born if not lies_within(shard, gone)}
-    while shared:  # what a shard became beside that comes to the same task
+    while shared:  # a shard's other successors come to the same task
         born -= shared
         joined |= {ended for ended in gone if any(overlap(shard, ended) for shard in shared)}
         shared = {shard for shard in born if any(overlap(shard, ended) for ended in joined)}
@@ -229,7 +229,7 @@ def _covers(known: str, shard: str) -> bool:
 
 
 def taken_over(tasks: TaskSettings, serving: Sequence[str], places: Mapping[str, LastPlace]) -> VitessPosition:
-    """What a task of a new generation begins with: its share of the shards that were read before, each where that was left.
+    """The start of a task of a new generation: its share of the formerly read shards, each at its last place.
 
     They are dealt under the names that they had then, whatever serves now: all tasks of a generation come to the same, whenever
     each begins. vtgate leads from a shard that was re-cut to those that serve; where it joined those of several tasks, as
@@ -274,7 +274,7 @@ async def take_over(
     kafka: KafkaSettings,
     lease_s: float,
 ) -> Beginning | None:
-    """What a task takes over from the generations before: the position of its shards, and what is yet to be copied of them.
+    """A task's inheritance from former generations: the position of its shards, and their pending copies.
 
     None: none has read anything. ``tasks`` None: a reader without tasks, which takes nothing over. ``serving``: the shards
     that serve now.
@@ -328,7 +328,7 @@ async def take_over(
 
 
 def _asked(checkpoint: Checkpoint, position: VitessPosition) -> Iterator[IncrementalSnapshot]:
-    """What was asked of a task about shards of ``position``: of those that it let go, when it did."""
+    """A task's requests about shards of ``position``: for released ones, as of the release."""
     yield checkpoint.incremental
     for part in decode_position(checkpoint.position).let_go:
         if any(entry in part.vgtid for entry in position.vgtid):
@@ -338,7 +338,7 @@ def _asked(checkpoint: Checkpoint, position: VitessPosition) -> Iterator[Increme
 async def with_signals_offset(
     state: IncrementalSnapshot, partition: SourcePartition, kafka: KafkaSettings
 ) -> IncrementalSnapshot:
-    """What was asked of a task, with where its signals go on: one whose first copy had not ended had not looked at them."""
+    """A task's requests, with the place of its signals: one whose first copy had not ended had not looked at them."""
     if state.signals_offset is not None:
         return state
     offset = await asyncio.to_thread(beginning_of, kafka, partition)
@@ -364,7 +364,7 @@ class Fellows(Protocol):
     """The other tasks of a task's generation."""
 
     async def positions(self) -> Mapping[int, VitessPosition]:
-        """What each has committed, by its number; of one that has not begun nothing.
+        """Each one's commits, by its number; none of one that has not begun.
 
         Raises:
             ServiceUnavailable: try again.
@@ -372,7 +372,7 @@ class Fellows(Protocol):
         ...
 
     async def asked(self, added: Mapping[int, Sequence[LetGo]]) -> Sequence[IncrementalSnapshot]:
-        """What tasks had been asked for when they let shards go, with where their signals go on; by their numbers.
+        """The tasks' requests when they released shards, with the place of their signals; by their numbers.
 
         Raises:
             BrokerUnavailable: try again.
@@ -390,7 +390,7 @@ class Fellows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommittedFellows:
-    """``Fellows`` by what checkpoint_committer has of them."""
+    """``Fellows`` from checkpoint_committer."""
 
     tasks: TaskSettings
     source: str
@@ -438,7 +438,7 @@ def require_own_generation(position: VitessPosition, tasks: TaskSettings | None)
 async def _all_leases(
     partitions: Sequence[SourcePartition], owner: str, committer: CheckpointCommitterClient, lease_s: float
 ) -> dict[SourcePartition, FencingToken]:
-    """Of all or of none: who waits holds nothing, so tasks that start together do not wait for one another."""
+    """Of all or of none: a waiting task holds nothing, so tasks that start together do not wait for one another."""
     is_told = False
     while True:
         tokens: dict[SourcePartition, FencingToken] = {}

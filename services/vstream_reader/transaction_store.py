@@ -1,4 +1,4 @@
-"""What has arrived of a transaction that is not committed yet: in memory, and on disk when it is large."""
+"""The arrived part of an uncommitted transaction: in memory, and on disk when it is large."""
 
 import struct
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ class TransactionStore:
         else:
             with spilled:
                 with out_of_room_named(self._spill_dir):
-                    spilled.seek(0)  # writes what is left
+                    spilled.seek(0)  # writes the rest
                 yield from _segments_of(spilled)
         yield events, first, last
 

@@ -1,4 +1,4 @@
-"""What a reader does with VGTIDs: vtgate's form of them, and the epoch and rank that make an order of them.
+"""A reader's view of VGTIDs: vtgate's form of them, and the epoch and rank that make an order of them.
 
 Their text and records are in ``libs.source.vitess.vgtid``. Epochs follow ``VitessEpochProvider`` and ``ShardLineage`` of
 Debezium's Vitess connector, with the epoch always inherited; how they differ is in docs/vitess-differences.md.
@@ -111,7 +111,7 @@ def _values_of(row: KeyRow) -> bytes:
 
 
 class ShardPosition(NamedTuple):
-    """What the order needs of a shard's GTID set."""
+    """The parts of a shard's GTID set that the order needs."""
 
     version: str
     """``MySQL56``; empty where the text names none."""
@@ -144,7 +144,7 @@ def parse_shard_position(gtid: str) -> ShardPosition:
         host = uuid
         for run in runs:
             first, dash, last = run.partition("-")
-            if not first.isdigit():  # a tag: what follows is counted by itself
+            if not first.isdigit():  # a tag: the rest is counted by itself
                 host = f"{uuid}:{run}"
                 continue
             end = int(last) if dash else int(first)
