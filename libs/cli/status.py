@@ -1,6 +1,7 @@
 """``headwater status``: processes, source partitions, tenants' tables."""
 
 import datetime
+import heapq
 import os
 import sys
 from collections.abc import Sequence
@@ -30,12 +31,13 @@ from libs.operations.status import (
     gather_status,
 )
 from libs.sink_state.progress import TableTimings, table_phases
-from libs.types.fault import Fault, Severity
+from libs.types.fault import Fault, FaultScope, Severity
 
 PLAIN_WIDTH = 200
 SHOWN_SHARDS = 10
 SHOWN_TENANTS = 10
 SHOWN_FAULTS = 20
+SHOWN_TABLES = 30
 _SEVERITY_COLOURS = {Severity.HALTED: "red", Severity.DIFFERS: "red", Severity.DEGRADED: "yellow"}
 _COLOURS = {
     "up": "green",
@@ -56,9 +58,11 @@ _COLOURS = {
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@click.option("--tenant", help="Show only this tenant.")
+@click.option("--source", help="Show only this source.")
 @home_option
 @mesh_file_option
-def status(as_json: bool, home: Home, mesh_file: Path | None) -> None:
+def status(as_json: bool, tenant: str | None, source: str | None, home: Home, mesh_file: Path | None) -> None:
     """Show faults, processes, and the progress of sources and tables.
 
     The first lines are the faults, the worst first, each with its cause, place and remedy. Exits with 1 while one lasts.
@@ -75,6 +79,7 @@ def status(as_json: bool, home: Home, mesh_file: Path | None) -> None:
     Examples:
       headwater status
       headwater status --json | jq '.sources[].lag_s'
+      headwater status --tenant acme
       headwater status --mesh mesh.yaml
       watch -n 2 headwater status
     """
@@ -82,6 +87,7 @@ def status(as_json: bool, home: Home, mesh_file: Path | None) -> None:
         found = gather_status(home, running_state(home), read_documents(home))
     else:
         found = gather_mesh_status(mesh_settings(mesh_file, os.environ), str(mesh_file))
+    found = of_interest(found, tenant, source)
     if as_json:
         echo_lines(msgspec.json.format(msgspec.json.encode(found)))
     else:
@@ -115,12 +121,43 @@ def print_status(found: Status, console: Console) -> None:
         console.print(_incremental(found.sources))
     if found.routed:
         console.print(routed_table(found.routed))
-    if found.tables:
-        console.print(_tables(found.tables))
-    if any(table.warehouse is not None for table in found.tables):
-        console.print(warehouse_table(found.tables))
+    shown = worst_tables(found.tables)
+    if shown:
+        console.print(_tables(shown))
+    if any(table.warehouse is not None for table in shown):
+        console.print(warehouse_table(shown))
+    if len(shown) < len(found.tables):
+        console.print(f"{len(found.tables) - len(shown):,} more tables in --json; --tenant and --source choose some")
     for unknown in found.unknown:
         console.print(f"[yellow]unknown[/]: {unknown}", highlight=False)
+
+
+def worst_tables(tables: Sequence[TableStatus]) -> tuple[TableStatus, ...]:
+    """All, where they fit one page; else those that stand still, then those with the greatest lag."""
+    if len(tables) <= SHOWN_TABLES:
+        return tuple(tables)
+    return tuple(heapq.nsmallest(SHOWN_TABLES, tables, key=_by_need))
+
+
+def _by_need(each: TableStatus) -> tuple[object, ...]:
+    place = (each.tenant, each.hop, each.source, each.table)
+    return (not each.detail, -(each.lag_events or 0), -(each.lag_s or 0.0), place)
+
+
+def of_interest(found: Status, tenant: str | None, source: str | None) -> Status:
+    """The same of one tenant, of one source, or of both. Processes stay, and faults that are of neither stay too."""
+
+    def concerns(each: RoutedTenant | TableStatus | FaultScope) -> bool:
+        is_tenants = tenant is None or each.tenant in ("", tenant)
+        return is_tenants and (source is None or getattr(each, "source", "") in ("", source))
+
+    return msgspec.structs.replace(
+        found,
+        sources=tuple(each for each in found.sources if source in (None, each.source)),
+        tables=tuple(filter(concerns, found.tables)),
+        routed=tuple(filter(concerns, found.routed)),
+        faults=tuple(each for each in found.faults if concerns(each.scope)),
+    )
 
 
 def print_faults(faults: Sequence[Fault], console: Console) -> None:

@@ -4,16 +4,19 @@ import io
 
 from rich.console import Console
 
-from libs.cli.status import PLAIN_WIDTH, routed_table, shards_table, warehouse_table
+from libs.cli.status import PLAIN_WIDTH, of_interest, print_status, routed_table, shards_table, warehouse_table
 from libs.operations.status import (
     RoutedTenant,
     ShardStatus,
     SourceStatus,
+    Status,
     TableInWarehouse,
     TableStatus,
     routed_tenants,
 )
 from libs.sink_state.progress import TableFiles, TableTimings
+from libs.telemetry.faults import PROCESS_DOWN, fault_of
+from libs.types.fault import Fault, FaultScope
 
 
 def shard(name: str, *, behind: int | None, lag_s: float = 0.5, **rest: bool) -> ShardStatus:
@@ -132,3 +135,69 @@ def test_a_tenant_that_is_behind_is_always_shown() -> None:
     lines = page.getvalue().splitlines()[1:]
     assert [line.split()[0] for line in lines] == [*(f"t{number:02d}" for number in range(10)), "stuck-one", "2"]
     assert lines[10].rstrip().endswith("stuck")
+
+
+def table_of(number: int, *, lag_events: int = 0, detail: str = "") -> TableStatus:
+    return TableStatus(
+        tenant=f"t{number // 50:04d}",
+        source="shop" if number % 2 else "web",
+        table=f"shop.t{number % 50:02d}",
+        hop="sink",
+        events=1,
+        position="",
+        committed_at_us=1,
+        lag_events=lag_events,
+        detail=detail,
+    )
+
+
+def status_of(*tables: TableStatus, faults: tuple[Fault, ...] = ()) -> Status:
+    return Status(home="/h", phase="up", processes=(), sources=(), tables=tables, faults=faults)
+
+
+def printed(found: Status) -> list[str]:
+    page = io.StringIO()
+    print_status(found, Console(file=page, width=PLAIN_WIDTH))
+    return page.getvalue().splitlines()
+
+
+def test_a_thousand_tenants_of_fifty_tables_are_one_page() -> None:
+    """Tables that stand still come first, then those with the greatest lag; the others are counted."""
+    tables = [table_of(number) for number in range(50_000)]
+    tables[40_007] = table_of(40_007, lag_events=9)
+    tables[49_999] = table_of(49_999, detail="parked: full")
+
+    lines = printed(status_of(*tables))
+
+    rows = [line for line in lines if line.startswith("t0")]
+    assert len(lines) < 60
+    assert len(rows) == 30
+    assert (rows[0].split()[0], rows[1].split()[0]) == ("t0999", "t0800")
+    assert lines[-1] == "49,970 more tables in --json; --tenant and --source choose some"
+
+
+def test_what_fits_a_page_stays_in_its_order() -> None:
+    """By name, whatever lags."""
+    lines = printed(status_of(*(table_of(number, lag_events=number) for number in range(30))))
+
+    assert [line.split()[3] for line in lines if line.startswith("t0")] == [
+        f"shop.t{number:02d}" for number in range(30)
+    ]
+
+
+def test_one_tenant_and_one_source_are_chosen() -> None:
+    """Faults of another tenant or source go; those of neither stay."""
+    scopes = [
+        FaultScope(),
+        FaultScope(source="shop"),
+        FaultScope(tenant="t0001"),
+        FaultScope(tenant="t0002", source="web"),
+    ]
+    faults = tuple(fault_of(PROCESS_DOWN, scope, happened="away", since_us=0) for scope in scopes)
+    found = status_of(*(table_of(number) for number in range(200)), faults=faults)
+
+    chosen = of_interest(found, "t0001", "shop")
+
+    assert {(each.tenant, each.source) for each in chosen.tables} == {("t0001", "shop")}
+    assert [each.scope for each in chosen.faults] == scopes[:3]
+    assert of_interest(found, None, None) == found
