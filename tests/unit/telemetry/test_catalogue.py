@@ -25,6 +25,10 @@ RAISED_IN: Final = {
         "tests/integration/test_log_following.py"
         "::test_what_rows_become_without_the_log_is_told_until_they_are_read_again"
     ),
+    "cascades_not_logged": (
+        "tests/integration/test_log_following.py"
+        "::test_tables_that_foreign_keys_change_without_the_log_are_told_while_they_are_there"
+    ),
     "table_quarantined": (
         "tests/integration/test_log_following.py::test_a_definition_that_the_history_cannot_hold_stops_its_table_alone"
     ),
@@ -35,6 +39,9 @@ RAISED_IN: Final = {
     "sink_halted": MISSTEPS,
     "table_parked": MISSTEPS,
     "keys_parked": MISSTEPS,
+    "stray_records": (
+        "tests/integration/test_lost_events.py::test_a_record_of_somebody_else_in_a_row_topic_is_passed_over_and_told"
+    ),
     "code_cache_fills": "tests/unit/spark/test_code_cache.py::test_a_cache_that_is_nearly_full_is_told_until_it_is_not",
     "tenant_refused": MISSTEPS,
     "table_refused": (
