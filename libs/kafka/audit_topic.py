@@ -1,5 +1,6 @@
 """The topic of audit records: where they go, and how they are read."""
 
+import queue
 import threading
 from collections.abc import Iterator
 from typing import Final
@@ -37,29 +38,36 @@ class AuditTopic:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._producer: Producer | None = None
+        self._waiting: queue.Queue[AuditRecord] = queue.Queue(_MOST_WAITING)
+        self._thread: threading.Thread | None = None
         """Made with the first record."""
+        self._producer: Producer | None = None
         self._is_lost = False
 
     def __call__(self, record: AuditRecord) -> None:
-        """Take a record; a failure to write it to the topic is logged."""
-        threading.Thread(target=self._write, args=(record,), daemon=True).start()
-
-    def close(self) -> None:
-        """Wait shortly for the records that were taken. Blocks."""
+        """Take a record; a failure to write it to the topic is logged. A caller without end fills no memory."""
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._delivered(f"{_MOST_WAITING} records wait already", None)
+            return
         with self._lock:
-            if self._producer is not None:
-                self._producer.flush(_FLUSH_S)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_all, name="audit", daemon=True)
+                self._thread.start()
+
+    def _write_all(self) -> None:
+        while True:
+            self._write(self._waiting.get())
 
     def _write(self, record: AuditRecord) -> None:
         try:
-            with self._lock:
-                if self._producer is None:
-                    ensure_topics(self._settings, [audit_topic(self._settings.replication_factor)])
-                    waiting = {"queue.buffering.max.messages": _MOST_WAITING, "message.timeout.ms": 60_000}
-                    self._producer = Producer({**client_config(self._settings), **waiting})
-                self._producer.produce(AUDIT_TOPIC, msgspec.json.encode(record), on_delivery=self._delivered)
-                self._producer.flush(_FLUSH_S)
+            if self._producer is None:
+                ensure_topics(self._settings, [audit_topic(self._settings.replication_factor)])
+                limits = {"queue.buffering.max.messages": _MOST_WAITING, "message.timeout.ms": 60_000}
+                self._producer = Producer({**client_config(self._settings), **limits})
+            self._producer.produce(AUDIT_TOPIC, msgspec.json.encode(record), on_delivery=self._delivered)
+            self._producer.flush(_FLUSH_S)
         except (HeadwaterError, KafkaException, BufferError) as error:
             self._delivered(error, None)
 
