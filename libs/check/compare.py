@@ -56,8 +56,10 @@ def compare_sorted(
     columns: Sequence[str],
     key: Sequence[str],
     limit: int,
+    unlogged: Sequence[int] = (),
 ) -> Comparison:
-    """Merge two streams of canonical rows, both in key order; a key that stands twice on a side is a difference.
+    """Merge two streams of canonical rows, both in key order; a key that stands twice on a side is a difference. ``unlogged``:
+    see ``as_logged``.
 
     Raises:
         ValueError: a stream is not in order: a fault of its sorter.
@@ -78,8 +80,8 @@ def compare_sorted(
             right = next(warehouse_rows, None)
         else:
             found.cells_compared += len(columns)
-            if left[1] != right[1]:
-                note(found, cells(left[0], left[1], right[1], columns), limit)
+            if left[1] != right[1] and left[1] != (logged := as_logged(right[1], left[1], unlogged)):
+                note(found, cells(left[0], left[1], logged, columns), limit)
             left, right = next(source_rows, None), next(warehouse_rows, None)
     return found
 
@@ -91,6 +93,7 @@ def compare_by_key(
     columns: Sequence[str],
     key: Sequence[str],
     limit: int,
+    unlogged: Sequence[int] = (),
 ) -> Comparison:
     """As ``compare_sorted``, in any order; holds every row in memory.
 
@@ -101,7 +104,20 @@ def compare_by_key(
     def in_order(rows: Iterable[Row]) -> list[Row]:
         return sorted(rows, key=lambda row: tuple(row[place] for place in places))
 
-    return compare_sorted(in_order(source), in_order(warehouse), columns=columns, key=key, limit=limit)
+    return compare_sorted(
+        in_order(source), in_order(warehouse), columns=columns, key=key, limit=limit, unlogged=unlogged
+    )
+
+
+def as_logged(warehouse: Row, source: Row, unlogged: Sequence[int]) -> Row:
+    """``warehouse`` with the source's values where a log has NULL in a column that takes none at the source: the entry is older
+    than the column, or its change did not bring the value. ``unlogged``: the places of such columns."""
+    if not any(warehouse[place] is None for place in unlogged):
+        return warehouse
+    filled = list(warehouse)
+    for place in unlogged:
+        filled[place] = source[place] if filled[place] is None else filled[place]
+    return tuple(filled)
 
 
 def compare_as_bags(source: Iterable[Row], warehouse: Iterable[Row], *, limit: int) -> Comparison:

@@ -99,6 +99,13 @@ def _latest_by(sink: SinkSettings) -> tuple[str, str] | None:
     return (ORDER_COLUMN, OP_COLUMN) if sink.mode is SinkMode.APPEND else None
 
 
+def unlogged_columns(sink: SinkSettings, columns: Sequence[ExpectedColumn]) -> tuple[int, ...]:
+    """The places of columns in which NULL in a log says nothing, because they take none at the source; see ``as_logged``."""
+    if sink.mode is not SinkMode.APPEND:
+        return ()
+    return tuple(nth for nth, column in enumerate(columns) if not column.is_optional)
+
+
 def _current_rows(sink: SinkSettings) -> str | None:
     """Which rows of the table stand for rows of the source: a condition; None: all."""
     if sink.mode is SinkMode.HISTORY:

@@ -28,7 +28,7 @@ from libs.check.checksums import (
 from libs.check.chunks import Chunk, can_be_bounded, source_bounds, warehouse_bounds
 from libs.check.compare import Comparison, compare_as_bags, compare_by_key, compare_sorted, together
 from libs.check.compared import ComparedMesh, chosen_tenants, temporary_folder
-from libs.check.delivered import OtherType, delivered_columns, delivered_rows
+from libs.check.delivered import OtherType, delivered_columns, delivered_rows, unlogged_columns
 from libs.check.parts import Cut
 from libs.check.projection import ExpectedColumn, ExpectedTable, SourceTable, as_stored, expected_tables
 from libs.check.second_look import Suspected, look_again
@@ -517,4 +517,5 @@ def _compare_rows(ends: _Ends, limit: int) -> Comparison:
         return compare_as_bags(expected, actual, limit=limit)
     compare = compare_by_key if ends.table.is_key_masked else compare_sorted
     names = tuple(column.name for column in ends.columns)
-    return compare(expected, actual, columns=names, key=ends.table.key, limit=limit)
+    unlogged = unlogged_columns(ends.sink, ends.columns)
+    return compare(expected, actual, columns=names, key=ends.table.key, limit=limit, unlogged=unlogged)

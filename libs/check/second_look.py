@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from libs.check.compare import MISSING, MOST_SUSPECTS, Comparison, Difference, Row, cells, note
-from libs.check.delivered import OtherType, delivered_rows
+from libs.check.compare import MISSING, MOST_SUSPECTS, Comparison, Difference, Row, as_logged, cells, note
+from libs.check.delivered import OtherType, delivered_rows, unlogged_columns
 from libs.check.projection import ExpectedColumn, ExpectedTable
 from libs.check.source import AskedSource
 from libs.check.values import key_literal
@@ -121,6 +121,8 @@ def look_again(
         for nth, table in enumerate(suspected):
             for key in sorted(waiting[nth]):
                 was, has, holds = before[nth].get(key), after[nth].get(key), delivered[nth].get(key)
+                if has is not None and holds is not None:
+                    holds = as_logged(holds, has, unlogged_columns(table.sink, table.columns))
                 if holds in (was, has):
                     waiting[nth].discard(key)
                 elif was == has:

@@ -448,6 +448,21 @@ def test_rows_that_are_no_more_are_not_compared(shop: Shop, sink: str, marks: di
     assert (table.is_summed, table.rows_read) == (True, 0)
 
 
+def test_entries_of_a_log_are_not_filled_for_a_column_that_came_later(shop: Shop, mysql_server: MysqlServer) -> None:
+    """They have NULL in it, as a log promises: the server gave the rows a value without an event. A newer entry's value, and
+    NULL in a column that takes it, are compared."""
+    mysql_server.execute("ALTER TABLE orders ADD grade INT NOT NULL DEFAULT 7", database=shop.database)
+    changes = rows(note=["x", None, "x", "x"]).append_column("grade", pa.array([None, None, 7, 8], pa.int32()))
+    changes = changes.append_column("_headwater_op", pa.array(["c"] * 4))
+    changes = changes.append_column("_headwater_image", pa.array(["after"] * 4))
+    shop.deliver("log", changes.append_column("_headwater_order", pa.array(["1"] * 4)))
+
+    (table,) = shop.check("log").tables
+
+    different = sorted((each.key, each.column, each.source, each.warehouse) for each in table.comparison.first)
+    assert different == [(("A",), "note", "x", None), (("Z",), "grade", 7, 8)]
+
+
 @pytest.mark.parametrize(("last_operation", "found"), [("d", []), ("u", [("gone",)])], ids=["deleted", "delete lost"])
 def test_an_append_table_is_judged_by_its_newest_rows(shop: Shop, last_operation: str, found: list[tuple[str]]) -> None:
     """The log of changes, folded up, is the source, rows before updates aside; a delete that is missing shows."""
