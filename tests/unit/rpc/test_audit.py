@@ -74,7 +74,7 @@ async def test_a_call_that_changes_something_is_recorded_with_who_and_what(opene
     told = [(each.method, each.code, dict(each.before), dict(each.after)) for each in records]
     assert told == [
         ("Pause", "OK", {"state": "starting"}, {"state": "paused"}),
-        ("Resume", "OK", {"state": "paused"}, {"state": "streaming"}),
+        ("Resume", "OK", {"state": "paused"}, {"state": "starting"}),
         ("SendSignal", "OK", {}, {}),
         ("SendSignal", "INVALID_ARGUMENT", {}, {}),
     ]
