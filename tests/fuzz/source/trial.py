@@ -91,6 +91,7 @@ class Trial:
         self._executed = ""
         self._stored: dict[TableId, tuple[TableSchema, list[tuple[Cell, ...]]]] = {}
         self._reported = 0
+        self._new_words: list[str] = []
         self._known: dict[TableId, TableSchema] = {}
         self._versions = -1
 
@@ -217,7 +218,7 @@ class Trial:
                 self._compare_model(table_id, known[table_id], seen)
 
     def _judge_words(self) -> None:
-        reported = self.follower.reported[self._reported :]
+        reported = self._new_words = self.follower.reported[self._reported :]
         self._reported = len(self.follower.reported)
         for words in reported:
             expected = next((each for each in _EXPECTED_WORDS if each in words), None)
@@ -256,7 +257,7 @@ class Trial:
         self.counts.cells += len(stored) * len(schema.columns)
         altered = [each for each in self.follower.altered if each[0] == table_id]
         self.follower.altered[:] = [each for each in self.follower.altered if each[0] != table_id]
-        was_reported = any(words.startswith(f"{table_id}: ") for words in self.follower.reported)
+        was_reported = any(words.startswith(f"{table_id}: ") for words in self._new_words)
         if altered and table_id in self._stored and not was_reported:
             self._compare_altered(table_id, schema, stored)
         if altered and not was_reported:
