@@ -91,6 +91,21 @@ _CHARACTER_BYTES: Final = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
 """The fewest bytes of a character, of sets of which that is more than one."""
 
 
+def storable(text: str, charset: str) -> str:
+    """``text`` as the server keeps it in a definition: a question mark for each character that the charset lacks."""
+    if charset == "binary" or charset in _VARIANTS:  # Python's codec of a variant cannot say which characters it has
+        return text
+    return "".join(char if _has(char, python_codec(charset)) else "?" for char in text)
+
+
+def _has(char: str, codec: str) -> bool:
+    try:
+        char.encode(codec)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def text_of_bytes(value: bytes, charset: str) -> str:
     """Bytes of a hex literal as text, padded on the left as the server pads them; bytes without a character are replaced."""
     if charset == "binary":

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from libs.mysql.charsets import python_codec
+from libs.mysql.charsets import python_codec, storable
 from libs.mysql.column_type import (
     MysqlType,
     bytes_per_character,
@@ -137,8 +137,10 @@ def apply_ddl(
     parsed = parse_statement(statement, default_database, context)
     try:
         return _applied(parsed, tables, database_charsets or {}, context)
-    except DdlNotUnderstood:
-        raise
+    except DdlNotUnderstood as error:
+        if error.table_ids:
+            raise
+        raise DdlNotUnderstood(error.reason, _tables_of(parsed)) from error
     except Exception as error:
         raise unforeseen(error, _tables_of(parsed)) from error
 
@@ -309,13 +311,26 @@ def cut_columns(before: TableSchema, after: TableSchema, *, is_strict: bool) -> 
     ]
 
 
+def computed_columns(before: TableSchema, after: TableSchema) -> list[str]:
+    """Columns of ``after`` that ``before`` lacks, and whose values in the rows of before the server alone knows."""
+    known = {column.name.lower() for column in before.columns}
+    return [
+        f"ADD COLUMN {column.name}, whose values in the rows of before the server computed"
+        for column in after.columns
+        if column.name.lower() not in known
+        and (
+            (column.is_default_computed and column.default_expression is None)
+            or (column.default_expression or "").startswith("CURRENT_TIMESTAMP")
+            or _is_known_to_server(column, None)
+        )
+    ]
+
+
 def _is_known_to_server(column: Column, default: DefaultValue | None) -> bool:
     """The server computed the value of a new column in the rows that were there."""
     if column.is_generated or column.is_auto_increment:
         return True
-    if default is None:
-        return False
-    if default.kind in (DefaultKind.COMPUTED, DefaultKind.CURRENT_TIMESTAMP):
+    if default is not None and default.kind in (DefaultKind.COMPUTED, DefaultKind.CURRENT_TIMESTAMP):
         return True
     # A TIMESTAMP's literal stands in the time zone of the session; without month or day it is 0 in all of them.
     text = column.default_expression
@@ -406,6 +421,8 @@ def _resolve_column(
     if converts and charset != "binary":
         charset = table_charset
     mysql_type = with_members_of_bytes(_fitted_type(definition, charset), charset)
+    if mysql_type.members:
+        mysql_type = replace(mysql_type, members=tuple(storable(member, charset) for member in mysql_type.members))
     collation = definition.collation or written.collation or ""
     return column(
         definition.name,
@@ -500,7 +517,16 @@ def _alter(
     for action in statement.actions:
         if isinstance(action, AddKey):
             table.add_key(action.key)
-    return table.schema(version=before.version)
+    after = table.schema(version=before.version)
+    return msgspec.structs.replace(after, columns=tuple(_born_as_it_is(each, before.version) for each in after.columns))
+
+
+def _born_as_it_is(column: Column, version: int) -> Column:
+    """A column that this statement brought into the primary key came as one that may not be NULL."""
+    born = column.born
+    if born is None or born.after_version != version or born.is_optional == column.is_optional:
+        return column
+    return msgspec.structs.replace(column, born=msgspec.structs.replace(born, is_optional=column.is_optional))
 
 
 def _merged_options(options: Iterable[TableOptions]) -> TableOptions:

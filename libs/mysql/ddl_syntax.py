@@ -26,6 +26,7 @@ class DdlNotUnderstood(PipelineHalted):
 
     def __init__(self, reason: str, table_ids: tuple[TableId, ...]) -> None:
         self.table_ids = table_ids
+        self.reason = reason
         tables = ", ".join(map(str, table_ids)) or "unknown tables"
         super().__init__(f"cannot follow a schema change of {tables}: {reason}; re-snapshot the tables")
 

@@ -5,6 +5,7 @@ unless an introducer says another, and an ENUM's member is found as its collatio
 ``tests/integration/test_defaults.py`` asks the server).
 """
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from decimal import Decimal
@@ -12,9 +13,14 @@ from typing import Final
 
 from libs.mysql.charsets import python_codec, text_of_bytes
 from libs.mysql.column_type import MysqlType, is_character_type
-from libs.mysql.ddl_syntax import DefaultKind, DefaultValue, SentIn
+from libs.mysql.ddl_syntax import DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
 from libs.mysql.sql_lexer import bytes_of_literal
 
+_WITHOUT_LITERAL: Final = frozenset(
+    f"{size}{kind}" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")
+)
+_MOMENTS: Final = ("date", "datetime", "timestamp")
+_OFFSET: Final = re.compile(r":\d\d(?:\.\d*)?[+-]\d\d?:\d\d$")
 _BYTE_TYPES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 
@@ -26,12 +32,19 @@ def default_text(
         return None
     if default.kind is DefaultKind.CURRENT_TIMESTAMP:
         return default.text
+    if mysql_type.name in _WITHOUT_LITERAL and not default.is_expression:
+        return None  # without strict mode the server takes an empty one, and leaves it out
     if mysql_type.name in _BYTE_TYPES:
         return f"x'{_bytes(default, sent_in).hex()}'"
     if is_character_type(mysql_type):
+        is_number = default.kind is DefaultKind.NUMBER and charset != "ucs2"
+        if is_number and len(_digits(default.text)) > (mysql_type.length or 1 << 32):
+            raise DdlNotUnderstood("a number as the DEFAULT of a text is rounded to the text's width", ())
         return _fitted(mysql_type, _text(default, charset, sent_in.client), collation)
     if default.kind is DefaultKind.TEXT and mysql_type.name == "bit":
         return f"x'{_bytes(default, sent_in).hex()}'"
+    if default.kind is DefaultKind.TEXT and mysql_type.name in _MOMENTS and _OFFSET.search(default.text):
+        raise DdlNotUnderstood("a DEFAULT with an offset stands in the session's time zone", ())
     if default.kind is DefaultKind.TEXT and mysql_type.name == "year":
         # A string of one or two zeros is 2000, the number 0 is 0000 (manual, "2-Digit Years in Dates").
         return "2000" if default.text.strip() in ("0", "00") else default.text

@@ -37,6 +37,7 @@ from libs.mysql.ddl import (
     apply_database_ddl,
     apply_ddl,
     changed_database,
+    computed_columns,
     cut_columns,
     show_create_to_schema,
     unseen_rows,
@@ -1425,10 +1426,11 @@ def _records_of(changes: Iterable[TableChange], before: Mapping[TableId, TableSc
 def _cut_by(
     changes: Iterable[TableChange], before: Mapping[TableId, TableSchema], *, is_strict: bool
 ) -> Iterator[UnseenRows]:
-    """Tables whose columns cannot hold all that they held, by their definitions alone."""
+    """Tables whose columns cannot hold all that they held, or whose new columns the server filled, by definitions alone."""
     for change in changes:
         if change.schema is not None and change.table_id in before:
-            cut = cut_columns(before[change.table_id], change.schema, is_strict=is_strict)
+            old = before[change.table_id]
+            cut = [*cut_columns(old, change.schema, is_strict=is_strict), *computed_columns(old, change.schema)]
             if cut:
                 yield UnseenRows(", ".join(cut), (change.table_id,))
 
