@@ -55,7 +55,14 @@ from services.router.outputs import LaneDependencies, Outputs, Reached, WaitingB
 from services.router.refusals import RecordsFate
 from services.router.route_memory import RouteMemory
 from services.router.settings import UnreadableRecords
-from services.router.straggler_offsets import committed_offsets, find_stragglers, noted_topic_id, own_note, topic_id
+from services.router.straggler_offsets import (
+    committed_offsets,
+    find_stragglers,
+    is_anyone_behind,
+    noted_topic_id,
+    own_note,
+    topic_id,
+)
 from services.router.stragglers import Straggler, Stragglers
 from services.router.writer import TopicsRefused, TransactionWriter
 
@@ -313,8 +320,8 @@ class Lane:
             lift_fault(CHANGES_TOPIC_REPLACED, FaultScope(source=self.source))
             looked_s = time.monotonic()
             stragglers = self._stragglers
-            found = find_stragglers(shared.kafka, shared.group, place)
-            if found:
+            found: Mapping[str, int] = {}
+            if is_anyone_behind(shared.kafka, shared.group, place):
                 stragglers.open()  # nobody else moves cursors from now on
                 found = find_stragglers(shared.kafka, shared.group, place)
             worker = _LaneWorker(

@@ -38,6 +38,19 @@ class CommittedOffset(NamedTuple):
     note: str
 
 
+def is_anyone_behind(kafka: KafkaSettings, group: str, place: TopicPartition) -> bool:
+    """Whether a partition has stragglers. Blocks, but not for cursors that an open transaction moves: where its router was
+    killed that takes a minute, unless the next one fences it first.
+
+    Raises:
+        BrokerUnavailable: Kafka did not say.
+    """
+    admin = AdminClient(client_config(kafka))
+    if straggler_count(_committed(admin, [group], place)[group].note):
+        return True
+    return bool(_straggling(admin, group, place, is_stable=False))
+
+
 def find_stragglers(kafka: KafkaSettings, group: str, place: TopicPartition) -> dict[str, int]:
     """The tenants that are behind in a partition, each with its cursor. Blocks.
 
@@ -45,6 +58,18 @@ def find_stragglers(kafka: KafkaSettings, group: str, place: TopicPartition) -> 
         BrokerUnavailable: Kafka did not say, or not of all: the router needs DESCRIBE on the groups that begin with its own.
     """
     admin = AdminClient(client_config(kafka))
+    found = _straggling(admin, group, place)
+    noted = straggler_count(_committed(admin, [group], place)[group].note)
+    if len(found) < noted:
+        raise BrokerUnavailable(
+            f"{noted} tenants are behind in {place.topic}/{place.partition}, and Kafka tells of {len(found)}; grant the router "
+            f"READ on groups whose names begin with {straggler_group(group, '')}"
+        )
+    return found
+
+
+def _straggling(admin: AdminClient, group: str, place: TopicPartition, *, is_stable: bool = True) -> dict[str, int]:
+    """By what their own groups' offsets say."""
     prefix = straggler_group(group, "")
     try:
         listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result(_TIMEOUT_S)
@@ -53,18 +78,11 @@ def find_stragglers(kafka: KafkaSettings, group: str, place: TopicPartition) -> 
     if listed.errors:
         raise BrokerUnavailable(f"Kafka does not tell all of its consumer groups: {listed.errors[0]}")
     groups = [each.group_id for each in listed.valid if each.group_id.startswith(prefix)]
-    found = {
+    return {
         name.removeprefix(prefix): committed.next_offset
-        for name, committed in _committed(admin, groups, place).items()
+        for name, committed in _committed(admin, groups, place, is_stable=is_stable).items()
         if is_straggling(committed.note)
     }
-    noted = straggler_count(_committed(admin, [group], place)[group].note)
-    if len(found) < noted:
-        raise BrokerUnavailable(
-            f"{noted} tenants are behind in {place.topic}/{place.partition}, and Kafka tells of {len(found)}; grant the router "
-            f"READ on groups whose names begin with {prefix}"
-        )
-    return found
 
 
 def committed_offsets(
@@ -105,15 +123,17 @@ def topic_id(kafka: KafkaSettings, topic: str) -> str:
     return "" if found == _NO_ID else found
 
 
-def _committed(admin: AdminClient, groups: Sequence[str], place: TopicPartition) -> dict[str, CommittedOffset]:
-    """Asked of all at once; offsets of a transaction whose end is being written are waited for."""
+def _committed(
+    admin: AdminClient, groups: Sequence[str], place: TopicPartition, *, is_stable: bool = True
+) -> dict[str, CommittedOffset]:
+    """Asked of all at once. ``is_stable``: offsets that an open transaction moves are waited for."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     found: dict[str, CommittedOffset] = {}
     while missing := [group for group in groups if group not in found]:
         asked = {
             group: admin.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, [OffsetOf(*place)])],
-                require_stable=True,
+                require_stable=is_stable,
                 request_timeout=_TIMEOUT_S,
             )[group]
             for group in missing

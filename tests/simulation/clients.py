@@ -380,15 +380,17 @@ class AdminClient:
 
         return _Answer(ask)
 
-    def list_consumer_group_offsets(self, requests: Sequence[Any], **_: Any) -> dict[str, _Answer]:
-        """Stable ones; an error where one is not."""
+    def list_consumer_group_offsets(
+        self, requests: Sequence[Any], *, require_stable: bool, **_: Any
+    ) -> dict[str, _Answer]:
+        """Where they are to be stable: an error where one is not."""
         [request] = requests
         [asked] = request.topic_partitions
         group, place = request.group_id, Place(asked.topic, asked.partition)
 
         def ask() -> Any:
             _ask(self._wire)
-            if not self._wire.kafka.is_stable(group, place):
+            if require_stable and not self._wire.kafka.is_stable(group, place):
                 raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
             offset, note = self._wire.kafka.committed_offset(group, place) or (-1001, "")
             found = SimpleNamespace(offset=offset, metadata=note, error=None)

@@ -175,8 +175,10 @@ ROUTER = (
             Edit(
                 lane.Lane,
                 "_follow",
-                "            found = find_stragglers(shared.kafka, shared.group, place)\n        worker",
-                "        worker",
+                "            stragglers.open()  # nobody else moves cursors from now on\n"
+                "            found = find_stragglers(shared.kafka, shared.group, place)\n",
+                "            found = find_stragglers(shared.kafka, shared.group, place)\n"
+                "            stragglers.open()\n",
             ),
         ),
         f"{_STRAGGLERS}, at random",
