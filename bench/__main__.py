@@ -22,6 +22,8 @@ from bench.debezium import peer_jars
 from bench.debezium_vitess import vitess_peer_jars
 from bench.fairness import BOUND_RATIO as BOUND_FAIRNESS_RATIO
 from bench.fairness import NOISY_LIMIT_PER_S, QUIET_TENANTS, FairnessRun, measure_fairness
+from bench.fanout import TENANTS as FANOUT_TENANTS
+from bench.fanout import fanout_picture, fanout_section, measure_fanout
 from bench.history import TABLES, Start, measure_history
 from bench.large_table import LargeTableFigures, TableRun, UpdateRun, measure_large_table
 from bench.latency import LOAD_ROWS, QUIET_COMMITS_PER_S, WRITERS, LatencyRun, Spread, measure_latency
@@ -64,6 +66,7 @@ PARTS: Final = {
     "dts": "a Tencent DTS subscription's bytes, decoded",
     "vitess": "a recorded VStream to a tenant's topic, beside Debezium",
     "tenants": f"{TENANTS:,} tenants in Kubernetes, one more, and a restart of their operator",
+    "fanout": f"one source's rows for 1 to {FANOUT_TENANTS[-1]:,} tenants, by what they get of it",
     "fairness": "what 18 tenants notice of a noisy one and a poisoned one",
 }
 SNAPSHOT_PROCESSES: Final = (1, 2, 3)
@@ -130,6 +133,7 @@ def main() -> int:
         "dts": _run_dts,
         "vitess": lambda: _run_vitess(with_peer=with_peer),
         "tenants": _run_tenants,
+        "fanout": lambda: _run_fanout(arguments.write),
         "fairness": lambda: _run_fairness(arguments.latency_run_s),
     }
     path = arguments.write
@@ -335,6 +339,15 @@ had a tenant's ConfigMap until that said ready: document in force, topics, user,
 
 The operator took {figures.usage.cpu_s:.0f} CPU s for all of them, and {figures.usage.peak_rss_mb:.0f} MB at its peak.
 """
+
+
+def _run_fanout(written_to: Path) -> str:
+    _say("fanout: three minutes")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_fanout(Path(folder))
+    picture = written_to.with_name("fanout.svg")
+    picture.write_text(fanout_picture(figures), encoding="utf-8")
+    return fanout_section(figures, picture.name)
 
 
 def _run_fairness(run_s: float) -> str:
