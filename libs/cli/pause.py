@@ -14,7 +14,7 @@ from libs.operations import reader_control
 def pause(source: str, mesh: Mesh) -> None:
     """Hold SOURCE's readers: they publish nothing more until `headwater resume`.
 
-    A paused reader keeps its position and its connection; the server keeps the log that it has not read. Pause only as long
+    A paused reader keeps its position and its connection; the server keeps the log that is unread. Pause only as long
     as the server keeps its log. The pause ends when the reader's process ends.
 
     \b
