@@ -133,7 +133,7 @@ def test_a_mirror_holds_documents(kept: Kept) -> None:
     rewritten = kept.found(docs)
     harness.maintain(docs)
     maintained = kept.found(docs)
-    harness.apply_anew(docs, document(20, 1, DOCUMENT, op="r"), document(20, 2, UNAVAILABLE_VALUE, op="r"))
+    harness.apply_anew(docs, document(20, 1, DOCUMENT, op="r"), document(20, 2, UNAVAILABLE_VALUE))
 
     assert kept.types(docs) == {"id": "int", "doc": "variant"}
     assert first == [row(1, DOCUMENT), row(2, "null"), row(3, None)]
