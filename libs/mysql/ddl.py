@@ -332,6 +332,8 @@ def _is_known_to_server(column: Column, default: DefaultValue | None) -> bool:
         return True
     if default is not None and default.kind in (DefaultKind.COMPUTED, DefaultKind.CURRENT_TIMESTAMP):
         return True
+    if default is not None and default.is_expression and default.kind is not DefaultKind.NULL:
+        return column.default_expression is None
     # A TIMESTAMP's literal stands in the time zone of the session; without month or day it is 0 in all of them.
     text = column.default_expression
     return text is not None and column.source_type.startswith("timestamp") and not text.startswith("0000-00-00")

@@ -39,11 +39,15 @@ def default_text(
     if is_character_type(mysql_type):
         is_number = default.kind is DefaultKind.NUMBER and charset != "ucs2"
         if is_number and len(_digits(default.text)) > (mysql_type.length or 1 << 32):
+            if default.is_expression:
+                return None
             raise DdlNotUnderstood("a number as the DEFAULT of a text is rounded to the text's width", ())
         return _fitted(mysql_type, _text(default, charset, sent_in.client), collation)
     if default.kind is DefaultKind.TEXT and mysql_type.name == "bit":
         return f"x'{_bytes(default, sent_in).hex()}'"
     if default.kind is DefaultKind.TEXT and mysql_type.name in _MOMENTS and _OFFSET.search(default.text):
+        if default.is_expression:
+            return None  # it is kept as it is written, and computed for each row
         raise DdlNotUnderstood("a DEFAULT with an offset stands in the session's time zone", ())
     if default.kind is DefaultKind.TEXT and mysql_type.name == "year":
         # A string of one or two zeros is 2000, the number 0 is 0000 (manual, "2-Digit Years in Dates").
