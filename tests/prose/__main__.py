@@ -52,7 +52,7 @@ def lowered_ceiling(ceiling: Mapping[str, float] | None, rates: Rates) -> dict[s
     for name, least in TWICE_THE_ANCHORS.items():
         former = math.inf if ceiling is None else ceiling.get(name, least)
         today = min(former, math.ceil((rates.by_name[name] + STEP / 2) / STEP) * STEP)
-        if today > least:
+        if rates.by_name[name] > least and today > least:
             lowered[name] = today
     return lowered
 
