@@ -39,15 +39,19 @@ class TopicRecords:
 
     def read(self) -> list[Message]:
         """All records so far, Kafka partition by Kafka partition; none where the topic is missing."""
-        if not self._read_to:
-            self._begin()
-        ends = {number: self._end(number) for number in self._read_to}
+        ends = self.ends()
         deadline_s = time.monotonic() + _TIMEOUT_S
         while any(self._read_to[number] < end for number, end in ends.items()):
             assert time.monotonic() < deadline_s, f"{self._topic}: read to {self._read_to} only, of {ends}"
             if (message := self._consumer.poll(1.0)) is not None:
                 self._take(message)
         return sorted(self._records, key=lambda message: (message.partition(), message.offset()))
+
+    def ends(self) -> dict[int, int]:
+        """By Kafka partition: the offset after the last record that may be read."""
+        if not self._read_to:
+            self._begin()
+        return {number: self._end(number) for number in self._read_to}
 
     def close(self) -> None:
         """Let go of the broker."""
@@ -84,3 +88,16 @@ class TopicRecords:
         elif error.fatal():
             raise KafkaException(error)
         # What else is told goes by: the client tries again.
+
+
+def is_without_open_transaction(bootstrap_servers: str, topic: str) -> bool:
+    """Whether all that was written is visible. Kafka answers a commit before it writes the markers that end the transaction in
+    each partition."""
+    ends = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        records = TopicRecords(bootstrap_servers, topic, isolation=isolation)
+        try:
+            ends.append(records.ends())
+        finally:
+            records.close()
+    return ends[0] == ends[1]

@@ -26,7 +26,9 @@ from services.router.topic_claims import TopicClaims
 from services.router.writer import TopicsRefused, TransactionWriter
 from tests.conftest import KafkaBroker, StartKafka
 from tests.integration.router_rig import read_topic
+from tests.kafka_reading import is_without_open_transaction
 from tests.unit.router.batches import run_of
+from tests.waiting import until
 
 BROKERS_DEFAULT_LIMIT = 1_048_588
 """``message.max.bytes``; the test broker's own is higher."""
@@ -72,12 +74,16 @@ class Rig:
             await writer.close()
 
     async def write(self, writer: TransactionWriter, written: Records | PassedRows, next_offset: int = 1) -> None:
-        """One transaction."""
+        """One transaction, visible when this returns."""
         await writer.begin()
         await writer.write(written, [self.topic])
         await writer.send_gathered()
         await writer.send_offset(next_offset)
         await writer.commit()
+        await until(
+            lambda: is_without_open_transaction(self.kafka.bootstrap_servers, self.topic),
+            because="Kafka has written the markers of the commit",
+        )
 
     def committed(self) -> int:
         """Where the next owner goes on."""
