@@ -20,6 +20,7 @@ from libs.types.position import SourcePartition
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 from tests.certificates import write_certificates
+from tests.waiting import until
 
 SERVICE = "headwater.reader_control.v1.ReaderControl"
 
@@ -70,6 +71,7 @@ async def test_a_call_that_changes_something_is_recorded_with_who_and_what(opene
         await stub.SendSignal(pb.SendSignalRequest(signal="x" * 9_000))
         with pytest.raises(grpc.aio.AioRpcError):
             await stub.SendSignal(pb.SendSignalRequest(signal="no signal"))
+        await until(lambda: len(records) >= 4, because="a refused call is recorded after its answer")
 
     told = [(each.method, each.code, dict(each.before), dict(each.after)) for each in records]
     assert told == [
@@ -118,6 +120,7 @@ async def test_a_request_has_a_size(opened: Open, request_: Any) -> None:
         await (stub.Pause if isinstance(request_, pb.PauseRequest) else stub.SendSignal)(request_)
 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await until(lambda: records, because="a refused call is recorded after its answer")
     assert [each.code for each in records] == ["INVALID_ARGUMENT"]
 
 
