@@ -93,9 +93,11 @@ _CHARACTER_BYTES: Final = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
 
 def storable(text: str, charset: str) -> str:
     """``text`` as the server keeps it in a definition: a question mark for each character that the charset lacks."""
-    if charset == "binary" or charset in _VARIANTS:  # Python's codec of a variant cannot say which characters it has
+    if charset == "binary":
         return text
-    return "".join(char if _has(char, python_codec(charset)) else "?" for char in text)
+    variant = _VARIANTS.get(charset)
+    own = set() if variant is None else {*map(chr, variant.changed.values()), *variant.added.values()}
+    return "".join(char if char in own or _has(char, python_codec(charset)) else "?" for char in text)
 
 
 def _has(char: str, codec: str) -> bool:
