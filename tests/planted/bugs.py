@@ -31,9 +31,9 @@ BUGS: Final = (
     PlantedBug(
         "mask",
         "what a tenant gets",
-        "services/router/project.py",
-        "            image[name] = mask(image[name])",
-        "            mask(image[name])",
+        "services/router/deliver.py",
+        "masked_values(pieces, tuple(projection.masks.values()), places)",
+        "masked_values(pieces, (bytes,) * len(projection.masks), places)",
         "tests/integration/test_router.py::test_tenants_get_what_their_documents_say",
     ),
     PlantedBug(

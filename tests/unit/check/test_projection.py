@@ -4,7 +4,6 @@ import hashlib
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.check.projection import (
@@ -179,7 +178,7 @@ def test_router_and_check_agree(way: str, source_type: str, data_type: str, text
     table = TableSchema(table_id=ORDERS.table_id, columns=(column("c", source_type),))
     projection = compile_projection(table, SourceSelection(name="s", masks=(mask,)), key_of=lambda _: KEY)
 
-    delivered = json.loads(bytes(projection.masks["c"](msgspec.Raw(wire.encode()))))
+    delivered = json.loads(projection.masks["c"](wire.encode()))
 
     assert delivered_mask(mask, data_type, delivered, KEY) == masked_value(mask, data_type, text, KEY)
     if text is not None and way not in ("truncate", "keep_last"):
@@ -193,7 +192,7 @@ def test_another_value_is_a_difference(way: str) -> None:
     values = ("+49 170 1234567", "+48 171 1234568") if way == "phone" else ("ann@example.org", "bob@example.com")
     table = TableSchema(table_id=ORDERS.table_id, columns=(column("c", "varchar(80)"),))
     projection = compile_projection(table, SourceSelection(name="s", masks=(mask,)), key_of=lambda _: KEY)
-    delivered = json.loads(bytes(projection.masks["c"](msgspec.Raw(json.dumps(values[0]).encode()))))
+    delivered = json.loads(projection.masks["c"](json.dumps(values[0]).encode()))
 
     assert delivered_mask(mask, "varchar", delivered, KEY) != masked_value(mask, "varchar", values[1], KEY)
 

@@ -153,10 +153,10 @@ def test_an_alert_fires_while_its_fault_lasts_and_not_before(name: str) -> None:
     case.well()
     for moment in range(4):
         prometheus.scrape(page(rule), moment * EVERY_S)
-    before = prometheus.ask(rule["expr"], 3 * EVERY_S)
+    before = prometheus.ask(rule["expr"], 3 * EVERY_S).keys()  # other tests of this process set gauges of their own
     now_s = 3 * EVERY_S
     case.fault()
-    while not (firing := prometheus.fires(rule, now_s)) and now_s < 1_200:
+    while not (firing := prometheus.fires(rule, now_s) - before) and now_s < 1_200:
         now_s += EVERY_S
         if case.comes_again:
             case.fault()
@@ -164,7 +164,6 @@ def test_an_alert_fires_while_its_fault_lasts_and_not_before(name: str) -> None:
 
     ours = {value for labels in firing for value in dict(labels).values()}
     assert firing, f"{rule['expr']} gives {prometheus.ask(rule['expr'], now_s)}"
-    assert not firing & before.keys()
     if re.search(r"\$labels\.(source|tenant)", str(rule["annotations"])):
         assert {SOURCE, TENANT} & ours
     for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
