@@ -8,7 +8,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from libs.config.connections import KafkaSettings
 from spark.jobs.topic_values import topic_values
+from tests.kafka_reading import is_without_open_transaction
 from tests.spark_session import shared_spark
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -33,6 +35,11 @@ def test_committed_records_with_a_value_come_in_order_and_a_missing_topic_has_no
             producer.commit_transaction(60)
         else:
             producer.abort_transaction(60)
+
+    wait_until(
+        lambda: is_without_open_transaction(bootstrap_servers, topic),
+        because="Kafka has written the markers of the last commit",
+    )
 
     found = topic_values(spark, kafka, topic)
 
