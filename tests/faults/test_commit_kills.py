@@ -49,6 +49,8 @@ POLL_S = 0.1
 END_TIMEOUT_S = 60.0
 LOCK_TIMEOUT_S = 600.0  # longer than a life takes: what is held goes on when the test says so
 MODES = {mode.value: mode for mode in SinkMode}
+SESSION = {"master": "local[8]", "driver_memory": "3g"}
+"""As many turns as tenants wait in a commit at once: sixteen."""
 TOGETHER = "together"
 """A mirror whose two tables are shown at once."""
 MODES_TOGETHER = {**MODES, TOGETHER: SinkMode.MIRROR}
@@ -220,7 +222,7 @@ def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
         with catalog.load(place) as table:
             return table.scan().to_arrow().to_pylist()
 
-    with ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", where, rows)) as job:
+    with ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", where, rows, session=SESSION)) as job:
         tenants = tenants_of(job, ["lost", "kept", "late"])
         before = metadata_of(postgresql_server, tenants)
         locks = {
@@ -288,7 +290,17 @@ def test_killed_within_a_commit_of_a_rest_catalogs_the_tables_are_exact(bootstra
             return [each for each in gate.held[since:] if f"/{fate}-" in each.path]
 
         job = servers.enter_context(
-            ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", catalog.settings, rows, environ=catalog.environ))
+            ended(
+                SinkJob(
+                    tmp_path,
+                    bootstrap_servers,
+                    "iceberg",
+                    catalog.settings,
+                    rows,
+                    environ=catalog.environ,
+                    session=SESSION,
+                )
+            )
         )
         tenants = tenants_of(job, ["lost", "kept", "late"])
         before = batches()
@@ -348,7 +360,10 @@ def test_killed_within_the_commits_of_tables_that_move_together_no_sum_is_wrong(
         with catalog.load(place) as table:
             return table.scan().to_arrow().to_pylist()
 
-    with ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", where, rows)) as job, ExitStack() as opened:
+    with (
+        ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", where, rows, session=SESSION)) as job,
+        ExitStack() as opened,
+    ):
         document: dict[str, Any] = {"consistency": "transaction", "topics": {"transactions": True}}
         tenants = {fate: write_tenant(job, f"{fate}-{run}", SinkMode.MIRROR, **document) for fate in fates}
         banks = {fate: Bank(tenant.topics) for fate, tenant in tenants.items()}
@@ -445,7 +460,7 @@ def test_killed_within_a_commit_of_postgresqls_the_tables_are_exact(
     where = {name: getattr(server.settings, name) for name in ("host", "port", "database", "user")}
     where["lock_timeout_s"] = LOCK_TIMEOUT_S
     trigger_of = {"noted": NOTING, "lost": COMMITTING, "kept": COMMITTING, "late": COMMITTING}
-    job = SinkJob(tmp_path, bootstrap_servers, "postgresql", where, partial(postgresql_rows, server))
+    job = SinkJob(tmp_path, bootstrap_servers, "postgresql", where, partial(postgresql_rows, server), session=SESSION)
 
     with ended(job), ExitStack() as triggers:
         tenants = tenants_of(job, [*trigger_of], MODES_TOGETHER)
@@ -515,7 +530,9 @@ def test_killed_within_a_commit_of_deltas_the_tables_are_exact(
     """
     where = {"warehouse_dir": str(tmp_path / "warehouse")}
     rows = partial(delta_rows, DeltaSettings(**where))
-    job = SinkJob(tmp_path, bootstrap_servers, "delta", where, rows, environ={"LD_PRELOAD": str(held_rename)})
+    job = SinkJob(
+        tmp_path, bootstrap_servers, "delta", where, rows, environ={"LD_PRELOAD": str(held_rename)}, session=SESSION
+    )
 
     with ended(job):
         tenants = tenants_of(job, ["before", "after"])
