@@ -326,6 +326,6 @@ def test_a_check_that_was_killed_within_a_table_goes_on_there(
 
     text = "".join(said)
     assert begun["chunks"] >= 1
-    assert ("begun anew" in text) == (change is not None)
+    assert ("starts again" in text) == (change is not None)
     assert ("owner=0, number=3" in text) == (change is not None)
     assert re.search(rf"^acme +{database}\.items +240 rows x +3 columns  DIFFERENT, 5 chunks$", text, re.M), text

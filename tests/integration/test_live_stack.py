@@ -151,7 +151,7 @@ def test_the_commands_show_a_live_stack(stack: Stack) -> None:
     """Each says what is so."""
     for process in PROCESSES:
         assert re.search(rf"^\d\d:\d\d:\d\d  {process} +up *$", stack.said_by_up, re.M), stack.said_by_up
-    assert f"`headwater status --home {stack.command.home.root}` shows how it gets on" in stack.said_by_up
+    assert f"`headwater status --home {stack.command.home.root}` shows its progress" in stack.said_by_up
 
     wait_until(
         lambda: re.search(rf"^acme +router +shop: \(all\) +{ROWS + 1} ", stack.status(), re.M) is not None,
@@ -456,7 +456,7 @@ def test_a_large_table_is_mended_chunk_by_chunk_beside_one_that_is_parked(stack:
 
     said = "".join(told)
     assert "read again: 3 row(s)" in said, said + stack.command.logs()
-    assert re.search(r"DIFFERENT, id behind 100 up to 200$", said, re.M), said
+    assert re.search(r"DIFFERENT, id after 100 up to 200$", said, re.M), said
     assert re.search(rf"^acme +{stack.database}\.orders +3\d\d rows x +2 columns  equal, [45] chunks$", said, re.M), (
         said
     )

@@ -355,7 +355,7 @@ def test_an_offset_of_a_changes_topic_that_was_made_again_parks_its_source(setti
     set_offset("")
     setting.router.start()
 
-    assert re.search(r"(^|;)topic=[\w-]{22};", before.metadata)
+    assert re.search(r"(^|;)topic=[\w+/-]{22};", before.metadata)
     assert (fault.id, fault.scope.source) == ("changes_topic_replaced", setting.source.name)
     assert "is of another; batches" in fault.happened
     assert f"--group {group} --topic {topic} --reset-offsets" in fault.remedy
