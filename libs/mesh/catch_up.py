@@ -21,6 +21,7 @@ from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
 from libs.events.names import ROUTER_GROUP, changes_topic, is_straggling, row_topic_template, straggler_group
 from libs.kafka.clients import client_config
+from libs.kafka.offset_note import note_of
 from libs.mesh.documents import Documents, SourceDocument
 from libs.mesh.executed import Executed, executed_in, executed_now, missing_transactions
 from libs.mesh.home import Home
@@ -375,7 +376,7 @@ def _router_behind(
     ends: Mapping[tuple[str, int], int],
     hop: str,
     group: str,
-    is_counted: Callable[[str | None], bool] = lambda _: True,
+    is_counted: Callable[[str], bool] = lambda _: True,
 ) -> Behind | None:
     """``is_counted``: by the note beside it, whether an offset counts."""
     asking = Consumer(
@@ -390,7 +391,7 @@ def _router_behind(
         for (topic, partition), end in ends.items():
             [place] = asking.committed([TopicPartition(topic, partition)], timeout=ANSWER_TIMEOUT_S)
             done = max(0, place.offset)
-            if not is_counted(place.metadata):
+            if not is_counted(note_of(place)):
                 continue
             if has_records_between(consumer, topic, partition, done, end):
                 return Behind(hop, f"at most {end - done:,} batch(es)")

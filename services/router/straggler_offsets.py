@@ -21,6 +21,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable
 from libs.events.names import STRAGGLING, is_straggling, straggler_group
 from libs.kafka.clients import client_config
+from libs.kafka.offset_note import note_of
 
 _TIMEOUT_S: Final = 30.0
 _RETRY_S: Final = 0.2
@@ -143,7 +144,7 @@ def _committed(
                 [offset] = answer.result(_TIMEOUT_S).topic_partitions or []
                 if offset.error is not None:
                     raise KafkaException(offset.error)
-                found[group] = CommittedOffset(max(offset.offset, 0), offset.metadata or "")
+                found[group] = CommittedOffset(max(offset.offset, 0), note_of(offset))
             except (KafkaException, TimeoutError, ValueError) as error:
                 if time.monotonic() > deadline_s:
                     raise BrokerUnavailable(f"Kafka does not tell the offset of group {group}: {error}") from error

@@ -22,6 +22,7 @@ from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.events.names import changes_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.kafka.offset_note import note_of
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.faults_client import gather_faults
 from libs.tenants.masks import decryption, format_restoring
@@ -355,7 +356,7 @@ def test_an_offset_of_a_changes_topic_that_was_made_again_parks_its_source(setti
     set_offset("")
     setting.router.start()
 
-    assert re.search(r"(^|;)topic=[\w+/-]{22};", before.metadata)
+    assert re.search(r"(^|;)topic=[\w+/-]{22};", note_of(before))
     assert (fault.id, fault.scope.source) == ("changes_topic_replaced", setting.source.name)
     assert "is of another; batches" in fault.happened
     assert f"--group {group} --topic {topic} --reset-offsets" in fault.remedy
