@@ -3,7 +3,8 @@
 import time
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 _TIMEOUT_S: Final = 400.0
 _PAUSE_S: Final = 0.1
@@ -39,19 +40,15 @@ class TopicRecords:
 
     def read(self) -> list[Message]:
         """All records so far, Kafka partition by Kafka partition; none where the topic is missing."""
-        ends = self.ends()
+        if not self._read_to:
+            self._begin()
+        ends = {number: self._end(number) for number in self._read_to}
         deadline_s = time.monotonic() + _TIMEOUT_S
         while any(self._read_to[number] < end for number, end in ends.items()):
             assert time.monotonic() < deadline_s, f"{self._topic}: read to {self._read_to} only, of {ends}"
             if (message := self._consumer.poll(1.0)) is not None:
                 self._take(message)
         return sorted(self._records, key=lambda message: (message.partition(), message.offset()))
-
-    def ends(self) -> dict[int, int]:
-        """By Kafka partition: the offset after the last record that may be read."""
-        if not self._read_to:
-            self._begin()
-        return {number: self._end(number) for number in self._read_to}
 
     def close(self) -> None:
         """Let go of the broker."""
@@ -93,11 +90,15 @@ class TopicRecords:
 def is_without_open_transaction(bootstrap_servers: str, topic: str) -> bool:
     """Whether all that was written is visible. Kafka answers a commit before it writes the markers that end the transaction in
     each partition."""
-    ends = []
-    for isolation in ("read_committed", "read_uncommitted"):
-        records = TopicRecords(bootstrap_servers, topic, isolation=isolation)
-        try:
-            ends.append(records.ends())
-        finally:
-            records.close()
-    return ends[0] == ends[1]
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        partitions = admin.list_topics(topic, timeout=30.0).topics[topic].partitions
+        latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in sorted(partitions)}
+        answers = admin.list_offsets(latest, isolation_level=isolation, request_timeout=30.0)
+        return [answer.result(60).offset for answer in answers.values()]
+
+    try:
+        return ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED)
+    except KafkaException:  # a broker that starts again, for example
+        return False
