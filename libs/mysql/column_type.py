@@ -131,11 +131,6 @@ def is_character_type(mysql_type: MysqlType) -> bool:
     return mysql_type.name in _CHARACTER_TYPES
 
 
-def is_spatial_type(mysql_type: MysqlType) -> bool:
-    """The type is a geometry."""
-    return mysql_type.name in _GEOMETRIES
-
-
 def sized_text(characters: int, *, bytes_each: int) -> MysqlType:
     """The type that MySQL makes of ``TEXT(characters)``: the smallest that holds so many.
 

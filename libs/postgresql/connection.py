@@ -16,7 +16,6 @@ _TRANSIENT_CLASSES: Final = frozenset({"08", "40", "53", "55", "57"})
 """Connection, transaction rollback, insufficient resources, object not in prerequisite state, operator intervention."""
 _DISK_FULL: Final = "53100"
 _DENIED: Final = frozenset({"28000", "28P01", "42501"})
-_NO_DATABASE: Final = "3D000"
 _NO_TABLE: Final = "42P01"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _READ_ONLY: Final = "25006"

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.rest(
 
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
-CHECK_TIMEOUT_S = 500.0
 
 
 @pytest.fixture

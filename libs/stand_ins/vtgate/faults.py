@@ -87,11 +87,6 @@ class Faults:
         with self._lock:
             self._armed.extend(faults)
 
-    def disarm(self) -> None:
-        """Forget what has not happened yet."""
-        with self._lock:
-            self._armed.clear()
-
     @property
     def armed(self) -> tuple[Fault, ...]:
         """What has not happened yet."""
