@@ -75,10 +75,12 @@ def test_a_name_or_number_that_kafka_refuses_is_that_topics_trouble(
 
     errors = create_topics(kafka, [*bad, *(TopicSpec(name=each) for each in (*together, good))])
 
-    assert set(errors) == {each.name for each in bad} | {together[1]}
+    refused = [name for name in together if name in errors]
+    assert len(refused) == 1, "Kafka makes one of two names that fold together, in an order of its own"
+    assert set(errors) == {each.name for each in bad} | set(refused)
     assert [type(error) for error in errors.values()] == [PipelineHalted] * len(errors)
     assert "topics.name" in str(errors[f"{name}.a_b"])
-    assert {there, together[0], good} <= all_topics(kafka).keys()
+    assert {there, good, *together} - set(refused) <= all_topics(kafka).keys()
 
 
 async def test_tasks_that_start_together_may_each_want_another_number_of_partitions(
