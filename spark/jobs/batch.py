@@ -102,9 +102,6 @@ from spark.sinks.port import (
     BatchIdentity,
     Maintained,
     NewVersions,
-    ReplacesEntries,
-    ReplacesRows,
-    ReplacesVersions,
     ShowsTogether,
     SinkColumn,
     SinkTable,
@@ -907,10 +904,8 @@ def _write_anew(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
     oldest, newest = truncations_of(table)
     match context.settings.mode:
         case SinkMode.MIRROR:
-            assert isinstance(context.sink, ReplacesRows)  # ``table_anew`` has seen to it, here and below
             context.sink.replace_rows(spark, wanted, _latest_rows(table, wanted, columns, newest))
         case SinkMode.HISTORY:
-            assert isinstance(context.sink, ReplacesVersions)
             changes = changes_of(
                 table, columns, key=wanted.key, is_partial=any(part.partial_rows for part in table.slices)
             )
@@ -925,7 +920,6 @@ def _write_anew(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
             )
             context.sink.replace_versions(spark, wanted, all_versions)
         case SinkMode.APPEND:
-            assert isinstance(context.sink, ReplacesEntries)
             changes = logged_changes_of(table, columns, context.settings.images)
             context.sink.replace_entries(spark, wanted, changes)
 

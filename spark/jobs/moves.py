@@ -49,7 +49,7 @@ from spark.jobs.kept_states import KeptStates
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described
 from spark.jobs.tenant_state import remove_state, replace_state, state_files
-from spark.sinks.port import DropsTables, KeepsFiles, Sink
+from spark.sinks.port import KeepsFiles, Sink
 
 _PAUSE_S: Final = 5.0
 """After Kafka did not answer: the job's loop stands while it is asked."""
@@ -435,8 +435,6 @@ class Moves:
     def _drop_tables(self, name: str) -> None:
         """Wherever its document sends them now: in every warehouse of the job."""
         for warehouse, sink in self._sinks.items():
-            if not isinstance(sink, DropsTables):
-                raise PipelineHalted(f"warehouse {warehouse!r} drops no tables; drop the tenant's by hand")
             tables = sink.drop_tables(self._spark, name)
             log.info("sink_tables_dropped", tenant=name, warehouse=warehouse, tables=tables)
         failpoint("sink_drop_between_tables_and_state")

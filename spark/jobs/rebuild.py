@@ -27,7 +27,7 @@ from libs.sink_state.rebuild import AS_OF_PROPERTY, REBUILT_FROM_PROPERTY, Momen
 from libs.types.warehouse import COMMITTED_AT_COLUMN, ORDER_COLUMN, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
-from spark.sinks.port import RebuildsTables, Sink, StoredLog, TableRefused
+from spark.sinks.port import Sink, StoredLog, TableRefused
 from spark.sinks.registry import open_sinks
 from spark.sinks.settled import name_taken
 from spark.transforms.state_at import LogBounds, bounds_of, compared, state_at, unknown_rows
@@ -78,8 +78,6 @@ def rebuild(spark: SparkSession, sink: Sink, settings: RebuildSettings, *, tell:
     Raises:
         TableRefused: it is impossible; the message has the reason and the remedy. Nothing was written.
     """
-    if not isinstance(sink, RebuildsTables):
-        raise TableRefused(f"tables of warehouse {settings.warehouse} cannot be rebuilt")
     place = WarehouseTable(namespace=settings.namespace, name=settings.table)
     into = WarehouseTable(namespace=settings.namespace, name=settings.into)
     if sink.exists(spark, into):
@@ -90,7 +88,7 @@ def rebuild(spark: SparkSession, sink: Sink, settings: RebuildSettings, *, tell:
 
 def _rebuilt(
     spark: SparkSession,
-    sink: RebuildsTables,
+    sink: Sink,
     settings: RebuildSettings,
     place: WarehouseTable,
     into: WarehouseTable,

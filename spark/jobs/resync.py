@@ -6,10 +6,10 @@ topic from there up to its own end, and writes that in one commit that replaces 
 then readers see the table as it was, and a batch that comes again finds itself done. Where it cannot be built, the table's part
 of the batch is applied to it as ever, and the answer says why.
 
-The written rows depend on the tenant's mode. Of a mirror the last change of each row (``ReplacesRows``). Of a history what the
+The written rows depend on the tenant's mode. Of a mirror the last change of each row (``replace_rows``). Of a history what the
 changes make of the versions that are stored: those that contradict them go, and rows that are not told end
-(``ReplacesVersions``). A log needs no copy: the request reaches back to the topic's first event, and the entries of changes
-that are told give way to what is told (``ReplacesEntries``), while those that Kafka has no more stay.
+(``replace_versions``). A log needs no copy: the request reaches back to the topic's first event, and the entries of changes
+that are told give way to what is told (``replace_entries``), while those that Kafka has no more stay.
 
     due_resyncs ▶ table_anew ▶ replace_rows | replace_versions | replace_entries ▶ store the answer
 """
@@ -28,7 +28,7 @@ from libs.sink_state.resync import ResyncAnswer, ResyncRequest
 from libs.sink_state.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import Images, SinkMode
 from spark.jobs.table_batch import TableBatch, TenantSink
-from spark.sinks.port import BatchIdentity, ReplacesEntries, ReplacesRows, ReplacesVersions, TableRefused
+from spark.sinks.port import BatchIdentity, TableRefused
 from spark.transforms.cut_envelope import SNAPSHOT
 from spark.transforms.passing import passing
 from spark.transforms.read_topics import read_range
@@ -36,12 +36,6 @@ from spark.transforms.survey import Slice, survey
 
 _TRIES: Final = 3
 """Of a building that fails for a reason that may pass: a batch that fails ten times halts the tenant."""
-
-_REPLACES: Final[Mapping[SinkMode, type]] = {
-    SinkMode.MIRROR: ReplacesRows,
-    SinkMode.HISTORY: ReplacesVersions,
-    SinkMode.APPEND: ReplacesEntries,
-}
 
 log = structlog.get_logger()
 
@@ -103,12 +97,6 @@ def table_anew(
 
 
 def _check(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) -> None:
-    mode = context.settings.mode
-    if not isinstance(context.sink, _REPLACES[mode]):
-        raise TableRefused(
-            f"warehouse {context.settings.warehouse} swaps no tables of sink.mode {mode.value}; write the tenant's tables "
-            "again (docs/sinks/repair.md, 'Write tables again')"
-        )
     if parked := context.parked_keys.of_table(request.topic, batch).keys:
         raise TableRefused(
             f"{len(parked)} key(s) of the table are parked: `headwater dead-letter replay {context.tenant.tenant}` takes them "

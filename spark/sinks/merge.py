@@ -39,7 +39,7 @@ def first_versions(versions: DataFrame) -> DataFrame:
 
 
 def rows_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
-    """All that a mirror holds once it is built again of ``changes`` (``ReplacesRows``); ``stored``: its rows until then."""
+    """All that a mirror holds once it is built again of ``changes`` (``replace_rows``); ``stored``: its rows until then."""
     rows = _completed(table, changes, stored) if UNAVAILABLE_COLUMN in changes.columns else changes
     if table.deletes is not Deletes.SOFT:
         return first_rows(table, rows)
@@ -57,7 +57,7 @@ def rows_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFr
 
 
 def entries_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
-    """A log's rows after ``changes`` replace their entries (``ReplacesEntries``); ``stored``: its rows until then."""
+    """A log's rows after ``changes`` replace their entries (``replace_entries``); ``stored``: its rows until then."""
     told = changes.select(*map(quoted, [*table.key, ORDER_COLUMN])).distinct()
     same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in table.key)
     # By a plain equality first: Spark joins by it without a look at every pair.

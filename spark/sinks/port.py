@@ -199,18 +199,21 @@ class VersionsOf(Protocol):
         ...
 
 
-class Sink(Protocol):
-    """One kind of warehouse. Calls for different tables may come from different threads at once.
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """An ``append`` table, as it is now."""
 
-    Exactly once: all that ``merge_into``, ``append_to`` and ``merge_versions`` write becomes visible in one commit together
-    with the batch's identity, so after a crash ``is_applied`` says whether it happened. Where the warehouse has a place for
-    it, the commit carries ``SinkTable.reached`` too.
-    """
+    rows: DataFrame
+    """With Headwater's own columns; as of the moment it was opened in, without later writes."""
+    key: tuple[str, ...]
+    """Of the source's table; empty: it has none."""
+    source: str
+    table: str
+    """``database.table`` at the source."""
 
-    @property
-    def dialect(self) -> Dialect:
-        """The types of its columns."""
-        ...
+
+class SinkLifecycle(Protocol):
+    """A warehouse over batches: which of them its tables hold."""
 
     def session_config(self) -> Mapping[str, str]:
         """Spark settings that the warehouse needs; read before the session starts."""
@@ -241,6 +244,15 @@ class Sink(Protocol):
         """
         ...
 
+
+class SinkTables(Protocol):
+    """A warehouse's tables and their columns."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The types of its columns."""
+        ...
+
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         """Create the table, or add, widen and rename columns (``spark.sinks.evolution``); the columns it has now, in order,
         Headwater's aside.
@@ -253,6 +265,43 @@ class Sink(Protocol):
             TableLeftOut: the table is not there, and a policy has it so.
         """
         ...
+
+    def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
+        """Whether there is a table of that name, by any maker."""
+        ...
+
+    def read(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
+        """All rows of a table that exists, with Headwater's own columns."""
+        ...
+
+    def open_log(self, spark: SparkSession, table: WarehouseTable) -> AbstractContextManager[StoredLog]:
+        """The rows that are there now, to be read in the block.
+
+        Raises:
+            TableRefused: there is no such table, or it is no log.
+        """
+        ...
+
+    def create_with(
+        self,
+        spark: SparkSession,
+        table: WarehouseTable,
+        rows: DataFrame,
+        noted: Mapping[str, str],
+        *,
+        like: WarehouseTable,
+    ) -> None:
+        """A new table with ``rows`` and its notes, in one commit: until then there is none. Its columns are some
+        of those of ``like``, a log.
+
+        Raises:
+            TableRefused: there is such a table; it stays as it is.
+        """
+        ...
+
+
+class SinkRows(Protocol):
+    """The rows of one table. Each call is one commit; until it, readers see the table as it was."""
 
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
@@ -287,9 +336,57 @@ class Sink(Protocol):
         """
         ...
 
+    def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        """Replace a mirror's rows by ``changes``, which are the whole table, in one commit. Stored rows count for
+        nothing, and so do their orders.
+
+        ``changes``: as of ``merge_into``. A stored row whose key they do not have goes; with soft deletes it stays, marked: as
+        it was marked, or as deleted when ``table.reached`` was committed.
+        """
+        ...
+
+    def replace_versions(
+        self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
+    ) -> None:
+        """Replace a history's versions by the result of ``versions_of``, in one commit.
+
+        ``versions_of`` gets all of the table's versions, and may read them twice; its result has the same columns.
+        """
+        ...
+
+    def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        """The entries of a log that are of the same changes as ``changes``, by order and key, give way to these, however often
+        they are there; others stay. One commit.
+
+        ``changes``: as of ``append_to``; may be read twice.
+        """
+        ...
+
+
+class SinkUpkeep(Protocol):
+    """A table after its commits, and the end of a tenant."""
+
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Called after each commit: keep the table fast to read, if it is due. Changes no row."""
         ...
+
+    def drop_tables(self, spark: SparkSession, tenant: str) -> int:
+        """Remove all tables of ``tenant``, with their rows, old versions and stages; returns how many there were. Nothing of
+        another tenant's. Fine where there are none; a call that was cut off is completed by the next one.
+
+        Raises:
+            HeadwaterError, PySparkException, Py4JError, OSError: the warehouse does not do it; try again.
+        """
+        ...
+
+
+class Sink(SinkLifecycle, SinkTables, SinkRows, SinkUpkeep, Protocol):
+    """One kind of warehouse. Calls for different tables may come from different threads at once.
+
+    Exactly once: all that ``merge_into``, ``append_to`` and ``merge_versions`` write becomes visible in one commit together
+    with the batch's identity, so after a crash ``is_applied`` says whether it happened. Where the warehouse has a place for
+    it, the commit carries ``SinkTable.reached`` too.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,99 +443,6 @@ class NeedsClasses(Protocol):
         ...
 
 
-@runtime_checkable
-class ReplacesRows(Protocol):
-    """A sink whose mirrors can be built again beside their rows, and swapped in."""
-
-    def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        """Replace a mirror's rows by ``changes``, which are the whole table, in one commit; stored rows count for
-        nothing, its orders neither. Until that commit readers see the table as it was.
-
-        ``changes``: as of ``merge_into``. A stored row whose key they do not have goes; with soft deletes it stays, marked: as
-        it was marked, or as deleted when ``table.reached`` was committed.
-        """
-        ...
-
-
-@runtime_checkable
-class ReplacesVersions(Protocol):
-    """A sink whose histories can be built again beside their versions, and swapped in."""
-
-    def replace_versions(
-        self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
-    ) -> None:
-        """Replace a history's versions by the result of ``versions_of``, in one commit. Until then readers see the
-        table as it was.
-
-        ``versions_of`` gets all of the table's versions, and may read them twice; its result has the same columns.
-        """
-        ...
-
-
-@runtime_checkable
-class ReplacesEntries(Protocol):
-    """A sink whose logs can replace their entries of some changes."""
-
-    def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        """The entries of a log that are of the same changes as ``changes``, by order and key, give way to these, however often
-        they are there; others stay. One commit; until then readers see the table as it was.
-
-        ``changes``: as of ``append_to``; may be read twice.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLog:
-    """An ``append`` table, as it is now."""
-
-    rows: DataFrame
-    """With Headwater's own columns; as of the moment it was opened in, without later writes."""
-    key: tuple[str, ...]
-    """Of the source's table; empty: it has none."""
-    source: str
-    table: str
-    """``database.table`` at the source."""
-
-
-@runtime_checkable
-class RebuildsTables(Protocol):
-    """A sink that gives its logs to be read, and takes whole tables that no stream writes to (``spark.jobs.rebuild``)."""
-
-    def open_log(self, spark: SparkSession, table: WarehouseTable) -> AbstractContextManager[StoredLog]:
-        """The rows that are there now, to be read in the block.
-
-        Raises:
-            TableRefused: there is no such table, or it is no log.
-        """
-        ...
-
-    def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
-        """Whether there is a table of that name, by any maker."""
-        ...
-
-    def read(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
-        """All rows of a table that exists, with Headwater's own columns."""
-        ...
-
-    def create_with(
-        self,
-        spark: SparkSession,
-        table: WarehouseTable,
-        rows: DataFrame,
-        noted: Mapping[str, str],
-        *,
-        like: WarehouseTable,
-    ) -> None:
-        """A new table with ``rows`` and its notes, in one commit: until then there is none. Its columns are some
-        of those of ``like``, a log.
-
-        Raises:
-            TableRefused: there is such a table; it stays as it is.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
     """A row that the warehouse cannot store, by its event's place in the table's topic."""
@@ -484,18 +488,4 @@ class KeepsFiles(Protocol):
     @property
     def folders(self) -> Sequence[Path]:
         """Folders and files of this machine without which nobody finds the tables; none where others have them too."""
-        ...
-
-
-@runtime_checkable
-class DropsTables(Protocol):
-    """A sink that lets a tenant's tables go."""
-
-    def drop_tables(self, spark: SparkSession, tenant: str) -> int:
-        """Remove all tables of ``tenant``, with their rows, old versions and stages; returns how many there were. Nothing of
-        another tenant's. Fine where there are none; a call that was cut off is completed by the next one.
-
-        Raises:
-            HeadwaterError, PySparkException, Py4JError, OSError: the warehouse does not do it; try again.
-        """
         ...

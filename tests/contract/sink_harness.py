@@ -21,12 +21,9 @@ from spark.jobs.events_at_hand import Decoders, EventsAtHand
 from spark.jobs.side_by_side import side_by_side
 from spark.sinks.port import (
     BatchIdentity,
-    DropsTables,
     KeyBounds,
     MergesRows,
     Reached,
-    ReplacesEntries,
-    ReplacesRows,
     RowsAtHand,
     ShowsTogether,
     Sink,
@@ -143,7 +140,6 @@ class WarehouseHarness:
         self.sink.maintain(self._spark, self.place(schema))
 
     def drop_tables(self) -> int:
-        assert isinstance(self.sink, DropsTables)
         return self.sink.drop_tables(self._spark, self._tenant)
 
     def of_another_tenant(self) -> "WarehouseHarness":
@@ -207,7 +203,6 @@ class WarehouseHarness:
             found = found.transform(split_unavailable)
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema, is_partial=is_partial))
         if mode is SinkMode.APPEND and is_anew:
-            assert isinstance(self.sink, ReplacesEntries)
             self.sink.replace_entries(self._spark, table, rows.transform(name_image))
             return True
         if mode is SinkMode.APPEND:
@@ -232,7 +227,6 @@ class WarehouseHarness:
         if is_simple and not marks and self._merged_at_hand(table, columns, found):
             return True
         if is_anew:
-            assert isinstance(self.sink, ReplacesRows)
             self.sink.replace_rows(self._spark, table, rows)
         else:
             self.sink.merge_into(self._spark, table, rows, truncation=truncation)

@@ -22,7 +22,7 @@ from libs.types.table import TableSchema
 from libs.types.tenant import Images, SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.jobs.rebuild import rebuild
-from spark.sinks.port import DropsTables, RebuildsTables, TableRefused
+from spark.sinks.port import TableRefused
 from tests.clickhouse import ClickhouseServer
 from tests.conftest import KafkaBroker, PostgresqlServer
 from tests.integration.sink_tenant import ID, StartTenant, Tenant, orders, row, start_tenants
@@ -155,7 +155,6 @@ def test_a_log_is_read_as_it_was_when_it_was_opened(start_tenant: StartTenant, w
     tenant = start_tenant(warehouse, orders(), mode=SinkMode.APPEND)
     tenant.write(orders(), row(1, "a", 1), op="c")
     tenant.run_until_done(1)
-    assert isinstance(tenant.sink, RebuildsTables)
     place = warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders"))
 
     with tenant.sink.open_log(shared_spark().session, place) as log:
@@ -193,7 +192,6 @@ def test_what_a_rebuild_that_was_cut_off_has_staged_goes_with_the_next_or_with_t
     postgresql_server.execute(f"DROP TABLE {_place_in_postgresql(place)}")
     _, again = build(tenant, "then", Moment(at_us=2**51))
     postgresql_server.execute(f"CREATE TABLE {quoted(STATE_SCHEMA, f'{rebuild_stage_prefix(name)}2')} (id int)")
-    assert isinstance(tenant.sink, DropsTables)
     dropped = tenant.sink.drop_tables(shared_spark().session, name)
 
     assert (len(found), after_next, left_behind()) == (1, [], [])
@@ -222,7 +220,6 @@ def test_what_a_rebuild_left_in_clickhouse_goes_with_the_tenant(
 
     _, rows = build(tenant, "then", Moment(at_us=2**51))
     after_next = left_behind()
-    assert isinstance(tenant.sink, DropsTables)
     dropped = tenant.sink.drop_tables(shared_spark().session, name)
 
     assert rows == [row(1, "a", 1)]
