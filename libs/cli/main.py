@@ -15,9 +15,9 @@ import click
 
 from libs.cli.on_the_way import Interrupted
 from libs.cli.terminal import echo, echo_lines
-from libs.cli.version import project_version
 from libs.config.plain_text import printable
 from libs.errors import HeadwaterError, InvalidSettings
+from libs.operations.versions import project_version
 from libs.tenants.place import nearest
 
 EXIT_FAILED = 1
@@ -40,6 +40,7 @@ SUBCOMMANDS: Final = {
     "completion": _Subcommand("completion", "completion", "Print the script by which a shell completes commands."),
     "dead-letter": _Subcommand("dead_letter", "dead_letter", "Show and replay events that could not be delivered."),
     "demo": _Subcommand("demo", "demo", "Run the main job: MySQL into Iceberg tables, with kills, then a comparison."),
+    "doctor": _Subcommand("doctor", "doctor", "Look at everything that a stack needs, and name each remedy."),
     "down": _Subcommand("lifecycle", "down", "Stop the embedded stack: Spark and the readers first, Kafka last."),
     "dts": _Subcommand("dts", "dts", "Record a Tencent DTS subscription, and play a recording into a topic."),
     "erase": _Subcommand("erase", "erase", "Remove everything that Headwater holds of a tenant, for good."),
@@ -72,6 +73,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater migrate debezium connector.json       write a source's document from a Debezium connector
   headwater validate                              list every mistake in sources/ and tenants/
   headwater validate shop                         check the source's server too: log, grants, settings
+  headwater doctor                                look at machine, set-up, ports, documents and servers
   headwater up --detach                           start Kafka, Valkey, all services and Spark
   headwater status                                show faults, processes and the progress of each tenant
   headwater logs reader-shop -f                   follow the log of a process

@@ -168,6 +168,10 @@ def test_the_commands_show_a_live_stack(stack: Stack) -> None:
     line = _tailed_line(stack)
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}  INSERT +id=\d+  note='hello'", line), line
 
+    _, said = stack.command.run_here("doctor")
+    assert re.search(r"^ok +stack: processes: (\d+) of \1 are up$", said, re.M), said
+    assert re.search(r"^ok +servers: Kafka: [\d,]+ topics$", said, re.M), said
+    assert not re.search(r"^fault +(home|documents|stack|servers|ports):", said, re.M), said
     assert "shop: the server can be followed, from the checkpoint on" in stack.run("validate", "shop")
     said = stack.run("check", "acme")
     assert re.search(rf"^acme +{stack.database}\.orders +\d+ rows x +2 columns  equal$", said, re.M), said

@@ -311,3 +311,22 @@ def test_the_command_tells_of_all_at_once(shop: Shop, tmp_path: Path, monkeypatc
 def test_without_a_stack_no_position_is_known(shop: Shop, tmp_path: Path) -> None:
     """The documents and the server can be judged all the same."""
     assert resume_position(Home(tmp_path), "shop", shop.document()) is None
+
+
+def test_the_doctor_names_the_statement_that_mends_a_server(
+    shop: Shop, user: str, database: str, tmp_path: Path
+) -> None:
+    """It asks as `validate` does, and prints the same remedy."""
+    (tmp_path / "tenants").mkdir()
+    (tmp_path / "sources").mkdir()
+    told = {**shop.told, "database": {**shop.told["database"], "user": user}}
+    (tmp_path / "sources" / "shop.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+    place = f"MySQL at {shop.server.host}:{shop.server.port}"
+
+    poor = CliRunner().invoke(headwater, ["doctor", "--home", str(tmp_path)]).output
+    shop.server.execute(f"GRANT SELECT ON {database}.* TO {user}")
+    sound = CliRunner().invoke(headwater, ["doctor", "--home", str(tmp_path)]).output
+
+    assert f"fault   servers: source shop: {place}: the user lacks SELECT" in poor
+    assert "remedy: GRANT SELECT ON " in poor
+    assert f"ok      servers: source shop: {place} can be followed" in sound

@@ -25,7 +25,7 @@ from libs.types.fault import FaultScope
 from tests.headwater_command import run_here as run
 from tests.unit.warehouse_readers.warehouse_files import write_table
 
-COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "retry", "demo", "tenant", "version")
+COMMANDS = tuple(SUBCOMMANDS)
 
 
 def run_here(*arguments: str, home: Path | None = None) -> Result:

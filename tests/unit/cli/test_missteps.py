@@ -111,7 +111,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         ends.callback(lambda: asyncio.run_coroutine_threadsafe(server.stop(0), loop).result())
         ends.callback(endpoint.close)
         ends.enter_context(hold(home))
-        replace_file(home.ports_file, msgspec.json.encode({"kafka": 1}))
+        replace_file(home.ports_file, msgspec.json.encode({"kafka": 1, "checkpoint_committer-grpc": 1}))
         stack.services["reader-shop"] = ServiceState(
             name="reader-shop", phase=ServicePhase.UP, http_port=endpoint.port, grpc_port=server.port, pid=None
         )
@@ -317,6 +317,19 @@ def test_the_stacks_own_readers_are_held_and_continue(stack: Stack) -> None:
     assert re.search(r"shop/0 +paused", shown.output)
     assert (paused.exit_code, shown.exit_code, resumed.exit_code) == (0, 0, 0)
     assert re.search(r"shop/0 +(streaming|snapshotting)", run_here("status", *home).output)
+
+
+def test_the_doctor_has_the_faults_of_a_stack_that_runs(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their remedies."""
+    monkeypatch.setattr("libs.mesh.tenant_topics.TIMEOUT_S", 0.2)
+    stack.reader.interrupted("10.0.0.7:3306: connection refused; next try in 8 s", retry_s=8)
+
+    found = run_here("doctor", "--home", str(stack.home.root))
+
+    assert re.search(r"^fault +stack: source shop: source_unreachable: 10\.0\.0\.7:3306: conn", found.output, re.M)
+    assert re.search(r"^ +remedy: Bring the server back, .* `headwater validate shop`$", found.output, re.M)
+    assert re.search(r"^ok +stack: processes: 1 of 1 are up$", found.output, re.M), found.output
+    assert found.exit_code == 1
 
 
 def test_ctrl_c_says_what_goes_on(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
