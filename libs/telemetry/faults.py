@@ -167,6 +167,15 @@ CODE_CACHE_FILLS = _kind(
     docs="docs/sinks/settings.md",
     example="CodeCache: 116 of 128 MB are used",
 )
+BATCH_OVERDUE = _kind(
+    "batch_overdue",
+    Severity.DEGRADED,
+    "A tenant's batch takes long, or hangs in its warehouse. It goes on; other tenants have its turn meanwhile.",
+    "See whether the warehouse answers, and whether something locks the tenant's tables. If the batch is just large, wait, "
+    "or lower the tenant's sink.max_batch_rows.",
+    docs="docs/failure_modes.md#the-sink",
+    example="its batch in warehouse lake has run for more than 180 s",
+)
 
 # --- tenants --------------------------------------------------------------------------------------------------------
 

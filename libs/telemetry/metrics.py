@@ -843,8 +843,14 @@ SINK_TURNS = _gauge(
 SINK_TURNS_TAKEN = _gauge(
     Area.SINK,
     "headwater_sink_running_batches",
-    "Micro-batches of the job that run now.",
+    "Micro-batches of the job that have a turn now; overdue ones may go on without.",
     "All of headwater_sink_most_batches for minutes: the job is at its limit; see headwater_sink_waiting_tenants.",
+)
+SINK_OVERDUE_BATCHES = _gauge(
+    Area.SINK,
+    "headwater_sink_overdue_batches",
+    "Micro-batches that have run for more than 30 s. They go on, and give their turns to other tenants.",
+    "Above 0 for minutes: the fault batch_overdue names the tenants; see whether their warehouse answers.",
 )
 SINK_TENANTS_WAITING = _gauge(
     Area.SINK,

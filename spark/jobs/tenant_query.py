@@ -118,6 +118,10 @@ class _Run:
         return self._context.tenant.tenant
 
     @property
+    def warehouse(self) -> str:
+        return self._context.settings.warehouse
+
+    @property
     def trigger_s(self) -> float:
         return self._context.settings.trigger_s
 

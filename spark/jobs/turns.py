@@ -3,8 +3,9 @@
     one look at Kafka for all ▶ tenants with changed topics ▶ the one that has waited longest ▶ a turn
 
 A turn is a thread with a Spark session of its own, and the memory of one batch. Tenants without anything new cost nothing but
-their part of the look. A tenant has one turn at most, so one that is slow, or fails, takes nothing else from the others.
-Tenants whose batches are long have to wait longer for the last turn that is free, so that short batches go on beside them.
+their part of the look. A tenant has one turn at most, so one that fails takes nothing else from the others. A batch that runs
+for too long gives its turn to somebody else and goes on without (``turn_shares``). Tenants whose batches are long have to wait
+longer for the last turn that is free, so that short batches go on beside them.
 """
 
 import math
@@ -19,10 +20,13 @@ from pyspark.sql import SparkSession
 
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
-from libs.telemetry.metrics import SINK_TENANTS_WAITING, SINK_TURNS, SINK_TURNS_TAKEN
+from libs.telemetry.faults import BATCH_OVERDUE, lift_fault, raise_fault
+from libs.telemetry.metrics import SINK_OVERDUE_BATCHES, SINK_TENANTS_WAITING, SINK_TURNS, SINK_TURNS_TAKEN
+from libs.types.fault import FaultScope
 from spark.java import java_class
 from spark.jobs.spark_errors import described
 from spark.jobs.topic_ends import Ends, TopicEnds
+from spark.jobs.turn_shares import SHARE_S, TurnShares
 
 _BYTES_OF_TURN: Final = 160 * 2**20
 """Heap that a batch wants, with all that the JVM has besides: four fit a default heap of 832 MB. Its events go to disk where
@@ -35,6 +39,9 @@ _LONGEST_PAUSE_S: Final = 1.0
 _SHARE_OF_LOOKING: Final = 20
 """The pause after a look is so many times as long as the look took: where topics are many, they are looked at less often."""
 _LONG_BATCH_S: Final = 10.0
+_SHARES_BEFORE_FAULT: Final = 6
+"""A batch is a fault after so many times its share; a first copy on a busy machine is none."""
+_ASK_HEAP_AGAIN_S: Final = 30.0
 
 Name = TypeVar("Name")
 
@@ -46,6 +53,11 @@ class Turn(Protocol):
 
     @property
     def tenant(self) -> str: ...
+    @property
+    def warehouse(self) -> str:
+        """Its name in the job's settings."""
+        ...
+
     @property
     def trigger_s(self) -> float:
         """From the start of a batch to that of the next, at least."""
@@ -113,9 +125,16 @@ def next_turn(
 class Turns:
     """Of one job."""
 
-    def __init__(self, spark: SparkSession, kafka: KafkaSettings, *, at_once: int | None = None) -> None:
-        """``at_once``: how many batches run at a time; None: ``turns_of_session``."""
+    def __init__(
+        self, spark: SparkSession, kafka: KafkaSettings, *, at_once: int | None = None, share_s: float = SHARE_S
+    ) -> None:
+        """``at_once``: how many batches run at a time; None: ``turns_of_session``. ``share_s``: after that a batch is
+        overdue."""
         self._of = turns_of_session(spark) if at_once is None else at_once
+        self._shares = TurnShares(self._of, share_s=share_s)
+        self._share_s = share_s
+        self._heap = _Heap(spark)
+        self._spark = spark
         self._core: Any = spark.sparkContext._jsc.sc()
         self._sessions = [_session_like(spark) for _ in range(self._of)]
         self._ends = TopicEnds(spark, kafka)
@@ -124,7 +143,6 @@ class Turns:
         self._members: dict[str, Turn] = {}
         self._waiting: dict[str, float] = {}
         """From when on each is due, of those that have something new."""
-        self._running: set[str] = set()
         self._unseen: set[str] = set()
         """Whose topics have changed, or whose batch has ended, because ``has_new`` was asked."""
         self._changed = threading.Condition()
@@ -135,7 +153,7 @@ class Turns:
         """Members whose topics a look has covered since they joined."""
         self.failure: BaseException | None = None
         """The error that ended the dealing of turns; the job has to begin again."""
-        self._pool = ThreadPoolExecutor(self._of, thread_name_prefix="sink-turn")
+        self._pool = ThreadPoolExecutor(self._shares.most_running, thread_name_prefix="sink-turn")
         self._dealer = threading.Thread(target=self._deal, name="sink-turns", daemon=True)
         self._dealer.start()
         SINK_TURNS.set(self._of)
@@ -155,11 +173,12 @@ class Turns:
             if self._members.get(member.tenant) is member:
                 del self._members[member.tenant]
                 self._waiting.pop(member.tenant, None)
+                self._shares.forget(member.tenant)
 
     def is_idle(self, tenant: str) -> bool:
         """Whether no batch of it is running, and none is due by the last look."""
         with self._changed:
-            return tenant not in self._running and tenant not in self._waiting and tenant not in self._unseen
+            return tenant not in self._shares.running and tenant not in self._waiting and tenant not in self._unseen
 
     def cancel(self, group: str) -> None:
         """Cancel Spark's jobs of that group, those to come too."""
@@ -194,6 +213,7 @@ class Turns:
                 with self._changed:
                     self._unseen |= self._members.keys() & set(changed)
                     self._sort()
+                    self._tell_overdue()
                     self._begin_turns()
                     if not self._is_closed:
                         self._changed.wait(self._pause_s())
@@ -234,9 +254,10 @@ class Turns:
         is asked: the last look does not show losses."""
         if self._is_silent:
             return
-        self._unseen &= self._members.keys() | self._running
+        running = set(self._shares.running)
+        self._unseen &= self._members.keys() | running
         again = set()
-        for tenant in self._unseen - self._running:
+        for tenant in self._unseen - running:
             member = self._members[tenant]
             if tenant not in self._seen:
                 again.add(tenant)
@@ -245,38 +266,70 @@ class Turns:
                 self._waiting[tenant] = max(member.due_at_s, time.monotonic())
             elif member.looks_again:
                 again.add(tenant)
-        self._unseen = (self._unseen & self._running) | again
+        self._unseen = (self._unseen & running) | again
         SINK_TENANTS_WAITING.set(len(self._waiting))
 
     def _begin_turns(self) -> None:
-        while (free := self._of - len(self._running)) > 0:
-            tenant = next_turn(
-                self._waiting,
-                now_s=time.monotonic(),
-                is_long=lambda name: self._members[name].last_took_s >= _LONG_BATCH_S,
-                free=free,
-                of=self._of,
-            )
-            if tenant is None:
-                return
-            del self._waiting[tenant]
-            self._running.add(tenant)
-            SINK_TURNS_TAKEN.set(len(self._running))
-            self._pool.submit(self._run, self._members[tenant], self._ends.of(tenant))
+        now_s = time.monotonic()
+        while (tenant := self._next(now_s)) or self._lends(now_s):
+            if tenant is not None:
+                member = self._members[tenant]
+                del self._waiting[tenant]
+                self._shares.begin(tenant, member.warehouse, now_s=now_s)
+                self._note_taken()
+                self._pool.submit(self._run, member, self._ends.of(tenant))
+
+    def _next(self, now_s: float) -> str | None:
+        free, members = self._shares.free, self._members
+        if free <= 0:
+            return None
+        may_begin = {
+            name: due_at_s
+            for name, due_at_s in self._waiting.items()
+            if self._shares.may_begin(name, members[name].warehouse)
+        }
+        return next_turn(
+            may_begin,
+            now_s=now_s,
+            is_long=lambda name: members[name].last_took_s >= _LONG_BATCH_S,
+            free=free,
+            of=self._of,
+        )
+
+    def _lends(self, now_s: float) -> bool:
+        """An overdue batch gives its turn, if somebody waits and the heap has room for a batch more; whether one does."""
+        is_wanted = any(due_at_s <= now_s for due_at_s in self._waiting.values())
+        return is_wanted and self._shares.can_lend and self._heap.has_room() and self._shares.lend()
+
+    def _tell_overdue(self) -> None:
+        now_s, told_after_s = time.monotonic(), self._share_s * _SHARES_BEFORE_FAULT
+        if self._shares.look(now_s=now_s):
+            self._note_taken()
+        for tenant, warehouse in self._shares.longer_than(told_after_s, now_s=now_s).items():
+            happened = f"its batch in warehouse {warehouse} has run for more than {told_after_s:g} s"
+            raise_fault(BATCH_OVERDUE, FaultScope(tenant=tenant), happened=happened)
+
+    def _note_taken(self) -> None:
+        SINK_TURNS_TAKEN.set(self._shares.at_work)
+        SINK_OVERDUE_BATCHES.set(len(self._shares.overdue))
 
     def _run(self, member: Turn, ends: Ends) -> None:
         with self._changed:
-            session = self._sessions.pop()
+            session = self._sessions.pop() if self._sessions else None
         wants_more = False
         try:
+            if session is None:  # an overdue batch has one of them
+                session = _session_like(self._spark)
             wants_more = member.run(session, ends)
         except BaseException as error:  # a fault of the code: a tenant would wait for ever, and nobody know
             self.failure = error
         finally:
             with self._changed:
-                self._sessions.append(session)
-                self._running.discard(member.tenant)
-                SINK_TURNS_TAKEN.set(len(self._running))
+                if session is not None:
+                    self._sessions.append(session)
+                self._shares.end(member.tenant)
+                self._note_taken()
+                lift_fault(BATCH_OVERDUE, FaultScope(tenant=member.tenant))
                 if wants_more or self._members.get(member.tenant) is not member:
                     self._unseen.add(member.tenant)
                 else:
@@ -286,7 +339,7 @@ class Turns:
     def _pause_s(self) -> float:
         now_s = time.monotonic()
         until_s = [self._look_at_s] if self._members else []
-        if len(self._running) < self._of:
+        if self._shares.free > 0:
             # One that is due and has no turn gets it when a batch ends.
             until_s += [due_at_s for due_at_s in self._waiting.values() if due_at_s > now_s]
         return min(_LONGEST_PAUSE_S, max(0.0, min(until_s, default=math.inf) - now_s))
@@ -295,3 +348,26 @@ class Turns:
 def _session_like(spark: SparkSession) -> SparkSession:
     """One with the same settings and catalogs, whose own settings change nothing of ``spark``: a batch is named there."""
     return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+
+
+class _Heap:
+    """The driver's."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._runtime: Any = java_class(spark, "java.lang.Runtime").getRuntime()
+        self._asks_again_at_s = 0.0
+
+    def has_room(self) -> bool:
+        """Whether a batch more fits beside all that lives now. Asks the collector seldom: it stops all threads."""
+        now_s = time.monotonic()
+        if self._room() >= _BYTES_OF_TURN:
+            return True
+        if now_s < self._asks_again_at_s:
+            return False
+        self._asks_again_at_s = now_s + _ASK_HEAP_AGAIN_S
+        self._runtime.gc()
+        return self._room() >= _BYTES_OF_TURN
+
+    def _room(self) -> int:
+        """Bytes that are free, as far as the collector has looked."""
+        return int(self._runtime.maxMemory() - self._runtime.totalMemory() + self._runtime.freeMemory())

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from libs.config.connections import KafkaSettings
 from libs.events.names import row_topic
+from libs.telemetry.faults import BATCH_OVERDUE, lasting_faults
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from spark.jobs import tenant_query
 from spark.jobs.batch import apply_batch
@@ -35,7 +36,7 @@ def _shared() -> SharedSpark:
 
 
 class Packed:
-    """Tenants of one job, each with a table, in two turns."""
+    """Tenants of one job, each with a table, in two turns. A batch is overdue after a second."""
 
     def __init__(self, shared: SharedSpark, bootstrap_servers: str, folder: Path, tenants: int) -> None:
         self.settings = SinkJobSettings(
@@ -45,7 +46,7 @@ class Packed:
             state_dir=str(folder / "state"),
             session=session_settings(folder),
         )
-        self.turns = Turns(shared.session, self.settings.kafka, at_once=2)
+        self.turns = Turns(shared.session, self.settings.kafka, at_once=2, share_s=1.0)
         prefix = secrets.token_hex(3)
         self.names = [f"t{prefix}{number}" for number in range(tenants)]
         self.topics = {name: TenantTopics(bootstrap_servers, name) for name in self.names}
@@ -88,14 +89,18 @@ def _packed(shared: SharedSpark, bootstrap_servers: str, tmp_path: Path) -> Iter
     packed.close()
 
 
-def test_a_tenant_that_hangs_or_fails_holds_one_turn_at_most(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two turns one hangs, and one tenant's batches fail: the other tenants' rows come through the turn that is left."""
-    hanging, failing, *others = packed.names
-    has_begun, may_end = threading.Event(), threading.Event()
+def told() -> dict[str, str]:
+    return {fault.scope.tenant: fault.happened for fault in lasting_faults() if fault.id == BATCH_OVERDUE.id}
+
+
+def test_tenants_that_hang_or_fail_hold_no_turn_of_the_others(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches hang in both turns, and one tenant's fail: the other's rows come, and faults name those that hang."""
+    *hanging, failing, other = packed.names
+    others, has_begun, may_end = [other], threading.Semaphore(0), threading.Event()
 
     def apply(context: TenantSink, *batch: Any) -> int:
-        if context.tenant.tenant == hanging:
-            has_begun.set()
+        if context.tenant.tenant in hanging:
+            has_begun.release()
             assert may_end.wait(TIMEOUT_S)
         if context.tenant.tenant == failing:
             raise RuntimeError("poison")
@@ -103,17 +108,20 @@ def test_a_tenant_that_hangs_or_fails_holds_one_turn_at_most(packed: Packed, mon
 
     monkeypatch.setattr(tenant_query, "apply_batch", apply)
     try:
-        packed.write([hanging], 1)
+        packed.write(hanging, 1)
         packed.wait_for([], 0)
-        assert has_begun.wait(TIMEOUT_S)
+        assert all(has_begun.acquire(timeout=TIMEOUT_S) for _ in hanging)
         packed.write([failing, *others], 1)
         packed.wait_for(others, 1)
         packed.write(others, 2)
         packed.wait_for(others, 2)
-        assert (packed.rows(hanging), packed.rows(failing)) == (0, 0)
+        assert [packed.rows(name) for name in (*hanging, failing)] == [0, 0, 0]
+        wait_until(lambda: told().keys() == set(hanging), because="faults name both", seen=told)
+        assert set(told().values()) == {"its batch in warehouse iceberg has run for more than 6 s"}
     finally:
         may_end.set()
-    packed.wait_for([hanging], 1)
+    packed.wait_for(hanging, 1)
+    wait_until(lambda: not told(), because="the batches have ended", seen=told)
 
 
 def test_tenants_without_anything_new_run_no_batch(packed: Packed, shared: SharedSpark) -> None:

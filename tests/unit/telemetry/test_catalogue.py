@@ -43,6 +43,7 @@ RAISED_IN: Final = {
         "tests/integration/test_lost_events.py::test_a_record_of_somebody_else_in_a_row_topic_is_passed_over_and_told"
     ),
     "code_cache_fills": "tests/unit/spark/test_code_cache.py::test_a_cache_that_is_nearly_full_is_told_until_it_is_not",
+    "batch_overdue": "tests/integration/test_turns.py::test_tenants_that_hang_or_fail_hold_no_turn_of_the_others",
     "tenant_refused": MISSTEPS,
     "table_refused": (
         "tests/integration/test_router.py::test_event_that_cannot_be_projected_is_set_aside_and_others_go_on"
