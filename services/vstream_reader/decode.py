@@ -1,8 +1,8 @@
 """From vtgate's answers to batches: events ▶ transactions ▶ rows as Debezium events, in the order of the stream.
 
-``StreamDecoder`` is fed the answers one after another. It keeps the stream's own state: where each shard stands, the
-epochs, the columns of every table, the transaction that is open. It talks to nobody: a table that it has not met is handed
-out (``feed`` yields it) and the caller brings its version back, so that everything here is tested from recorded bytes.
+``StreamDecoder`` is fed the answers one after another. It keeps the stream's own state: its shards (``shard_set``), the
+columns of every table, the transaction that is open. It talks to nobody: ``feed`` yields a table that it has not met, and the
+caller brings its version back. So everything here is tested from recorded bytes.
 
 A transaction's VGTID comes after its rows and belongs into each of their events, so the answers of a transaction are kept
 until its COMMIT; large ones lie on disk meanwhile (``TransactionStore``). The VGTID is read once a transaction, and of it only
@@ -15,7 +15,7 @@ depends on nothing but the stream, so a replay gives them again.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ import msgspec
 import orjson
 import structlog
 
-from libs.errors import PipelineHalted, SchemaContradiction, SourceUnavailable, UndecodableValue
+from libs.errors import SchemaContradiction, SourceUnavailable, UndecodableValue
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.dead_letter import UndecodedRow
 from libs.events.envelope import VitessSourceBlock, event_tail
@@ -35,7 +35,6 @@ from libs.mysql.values import unscaled_to_base64
 from libs.source.key_columns import KeyColumns
 from libs.source.port import ShardProgress
 from libs.source.vitess.settings import EventSettings, TransactionMetadata
-from libs.source.vitess.vgtid import EMPTY, ShardGtid, TableLastKey
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
@@ -43,12 +42,12 @@ from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import ValueModes
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.fields import reading, reads_otherwise_copied, table_schema
-from services.vstream_reader.position import LetGo, VitessPosition, encode_position
+from services.vstream_reader.position import VitessPosition
 from services.vstream_reader.row_changes import ImagesAbsent, RowChangesDecoder, ValueAbsent
+from services.vstream_reader.shard_set import Shard, ShardSet
 from services.vstream_reader.tally import StreamTally, TableTally
 from services.vstream_reader.transaction_store import TransactionStore
-from services.vstream_reader.vevents import VEvents, shard_gtids
-from services.vstream_reader.vgtid import inherited_epoch, parse_shard_position, shard_epoch, shard_gtid_from_proto
+from services.vstream_reader.vevents import VEvents
 
 log = structlog.get_logger()
 
@@ -93,23 +92,6 @@ class Reshard:
 Found = NewTable | DdlStatement | Reshard
 
 
-@dataclass(slots=True)
-class _Shard:
-    """Where one shard stands."""
-
-    gtid: ShardGtid
-    epoch: int
-    rank: int
-    """Transactions."""
-    hosts: frozenset[str]
-    """Of its GTID set."""
-    debezium_rank: int
-    json: bytes
-    """The ShardGtid as JSON."""
-    quoted: bytes
-    """The same inside a JSON string, without the quotes."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Table:
     """A captured table of one shard at its present version."""
@@ -140,7 +122,7 @@ class _OpenRun:
 class _Transaction:
     """The transaction whose rows are being decoded."""
 
-    shard: _Shard
+    shard: Shard
     id: str
     id_json: bytes
     local_id_json: bytes
@@ -200,38 +182,8 @@ class StreamDecoder:
         self._batch = batch
         self._versions = dict(versions)
         self._removed = frozenset(options.events.remove_fields)
-        self._epochs = dict(position.epochs)
-        self._raw_shards: list[bytes] = []
-        self._shards: list[_Shard] = []
-        self._by_name: dict[str, _Shard] = {}
-        self._set_shards([_shard_at(entry, self._epochs.get(entry.shard, 0)) for entry in position.vgtid])
-        self._copying = copying_shards(position) if is_copying else set()
-        """Shards whose tables vtgate still copies. A reshard's new shards are not among them."""
-        self.is_copying = bool(self._copying)
-        """Tables are still being copied."""
-        self.cut_short: dict[str, frozenset[str]] = {}
-        """Shards that a reshard ended before their copy was, with the tables that were finished there: nobody sends their other
-        rows any more."""
-        self._copied: dict[str, dict[str, TableLastKey]] = {
-            shard: {table.table_name: table for table in tables if table.lastpk is not None}
-            for shard, tables in position.copied.items()
-        }
-        self._begun: dict[str, set[str]] = {
-            shard: {table.table_name for table in tables} for shard, tables in position.copied.items()
-        }
-        """By shard the tables that its copy has come to. Of one that was empty then there is no last key."""
-        self._only_followed = {
-            entry.shard
-            for entry in position.vgtid
-            if entry.is_place
-            and entry.shard in self._copying
-            and not (entry.table_p_ks or position.copied[entry.shard])
-        }
-        """Shards of which nothing is copied, because a reshard ends them (``position.followed_to_its_end``)."""
-        self.unconfirmed = frozenset(entry.shard for entry in position.vgtid if not entry.is_place)
-        """Shards that begin with this stream, until it is known that no reshard had ended them before."""
-        self._not_begun = self._shards_not_begun()
-        self._let_go, self._taken_up, self._deal = position.let_go, position.taken_up, position.deal
+        self.shards = ShardSet(position, is_copying=is_copying)
+        """Where the stream stands; see ``is_resumable``."""
         self._tables: dict[tuple[bytes, bytes], _Table | None] = {}
         self._decoders: WeakValueDictionary[tuple[TableSchema, bool, bool], RowChangesDecoder] = WeakValueDictionary()
         """By schema, whether members come as text, and whether rows are copied. All shards share them."""
@@ -241,10 +193,6 @@ class StreamDecoder:
         self._is_committing = False
         self._vgtid = b""
         self._transaction: _Transaction | None = None
-        self._copy_advanced: set[str] = set()
-        """Shards whose copy went on with the newest VGTID."""
-        self._held: set[str] = set()
-        """Shards that came to the journal of a reshard."""
         self._run: _OpenRun | None = None
         self._room = 0
         self._now_ns = time.time_ns()
@@ -252,18 +200,14 @@ class StreamDecoder:
         self.committed_at_us = 0
         """Commit time of the newest transaction that ended."""
         self.last_order = EventOrder(
-            epoch=max((shard.epoch for shard in self._shards), default=0),
-            rank=max((shard.rank for shard in self._shards), default=0),
+            epoch=max((shard.epoch for shard in self.shards), default=0),
+            rank=max((shard.rank for shard in self.shards), default=0),
             tx_ordinal=0,
         )
         """The greatest order of the events that ended: shards count their transactions each by itself, and a checkpoint may
         not go backwards when a shard with fewer of them follows one with more."""
         self.transactions = 0
-        self.places = 0
-        """VGTIDs that were put into force: also after statements and other databases' writes, which are no transactions."""
-        self.reshards = 0
         self.rows_copied = 0
-        self.table_in_copy = ""
 
     # --- where it stands ---------------------------------------------------------------------------------------------------
 
@@ -274,96 +218,22 @@ class StreamDecoder:
 
     @property
     def is_resumable(self) -> bool:
-        """The stream may be resumed from ``position``: no transaction is in the batch in part, every shard has begun, and none
-        could have been ended by a reshard before that (``confirm``).
+        """The stream may be resumed from its shards' position: no transaction is in the batch in part, every shard has
+        begun, and none could have been ended by a reshard before that.
 
         From ``current`` a shard would begin later than it did before, behind changes that nobody has; and a shard of which no
         row was copied would begin its copy again, perhaps after the journal of a reshard, which then never comes.
         """
-        return not self._is_committing and not self._not_begun and not self.unconfirmed
+        return not self._is_committing and self.shards.has_begun
 
-    @property
-    def position(self) -> SourcePosition:
-        """Where the stream stands, which is behind the last transaction that ended; see ``is_resumable``."""
-        return encode_position(
-            [shard.json for shard in self._shards],
-            self._epochs,
-            self._copied_keys() if self.is_copying else {},
-            let_go=self._let_go,
-            taken_up=self._taken_up,
-            deal=self._deal,
-        )
-
-    @property
-    def place(self) -> VitessPosition:
-        """The same as a record."""
-        return VitessPosition(
-            vgtid=tuple(shard.gtid for shard in self._shards),
-            epochs=dict(self._epochs),
-            copied=self._copied_keys(),
-            let_go=self._let_go,
-            taken_up=self._taken_up,
-            deal=self._deal,
-        )
-
-    def _copied_keys(self) -> dict[str, tuple[TableLastKey, ...]]:
-        """As a position has them: of a shard of which a row has come, each table that its copy has come to."""
-        return {
-            shard: (
-                *tables.values(),
-                *(
-                    TableLastKey(table_name=name)
-                    for name in sorted(self._begun.get(shard, set()) - tables.keys())
-                    if tables
-                ),
-            )
-            for shard, tables in self._copied.items()
-        }
-
-    @property
-    def is_handing_over(self) -> bool:
-        """The position says something of shards that tasks hand over."""
-        return bool(self._let_go or self._taken_up)
-
-    def note(self, let_go: tuple[LetGo, ...], taken_up: tuple[int, ...]) -> None:
-        """Set the position's part about shards that tasks hand over (``reshard``): it is another place then."""
-        self._let_go, self._taken_up = let_go, taken_up
-        self.places += 1
-
-    @property
-    def shard_names(self) -> Set[str]:
-        """The shards that are read now."""
-        return self._by_name.keys()
-
-    @property
-    def held_shards(self) -> frozenset[str]:
-        """Those that have come to the journal of a reshard."""
-        return frozenset(self._held)
-
-    @property
-    def shards_to_begin_again(self) -> frozenset[str]:
-        """Those that another stream begins again: neither their place has come (or rows of them, where they are copied), nor
-        the journal that ends them."""
-        return frozenset(self._not_begun - self._only_followed - self._held)
-
-    def confirm(self, shards: Set[str]) -> None:
-        """These have begun before the journals that end them, if any does."""
-        self.unconfirmed -= shards
-
-    @property
-    def copying_shards(self) -> frozenset[str]:
-        """Those whose tables vtgate still copies."""
-        return frozenset(self._copying)
-
-    def shards(self) -> list[ShardProgress]:
+    def shard_progress(self) -> list[ShardProgress]:
         """Every shard that is read now, or that waits for the task which takes it up, with its counts."""
-        let_go = [_shard_at(entry, part.epochs[entry.shard]) for part in self._let_go for entry in part.vgtid]
         found = []
-        for shard in (*self._shards, *let_go):
-            tally = self._options.tally.of_shard(shard.gtid.shard)
+        for shard in (*self.shards, *self.shards.let_go):
+            tally = self._options.tally.of_shard(shard.name)
             found.append(
                 ShardProgress(
-                    shard=shard.gtid.shard,
+                    shard=shard.name,
                     position=shard.gtid.gtid,
                     rank=shard.rank,
                     epoch=shard.epoch,
@@ -372,8 +242,8 @@ class StreamDecoder:
                     transactions=tally.transactions,
                     rows=tally.rows,
                     rows_copied=tally.rows_copied,
-                    is_copying=shard.gtid.shard in self._copying,
-                    is_ended=shard.gtid.shard in self._held or shard.gtid.shard not in self._by_name,
+                    is_copying=self.shards.copy.is_of(shard.name),
+                    is_ended=shard.name in self.shards.held or shard.name not in self.shards.names,
                 )
             )
         return found
@@ -431,7 +301,7 @@ class StreamDecoder:
             elif kind == _JOURNAL:
                 yield from self._reshard_announced(binlogdata_pb2.VEvent.FromString(events.event(nth)))
             elif kind == _COPY_COMPLETED:
-                self._end_copy(binlogdata_pb2.VEvent.FromString(events.event(nth)))
+                self.shards.end_copy(binlogdata_pb2.VEvent.FromString(events.event(nth)).shard)
             elif kind == _FIELD and not self._is_open:
                 yield from self._take_fields(events.payload(nth))
             nth += 1
@@ -473,7 +343,7 @@ class StreamDecoder:
         if transaction is None:
             return
         ended_at_us = timestamp_s * 1_000_000 or transaction.committed_at_us
-        tally = self._options.tally.of_shard(transaction.shard.gtid.shard)
+        tally = self._options.tally.of_shard(transaction.shard.name)
         tally.rows += transaction.rows
         if transaction.is_copy:
             self.rows_copied += transaction.rows
@@ -487,147 +357,27 @@ class StreamDecoder:
             self._batch.add_end(transaction.id, ended_at_us, tuple(transaction.rows_by_table.items()))
 
     def _statement(self, event: binlogdata_pb2.VEvent) -> DdlStatement:
-        shard = self._by_name.get(event.shard) or (self._shards[0] if self._shards else None)
+        shard = self.shards.get(event.shard) or next(iter(self.shards), None)
         if shard is None:
             raise SourceUnavailable("vtgate sent a statement before any VGTID: the stream is opened again")
         return DdlStatement(
             statement=event.statement,
-            shard=event.shard or shard.gtid.shard,
+            shard=event.shard or shard.name,
             order=EventOrder(epoch=shard.epoch, rank=shard.rank, tx_ordinal=0),
-            position=self.position,
+            position=self.shards.position,
             committed_at_us=event.timestamp * 1_000_000,
-            vgtid=self._vgtid_json(None),
+            vgtid=self.shards.vgtid_json(),
         )
 
     def _reshard_announced(self, event: binlogdata_pb2.VEvent) -> Iterator[Reshard]:
-        """The shard's position stays before its journal until the new shards have taken over: a reader that resumes has to
-        meet the journal again."""
         if event.journal.migration_type == binlogdata_pb2.SHARDS:
-            self._held.add(event.shard)
+            self.shards.hold(event.shard)
             yield Reshard(event.journal)
-
-    def _end_copy(self, event: binlogdata_pb2.VEvent) -> None:
-        """One without a shard ends the copy of all. It does not come when a reshard has replaced one of them (Vitess,
-        ``vstream_manager.go``): then the last one's is the end."""
-        self._copying.discard(event.shard)
-        self._copied.pop(event.shard, None)  # a stream that is opened again only follows its log
-        self._begun.pop(event.shard, None)
-        if not event.shard or not self._copying:
-            self._copied_all()
-        self._not_begun = self._shards_not_begun()
-
-    def _copied_all(self) -> None:
-        self.is_copying = False
-        self._copying.clear()
-        self._copied.clear()
-        self._begun.clear()
-        self.table_in_copy = ""
-
-    @property
-    def tables_copied(self) -> frozenset[str]:
-        """The tables whose copy every shard has finished that copies any yet."""
-        finished = [self.finished_tables(shard) for shard in self._copying & self._by_name.keys()]
-        return frozenset.intersection(*finished) if finished else frozenset()
-
-    def finished_tables(self, shard: str) -> frozenset[str]:
-        """The tables whose copy the shard has finished."""
-        unfinished = {table.table_name for table in self._by_name[shard].gtid.table_p_ks}
-        return frozenset(self._copied.get(shard, {}).keys() - unfinished)
-
-    # --- position ----------------------------------------------------------------------------------------------------------
 
     def _advance(self, vgtid: bytes) -> None:
         """Put a VGTID into force."""
-        self.places += 1
-        raw_shards, changed = shard_gtids(vgtid, self._raw_shards)
-        self._raw_shards = raw_shards
-        self._copy_advanced.clear()
-        arrived = {place: _shard_gtid(raw_shards[place]) for place in changed}
-        if len(raw_shards) != len(self._shards) or any(
-            self._shards[place].gtid.shard != entry.shard for place, entry in arrived.items()
-        ):
-            self._reshard([_shard_gtid(raw) for raw in raw_shards])
-            return
-        for place, entry in arrived.items():
-            before = self._shards[place]
-            if entry.shard in self._held:
-                continue
-            self._note_copied(before.gtid, entry)
-            shard = self._shards[place] = _shard_at(entry, before.epoch)
-            if not before.hosts or not before.hosts <= shard.hosts:
-                shard.epoch = shard_epoch(before.epoch, before.gtid.gtid, entry.gtid)
-            epoch = shard.epoch
-            self._by_name[entry.shard] = shard
-            self._epochs[entry.shard] = epoch
-        if self._not_begun:
-            self._not_begun = self._shards_not_begun()
-
-    def _reshard(self, current: Sequence[ShardGtid]) -> None:
-        """Shards came or went: those that stayed keep their epochs, the others inherit."""
-        before, epochs = self._by_name, dict(self._epochs)
-        after: list[_Shard] = []
-        for entry in current:
-            known = before.get(entry.shard)
-            if known is not None and entry.shard in self._held:
-                after.append(known)
-                continue
-            if known is not None:
-                self._note_copied(known.gtid, entry)
-                epoch = shard_epoch(known.epoch, known.gtid.gtid, entry.gtid)
-            else:
-                # vtgate lists a keyspace's shards in its first VGTID: until then there is none to inherit from.
-                epoch = inherited_epoch(entry.shard, epochs) if before else int(entry.is_place)
-                log.info("shard_joined", shard=entry.shard, epoch=epoch)
-            after.append(_shard_at(entry, epoch))
-        gone = sorted(set(before) - {entry.shard for entry in current})
-        if gone:
-            self.reshards += 1
-            log.info("shards_left", shards=gone)
-        if "" in self._copying:  # a request for all shards: these are they
-            self._copying = {entry.shard for entry in current}
-        if "" in self.unconfirmed:
-            self.unconfirmed = frozenset(entry.shard for entry in current)
-        self.unconfirmed -= set(gone)
-        self.cut_short |= {shard: self.finished_tables(shard) for shard in gone if shard in self._copying}
-        self._epochs = {shard.gtid.shard: shard.epoch for shard in after}
-        self._held &= self._epochs.keys()
-        self._set_shards(after)
-        self._copying -= set(gone)
-        for shard in gone:
-            self._copied.pop(shard, None)
-            self._begun.pop(shard, None)
-        if self.is_copying and not self._copying:
-            self._copied_all()
-        self._not_begun = self._shards_not_begun()
-        self._tables = {key: table for key, table in self._tables.items() if key[1].decode() in self._by_name}
-
-    def _set_shards(self, shards: list[_Shard]) -> None:
-        self._shards = shards
-        self._by_name = {shard.gtid.shard: shard for shard in shards}
-
-    def _shards_not_begun(self) -> set[str]:
-        return {shard.gtid.shard for shard in self._shards if not self._has_begun(shard.gtid)}
-
-    def _has_begun(self, entry: ShardGtid) -> bool:
-        """The shard has sent its place, and some of its rows if they are copied."""
-        return entry.is_place and (entry.shard not in self._copying or bool(self._copied.get(entry.shard)))
-
-    def _note_copied(self, before: ShardGtid, after: ShardGtid) -> None:
-        if after.shard not in self._copying:  # of one that is finished a note would have it copied again
-            return
-        if after.table_p_ks and after.table_p_ks != before.table_p_ks:
-            self._copy_advanced.add(after.shard)
-        known = self._copied.setdefault(after.shard, {})
-        here = {table.table_name: table for table in after.table_p_ks if table.lastpk is not None}
-        known.update(here)
-        if here:
-            self.table_in_copy = max(here)
-
-    def _vgtid_json(self, shard: _Shard | None) -> bytes:
-        """The VGTID as JSON text: of all shards, or of one."""
-        if shard is not None:
-            return b'"[%b]"' % shard.quoted
-        return b'"[%b]"' % b",".join([each.quoted for each in self._shards])
+        if self.shards.advance(vgtid):
+            self._tables = {key: table for key, table in self._tables.items() if key[1].decode() in self.shards.names}
 
     # --- tables ------------------------------------------------------------------------------------------------------------
 
@@ -639,20 +389,19 @@ class StreamDecoder:
         if not self._options.is_captured(table_id):
             self._tables[key] = None
             return
-        if self._copying & {event.shard, ""}:  # of all shards, before the first VGTID
-            self._begun.setdefault(event.shard, set()).add(table_id.table)
+        self.shards.copy.begin_table(event.shard, table_id.table)
         unversioned = table_schema(event, keyspace, modes=self._options.modes, key_columns=self._options.key_columns)
         if unversioned not in self._versions:
-            shard = self._by_name.get(event.shard) or self._shards[0]
+            shard = self.shards.get(event.shard) or next(iter(self.shards))
             yield NewTable(
                 schema=unversioned,
                 order=EventOrder(epoch=shard.epoch, rank=shard.rank, tx_ordinal=0),
-                position=self.position,
+                position=self.shards.position,
                 committed_at_us=self.committed_at_us or self._now_ns // 1_000,
             )
         schema = self._versions[unversioned]
         decoder = copied_decoder = self._decoder(schema, event.enum_set_string_values, is_copy=False)
-        if self.is_copying and any(
+        if self.shards.copy.is_running and any(
             reads_otherwise_copied(column, has_text_members=event.enum_set_string_values) for column in schema.columns
         ):
             copied_decoder = self._decoder(schema, event.enum_set_string_values, is_copy=True)
@@ -709,21 +458,22 @@ class StreamDecoder:
             ) from None
 
     def _transaction_of(self, events: VEvents, nth: int, shard_name: str) -> _Transaction:
-        shard = self._by_name.get(shard_name)
+        shard = self.shards.get(shard_name)
         if shard is None:
-            if len(self._shards) != 1:
+            if len(self.shards) != 1:
                 raise SourceUnavailable(
                     f"vtgate sent a row of shard {shard_name!r}, which its VGTID does not name: the stream is opened again"
                 )
-            (shard,) = self._shards
+            (shard,) = self.shards
         timestamp = events.timestamp(nth)
-        is_copy = self.is_copying and (timestamp == 0 or shard.gtid.shard in self._copy_advanced)
-        vgtid = self._vgtid_json(None)
+        copy = self.shards.copy
+        is_copy = copy.is_running and (timestamp == 0 or copy.is_advanced(shard.name))
+        vgtid = self.shards.vgtid_json()
         return _Transaction(
             shard=shard,
             id=msgspec.json.decode(vgtid),
             id_json=vgtid,
-            local_id_json=self._vgtid_json(shard) if self._options.events.use_local_vgtid else vgtid,
+            local_id_json=self.shards.vgtid_json(shard) if self._options.events.use_local_vgtid else vgtid,
             is_copy=is_copy,
             committed_at_us=timestamp * 1_000_000 if timestamp else self._now_ns // 1_000_000_000 * 1_000_000,
         )
@@ -773,7 +523,7 @@ class StreamDecoder:
                 reason=reason,
                 transaction_id=transaction.id,
                 order=transaction.row_order,
-                file=transaction.shard.gtid.shard,
+                file=transaction.shard.name,
                 position=0,
                 row=row,
                 images=decoder.pass_over(events),
@@ -784,7 +534,7 @@ class StreamDecoder:
 
     def _unreadable(self, table: _Table, transaction: _Transaction, error: Exception) -> Exception:
         decoder, schema = table.decoder_of(transaction), table.schema
-        where = f"shard {transaction.shard.gtid.shard}, transaction {transaction.shard.gtid.gtid}"
+        where = f"shard {transaction.shard.name}, transaction {transaction.shard.gtid.gtid}"
         if isinstance(error, ImagesAbsent):
             return UndecodableValue(
                 f"{schema.table_id} at row {decoder.row}: vtgate sent a change with neither the row before nor the row after "
@@ -874,37 +624,11 @@ class StreamDecoder:
         )
 
 
-def copying_shards(position: VitessPosition) -> set[str]:
-    """The shards that vtgate copies in a stream from ``position``; "" stands for all."""
-    return {
-        entry.shard
-        for entry in position.vgtid
-        if entry.gtid == EMPTY or entry.table_p_ks or entry.shard in position.copied
-    }
-
-
 def _events_of(answer: bytes) -> VEvents:
     try:
         return VEvents(answer)
     except ValueError as error:
         raise SourceUnavailable(f"vtgate sent what is no answer ({error}): the stream is opened again") from error
-
-
-def _shard_gtid(raw: bytes) -> ShardGtid:
-    return shard_gtid_from_proto(binlogdata_pb2.ShardGtid.FromString(raw))
-
-
-def _shard_at(entry: ShardGtid, epoch: int) -> _Shard:
-    transactions = debezium_rank = 0
-    hosts: tuple[str, ...] = ()
-    if entry.is_place:
-        try:
-            place = parse_shard_position(entry.gtid)
-        except ValueError as error:
-            raise PipelineHalted(f"shard {entry.shard} stands at a position that cannot be read: {error}") from error
-        hosts, transactions, debezium_rank = place.hosts, place.transactions, place.debezium_rank
-    text = msgspec.json.encode(entry)
-    return _Shard(entry, epoch, transactions, frozenset(hosts), debezium_rank, text, orjson.dumps(text.decode())[1:-1])
 
 
 def _row_decoder(schema: TableSchema, has_text_members: bool, placeholder: str, *, is_copy: bool) -> RowChangesDecoder:

@@ -30,7 +30,8 @@ from libs.types.checkpoint import IncrementalSnapshot, TableCopy
 from libs.types.position import SourcePartition, SourcePosition
 from protos.vitess import vtgate_pb2
 from services.vstream_reader.client import ShardsNotInStream
-from services.vstream_reader.decode import StreamDecoder, copying_shards
+from services.vstream_reader.copy_progress import copying_shards
+from services.vstream_reader.decode import StreamDecoder
 from services.vstream_reader.position import SOURCE_KIND, VitessPosition, begun_again, decode_position, position_of
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.snapshot import recopy_request
@@ -137,7 +138,7 @@ class Recopy:
         left."""
         if self.decoder is None:
             return False
-        return self._wanted != self._running or not self.decoder.copying_shards <= main_shards
+        return self._wanted != self._running or not self.decoder.shards.copy.shards <= main_shards
 
     def ended(self) -> None:
         """The second stream was closed."""
@@ -145,7 +146,7 @@ class Recopy:
 
     def due(self, main: StreamDecoder, now_s: float) -> vtgate_pb2.VStreamRequest | None:
         """The second stream to open now, beside ``main``; None: none is wanted, or it runs, or waits."""
-        copy, shards = self._wanted, main.shard_names
+        copy, shards = self._wanted, main.shards.names
         # Before its first VGTID the main stream may not know the shards of its keyspace.
         if copy is None or self.decoder is not None or now_s < self._opens_at_s or self._left & shards or "" in shards:
             return None
@@ -153,7 +154,7 @@ class Recopy:
         position = _place_of(copy, shards)
         goes_on = position is not None
         if position is None:
-            position = _beginning(self._settings.keyspace, main.place)
+            position = _beginning(self._settings.keyspace, main.shards.place)
             copy = _anew(copy, position)
             self.state = put_first(self.state, copy)
         self._opened = self._running = copy
@@ -185,17 +186,17 @@ class Recopy:
         decoder, opened = self.decoder, self._opened
         assert decoder is not None
         assert opened is not None
-        if decoder.cut_short:
-            self._begin_again(frozenset(decoder.cut_short), "a reshard ended its shards")
+        if decoder.shards.copy.cut_short:
+            self._begin_again(frozenset(decoder.shards.copy.cut_short), "a reshard ended its shards")
             return True
         here = msgspec.structs.replace(
             opened,
-            last_key=decoder.position.token,
+            last_key=decoder.shards.position.token,
             rows_read=opened.rows_read + decoder.rows_copied,
             chunks_read=opened.chunks_read + decoder.transactions,
         )
         before, self._running = self._running, here
-        is_done = not decoder.is_copying
+        is_done = not decoder.shards.copy.is_running
         self.state = chunk_delivered(self.state, here, is_last=is_done)
         if before is not None and here.chunks_read > before.chunks_read:
             self._pause_s = _FIRST_PAUSE_S
@@ -212,10 +213,10 @@ class Recopy:
         assert decoder is not None
         assert running is not None
         match error:
-            case None if decoder.held_shards:
-                if decoder.held_shards & decoder.copying_shards:
-                    self._begin_again(decoder.held_shards, "a reshard ended its shards")
-                self._left = decoder.held_shards
+            case None if decoder.shards.held:
+                if decoder.shards.held & decoder.shards.copy.shards:
+                    self._begin_again(decoder.shards.held, "a reshard ended its shards")
+                self._left = decoder.shards.held
             case PositionPurged() | ShardsNotInStream():
                 # The shard stood still for too long; or what it is joined with was finished, or is another task's, and the main
                 # stream will end by that.

@@ -51,6 +51,7 @@ from libs.types.table import TableId, TableSchema
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.answers import ANSWERS_AHEAD, Answers, Arrived
 from services.vstream_reader.client import ShardsNotInStream, Vtgate
+from services.vstream_reader.copy_progress import copying_shards
 from services.vstream_reader.decode import (
     DdlStatement,
     DecoderOptions,
@@ -58,7 +59,6 @@ from services.vstream_reader.decode import (
     NewTable,
     Reshard,
     StreamDecoder,
-    copying_shards,
 )
 from services.vstream_reader.position import Deal, VitessPosition, begun_again, decode_position, position_of
 from services.vstream_reader.recopy import Recopy
@@ -330,10 +330,10 @@ class VstreamChangeLog:
         if self._decoder is None:
             return ()
         second = self._recopy.decoder
-        copied_again = second.copying_shards if second is not None else frozenset()
+        copied_again = second.shards.copy.shards if second is not None else frozenset()
         return [
             dataclasses.replace(shard, is_copying=True) if shard.shard in copied_again else shard
-            for shard in self._decoder.shards()
+            for shard in self._decoder.shard_progress()
         ]
 
     def _recopy_of(self, state: IncrementalSnapshot) -> Recopy:
@@ -352,7 +352,9 @@ class VstreamChangeLog:
                 self._options, self._position, self._versions, batch=self._batch, is_copying=self._is_copying
             )
             if self._has_moved or not self._position.vgtid:
-                decoder.note(self._position.let_go, self._position.taken_up)  # to be published, though no row may come
+                decoder.shards.note(
+                    self._position.let_go, self._position.taken_up
+                )  # to be published, though no row may come
             self._announced.clear()
             self._has_moved = False
             try:
@@ -394,31 +396,33 @@ class VstreamChangeLog:
         Raises:
             SourceUnavailable: one did not, or may not have; it is begun again, from the last checkpoint.
         """
-        begun = decoder.unconfirmed - decoder.shards_to_begin_again
-        if in_doubt := begun - decoder.held_shards:
+        begun = decoder.shards.unconfirmed - decoder.shards.to_begin_again
+        if in_doubt := begun - decoder.shards.held:
             executed = await self._vtgate.executed(self._settings.keyspace)
             if ended := sorted(in_doubt - executed.keys()):
                 raise SourceUnavailable(f"a reshard ended {', '.join(ended)} when it was about to be read: begun again")
-        decoder.confirm(begun)
+        decoder.shards.confirm(begun)
 
     def _passed_journal(self, decoder: StreamDecoder) -> binlogdata_pb2.Journal | None:
         """A journal that every shard which it ends has come to, so that nothing more is to come of them."""
-        held = decoder.held_shards if self._announced else frozenset()
+        held = decoder.shards.held if self._announced else frozenset()
         return next((journal for journal in self._announced.values() if _ended(journal) <= held), None)
 
     def _follow_journal(self, journal: binlogdata_pb2.Journal, decoder: StreamDecoder) -> None:
         """The next stream begins where the journal says that the new shards go on: their first place is in the next checkpoint,
         though nothing may happen there. vtgate, which leads on by itself, reports them with the next change only."""
-        ended, place = _ended(journal), decoder.place
+        ended, place = _ended(journal), decoder.shards.place
         born = tuple(shard_gtid_from_proto(entry) for entry in journal.shard_gtids)
         kept = tuple(entry for entry in place.vgtid if entry.shard not in ended)
         epochs = {entry.shard: place.epochs[entry.shard] for entry in kept}
         epochs |= {entry.shard: inherited_epoch(entry.shard, place.epochs) for entry in born}
-        self._copy_rest_of({shard: decoder.finished_tables(shard) for shard in ended & decoder.copying_shards})
+        self._copy_rest_of(
+            {shard: decoder.shards.finished_tables(shard) for shard in ended & decoder.shards.copy.shards}
+        )
         copied = {shard: keys for shard, keys in place.copied.items() if shard not in ended}
         self._progress = self._progress_of(decoder)
         position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs, copied=copied)
-        self._move_to(decoder, begun_again(position, decoder.shards_to_begin_again))
+        self._move_to(decoder, begun_again(position, decoder.shards.to_begin_again))
         metrics.READER_RESHARDS.labels(*self._labels).inc()
         log.info("reshard_followed", ended=sorted(ended), born=[entry.shard for entry in born])
 
@@ -430,30 +434,30 @@ class VstreamChangeLog:
         Raises:
             PipelineHalted: another reader's settings leave one of them out.
         """
-        place = position = decoder.place
+        place = position = decoder.shards.place
         for journal in self._announced.values():
             ended = _ended(journal)
-            own = ended & decoder.shard_names
-            if not own & decoder.held_shards or own == ended:
+            own = ended & decoder.shards.names
+            if not own & decoder.shards.held or own == ended:
                 continue
             if unread := [shard for shard in sorted(ended) if not self._is_read(shard)]:
                 raise PipelineHalted(
                     f"a reshard joins {', '.join(sorted(own))} with shards that nobody reads ({', '.join(unread)}): name them "
                     "in 'shards' too, for all tasks"
                 )
-            staying = decoder.shards_to_begin_again
+            staying = decoder.shards.to_begin_again
             position = let_go(position, journal.id, sorted(ended), self._recopy.state, staying=staying)
             log.info("shards_let_go", shards=sorted(own - staying), joined_with=sorted(ended - own))
         if position is place:
             return False
-        position = begun_again(position, decoder.shards_to_begin_again)
+        position = begun_again(position, decoder.shards.to_begin_again)
         self._progress = self._progress_of(decoder)
         self._move_to(decoder, position)
         return True
 
     async def _begin_anew(self, decoder: StreamDecoder) -> None:
         """The next stream copies everything. Shards that were joined with other tasks' are let go for good (``reshard``)."""
-        serving, place = await self._serving(), decoder.place
+        serving, place = await self._serving(), decoder.shards.place
         _, joined = shards_to_copy(self._settings.tasks, place, serving)
         if joined:
             log.warning("shards_lost", shards=joined, remedy="see that task 0 runs: it copies what they became")
@@ -484,10 +488,10 @@ class VstreamChangeLog:
         if self._fellows is None or (now_s := time.monotonic()) < self._looks_at_s:
             return
         assert self._settings.tasks is not None
-        if not decoder.is_handing_over and not self._takes_lost_shards:
+        if not decoder.shards.is_handing_over and not self._takes_lost_shards:
             return
         self._looks_at_s = now_s + _FELLOWS_POLL_S
-        place = decoder.place
+        place = decoder.shards.place
         try:
             others = await self._fellows.positions()
             found = settled(place, self._settings.tasks.number, others)
@@ -512,7 +516,7 @@ class VstreamChangeLog:
             self._batch.await_others(awaited)
             self._move_to(decoder, found.position)
         elif (found.position.let_go, found.position.taken_up) != (place.let_go, place.taken_up):
-            decoder.note(found.position.let_go, found.position.taken_up)
+            decoder.shards.note(found.position.let_go, found.position.taken_up)
 
     # --- one stream --------------------------------------------------------------------------------------------------------
 
@@ -526,7 +530,7 @@ class VstreamChangeLog:
         to_copy = copied_tables(self._settings, self._tables) if self._is_copying else ()
         request = stream_request(self._settings, self._position, tables_to_copy=to_copy)
         if self._is_copying and not self._progress.rows_estimated:
-            estimated = await self._estimate(to_copy or self._tables, sorted(decoder.shard_names))
+            estimated = await self._estimate(to_copy or self._tables, sorted(decoder.shards.names))
             tables = len(to_copy or self._tables)
             self._progress = msgspec.structs.replace(self._progress, tables=tables, rows_estimated=estimated)
         log.info("stream_opened", shards=[entry.shard for entry in self._position.vgtid], is_copy=self._is_copying)
@@ -547,13 +551,13 @@ class VstreamChangeLog:
                         yield batch
                     if self._passed_journal(decoder) is not None:
                         return
-                if decoder.unconfirmed and not decoder.shards_to_begin_again:
+                if decoder.shards.unconfirmed and not decoder.shards.to_begin_again:
                     await self._confirm(decoder)
                 if decoder.is_resumable and pace.is_due(is_quiet=arrived is None):
                     decoder.flush()
                     if self._has_news(decoder, pace) or pace.is_heartbeat_due():
                         yield self._take(decoder, pace)
-                if not decoder.is_copying and self._recopy.take_signals(self._captured()):
+                if not decoder.shards.copy.is_running and self._recopy.take_signals(self._captured()):
                     yield self._take(decoder, pace)  # nothing else may come, and a signal's effect is to be kept
                 if self._recopy.is_busy:
                     await self._direct_recopy(decoder, answers)
@@ -562,7 +566,7 @@ class VstreamChangeLog:
                     await self._settle(decoder)
 
     def _has_news(self, decoder: StreamDecoder, pace: "_Pace") -> bool:
-        return not self._batch.is_empty or pace.has_moved(decoder) or self._is_copying != decoder.is_copying
+        return not self._batch.is_empty or pace.has_moved(decoder) or self._is_copying != decoder.shards.copy.is_running
 
     async def _decoded(self, decoder: StreamDecoder, answer: bytes, pace: "_Pace") -> AsyncGenerator[ReadBatch, None]:
         """One answer; batches that are full within it."""
@@ -620,18 +624,18 @@ class VstreamChangeLog:
     async def _direct_recopy(self, decoder: StreamDecoder, answers: Answers) -> None:
         """Open or end the second stream, as signals and reshards want it."""
         second = self._recopy.decoder
-        if second is not None and self._recopy.is_to_end(decoder.shard_names):
+        if second is not None and self._recopy.is_to_end(decoder.shards.names):
             answers.end(second)
             self._recopy.ended()
-        if not decoder.shard_names:
+        if not decoder.shards.names:
             self._recopy.pass_over()
-        if decoder.is_copying or (request := self._recopy.due(decoder, time.monotonic())) is None:
+        if decoder.shards.copy.is_running or (request := self._recopy.due(decoder, time.monotonic())) is None:
             return
         assert self._recopy.decoder is not None
         assert self._recopy.running is not None
         if not self._recopy.running.rows_estimated:
             table = self._recopy.running.table.partition(".")[2]
-            self._recopy.expect(await self._estimate([table], sorted(decoder.shard_names)))
+            self._recopy.expect(await self._estimate([table], sorted(decoder.shards.names)))
         answers.open(self._recopy.decoder, request)
 
     def _copying_decoder(self, position: VitessPosition, for_tenants: tuple[str, ...]) -> StreamDecoder:
@@ -654,15 +658,15 @@ class VstreamChangeLog:
     def _resume_point(self, decoder: StreamDecoder) -> ResumePoint | None:
         if not decoder.is_resumable:
             return None
-        self._copy_rest_of(decoder.cut_short)
-        decoder.cut_short.clear()
-        self._is_copying = decoder.is_copying
+        self._copy_rest_of(decoder.shards.copy.cut_short)
+        decoder.shards.copy.cut_short.clear()
+        self._is_copying = decoder.shards.copy.is_running
         self._order = max(self._order, decoder.last_order)
         return ResumePoint(
-            position=decoder.position,
+            position=decoder.shards.position,
             order=self._order,
             committed_at_us=decoder.committed_at_us or time.time_ns() // 1_000,
-            snapshot=self._progress_of(decoder) if decoder.is_copying else None,
+            snapshot=self._progress_of(decoder) if decoder.shards.copy.is_running else None,
             incremental=self._recopy.state,
         )
 
@@ -681,8 +685,8 @@ class VstreamChangeLog:
 
     def _progress_of(self, decoder: StreamDecoder) -> SnapshotProgress:
         return SnapshotProgress(
-            finished_tables=tuple(sorted(decoder.tables_copied)),
-            current_table=decoder.table_in_copy,
+            finished_tables=tuple(sorted(decoder.shards.tables_copied)),
+            current_table=decoder.shards.copy.current_table,
             tables=self._progress.tables,
             rows_copied=self._progress.rows_copied + decoder.rows_copied,
             rows_estimated=self._progress.rows_estimated,
@@ -705,7 +709,7 @@ class VstreamChangeLog:
             self._tally_metrics.tell(self.shards(), now_s)
             metrics.READER_QUEUE_ANSWERS.labels(*self._labels).set(answers.waiting)
             metrics.READER_QUEUE_BYTES.labels(*self._labels).set(answers.waiting_bytes)
-        if decoder.is_copying:
+        if decoder.shards.copy.is_running:
             failpoint("reader_between_snapshot_chunks")
 
     # --- the stream's content besides rows ---------------------------------------------------------------------------------
@@ -809,7 +813,7 @@ class VstreamChangeLog:
 
 def _placed(error: _Error, decoder: StreamDecoder) -> _Error:
     """The error with where the stream stood: after the last transaction that ended."""
-    shards = [f"{entry.shard or 'all shards'} at {entry.gtid or 'its copy'}" for entry in decoder.place.vgtid]
+    shards = [f"{entry.shard or 'all shards'} at {entry.gtid or 'its copy'}" for entry in decoder.shards.place.vgtid]
     more = [f"{len(shards) - _SHARDS_TOLD} more"] if len(shards) > _SHARDS_TOLD else []
     return type(error)(f"stream behind {', '.join([*shards[:_SHARDS_TOLD], *more])}: {error}")
 
@@ -865,11 +869,11 @@ class _Pace:
 
     def has_moved(self, decoder: StreamDecoder) -> bool:
         """The position is another than when a batch was taken, be it that nothing captured changed."""
-        return decoder.places != self._told
+        return decoder.shards.places != self._told
 
     def taken(self, decoder: StreamDecoder) -> None:
         """A batch was taken."""
-        self._told = decoder.places
+        self._told = decoder.shards.places
         self._taken_s = time.monotonic()
         self._gathers_until_s = self._taken_s + _MAX_GATHERING_S
 
@@ -881,5 +885,5 @@ class _Pace:
         """Add the counts since the last call to the metrics."""
         self._transactions.inc(decoder.transactions - self._counted)
         self._counted = decoder.transactions
-        self._reshards.inc(decoder.reshards - self._reshards_counted)
-        self._reshards_counted = decoder.reshards
+        self._reshards.inc(decoder.shards.reshards - self._reshards_counted)
+        self._reshards_counted = decoder.shards.reshards

@@ -28,7 +28,7 @@ from libs.source.vitess.tasks import WHOLE_KEYSPACE, TaskSettings, changes_parti
 from libs.source.vitess.vgtid import ShardGtid, TableLastKey
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, FencingToken, IncrementalSnapshot
 from libs.types.position import SourcePartition
-from services.vstream_reader.decode import copying_shards
+from services.vstream_reader.copy_progress import copying_shards
 from services.vstream_reader.position import (
     Deal,
     LetGo,

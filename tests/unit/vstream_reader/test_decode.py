@@ -16,7 +16,8 @@ from libs.types.table import TableId
 from libs.types.value_modes import DecimalMode, UnsignedBigintMode, ValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import TransactionBoundary
 from protos.vitess import binlogdata_pb2, query_pb2
-from services.vstream_reader.decode import NewTable, Reshard, copying_shards
+from services.vstream_reader.copy_progress import copying_shards
+from services.vstream_reader.decode import NewTable, Reshard
 from services.vstream_reader.position import begun_again, decode_position, followed_to_its_end, resume_vgtid
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
@@ -101,7 +102,7 @@ def test_an_empty_transaction_moves_the_position_alone() -> None:
     stream = replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}))
 
     assert stream.runs() == []
-    assert decode_position(stream.decoder.position).vgtid[0].gtid == "MySQL56/a:1-11"
+    assert decode_position(stream.decoder.shards.position).vgtid[0].gtid == "MySQL56/a:1-11"
 
 
 def test_current_and_heartbeats_are_taken() -> None:
@@ -110,7 +111,7 @@ def test_current_and_heartbeats_are_taken() -> None:
 
     stream.feed(answer(vgtid({"-80": "a:1-5", "80-": "current"}), event("OTHER")), answer(event("HEARTBEAT")))
 
-    place = decode_position(stream.decoder.position)
+    place = decode_position(stream.decoder.shards.position)
     assert [entry.gtid for entry in place.vgtid] == ["MySQL56/a:1-5", "current"]
 
 
@@ -123,7 +124,7 @@ def test_no_place_is_kept_until_every_shard_has_one() -> None:
     assert not stream.decoder.is_resumable
     stream.feed(answer(vgtid({"-80": "a:1-5", "80-": "b:1-7"}), event("OTHER")))
     assert not stream.decoder.is_resumable
-    stream.decoder.confirm({"-80", "80-"})
+    stream.decoder.shards.confirm({"-80", "80-"})
 
     assert stream.decoder.is_resumable
     assert [bytes(key) for run in stream.runs() for key in run.keys] == [b'{"id":1}']
@@ -146,7 +147,7 @@ def test_no_place_is_kept_until_every_shard_has_copied_rows_or_finished(has_rows
     else:
         stream.feed(answer(event("COPY_COMPLETED", shard="80-")))
     assert not stream.decoder.is_resumable
-    stream.decoder.confirm({"-80", "80-"})
+    stream.decoder.shards.confirm({"-80", "80-"})
 
     assert stream.decoder.is_resumable
 
@@ -196,7 +197,7 @@ def test_a_lost_host_makes_an_epoch_of_its_shard() -> None:
 
     assert (before.epoch, before.rank) == (0, "16")
     assert (after.epoch, after.rank) == (1, "12")
-    assert decode_position(stream.decoder.position).epochs == {"-80": 1, "80-": 0}
+    assert decode_position(stream.decoder.shards.position).epochs == {"-80": 1, "80-": 0}
 
 
 def test_ranks_go_beyond_64_bits() -> None:
@@ -222,7 +223,7 @@ def test_new_shards_inherit_the_epoch_of_those_they_overlap() -> None:
     )
 
     assert [(run.epoch, int(run.rank)) for run in stream.runs()] == [(0, 901), (1, 2), (2, 3)]
-    assert decode_position(stream.decoder.position).epochs == {"-": 2}
+    assert decode_position(stream.decoder.shards.position).epochs == {"-": 2}
 
 
 def test_a_shard_that_is_finished_is_not_copied_again_for_its_changes() -> None:
@@ -235,24 +236,24 @@ def test_a_shard_that_is_finished_is_not_copied_again_for_its_changes() -> None:
     later = {**halfway, "-80": "a:1-6"}
     stream.feed(answer(event("BEGIN"), inserted(3, "c"), vgtid(later, {"80-": 7}), event("COMMIT")))
 
-    assert stream.decoder.copying_shards == {"80-"}
-    assert copying_shards(decode_position(stream.decoder.position)) == {"80-"}
+    assert stream.decoder.shards.copy.shards == {"80-"}
+    assert copying_shards(decode_position(stream.decoder.shards.position)) == {"80-"}
 
 
 def test_a_shard_that_met_no_row_is_begun_again_in_the_epoch_that_it_was_in() -> None:
     """vtgate is asked for it from its beginning, and says so with whatever the other shard brings first."""
     stream = replay(start_of("-80", "80-"), is_copying=True)
     stream.feed(answer(event("BEGIN"), fields(), vgtid({"-80": "a:1-5", "80-": ""}), event("COMMIT")))
-    again = begun_again(stream.decoder.place, stream.decoder.shards_to_begin_again)
+    again = begun_again(stream.decoder.shards.place, stream.decoder.shards.to_begin_again)
     assert [entry.gtid for entry in again.vgtid] == ["", ""]
     resumed = replay(again, is_copying=True)
 
     resumed.feed(answer(event("BEGIN"), fields(shard="80-"), vgtid({"-80": "", "80-": "b:1-9"}), event("COMMIT")))
     resumed.feed(answer(event("BEGIN"), fields(), vgtid({"-80": "a:1-6", "80-": "b:1-9"}), event("COMMIT")))
 
-    place = resumed.decoder.place
+    place = resumed.decoder.shards.place
     assert [entry.gtid for entry in place.vgtid] == ["MySQL56/a:1-6", "MySQL56/b:1-9"]
-    assert place.epochs == {"-80": 1, "80-": 1} == stream.decoder.place.epochs | {"80-": 1}
+    assert place.epochs == {"-80": 1, "80-": 1} == stream.decoder.shards.place.epochs | {"80-": 1}
 
 
 def test_a_shard_that_is_only_followed_is_copied_from_its_new_shards() -> None:
@@ -265,14 +266,14 @@ def test_a_shard_that_is_only_followed_is_copied_from_its_new_shards() -> None:
     stream.feed(transaction(before, fields(), inserted(1, "changed")))
     second = fields(shard="80-"), inserted(9, "x", timestamp=0, shard="80-"), vgtid(after, {"80-": 9})
     stream.feed(answer(event("BEGIN"), *second, event("COMMIT")))
-    stream.decoder.confirm({"80-"})
-    assert stream.decoder.shards_to_begin_again == set()
+    stream.decoder.shards.confirm({"80-"})
+    assert stream.decoder.shards.to_begin_again == set()
     assert not stream.decoder.is_resumable
 
     stream.feed(answer(vgtid({"-40": "n:1-2", "40-80": "m:1-2", "80-": "b:1-9"}, {"80-": 9}), event("OTHER")))
 
     assert [bytes(run.ops) for run in stream.runs()] == [b"c", b"r"]
-    assert stream.decoder.cut_short == {"-80": frozenset()}
+    assert stream.decoder.shards.copy.cut_short == {"-80": frozenset()}
     assert stream.decoder.is_resumable
 
 
@@ -281,9 +282,9 @@ def test_a_position_resumes_where_it_was_taken() -> None:
     stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1-10"))
     stream.feed(transaction({"-80": "a:1-11", "80-": "a:1-10"}, fields(), inserted(1, "x")))
 
-    place = decode_position(stream.decoder.position)
+    place = decode_position(stream.decoder.shards.position)
 
-    assert place == stream.decoder.place
+    assert place == stream.decoder.shards.place
     assert format_vgtid(resume_vgtid(place.vgtid, place.copied)) == (
         '[{"keyspace":"ks","shard":"-80","gtid":"MySQL56/a:1-11","table_p_ks":[]},'
         '{"keyspace":"ks","shard":"80-","gtid":"MySQL56/a:1-10","table_p_ks":[]}]'
@@ -311,7 +312,7 @@ def test_a_shard_waits_before_its_journal_until_others_took_over() -> None:
     )
 
     assert [type(found) for found in stream.found] == [Reshard, NewTable]
-    assert [entry.gtid for entry in stream.decoder.place.vgtid] == ["MySQL56/a:1-10", "MySQL56/a:1-12"]
+    assert [entry.gtid for entry in stream.decoder.shards.place.vgtid] == ["MySQL56/a:1-10", "MySQL56/a:1-12"]
 
 
 # --- copy --------------------------------------------------------------------------------------------------------------
@@ -356,13 +357,13 @@ def test_a_finished_table_is_not_copied_again() -> None:
     stream = replay(start_of("-80"), is_copying=True)
     stream.feed(copy_of(1, 2), transaction({"-80": "a:1-5"}))
 
-    place = decode_position(stream.decoder.position)
+    place = decode_position(stream.decoder.shards.position)
 
     assert place.vgtid[0].table_p_ks == ()
     (table,) = resume_vgtid(place.vgtid, place.copied)[0].table_p_ks
     assert table.lastpk is not None
     assert table.lastpk.rows[0].values == "2"
-    assert stream.decoder.tables_copied == {"t"}
+    assert stream.decoder.shards.tables_copied == {"t"}
 
 
 def test_a_table_is_copied_when_every_shard_has_finished_it() -> None:
@@ -372,12 +373,12 @@ def test_a_table_is_copied_when_every_shard_has_finished_it() -> None:
     for shard in both:
         copied = fields(shard=shard), inserted(1, "a", timestamp=0, shard=shard), vgtid(both, {shard: 1})
         stream.feed(answer(event("BEGIN"), *copied, event("COMMIT")))
-    assert stream.decoder.tables_copied == set()
+    assert stream.decoder.shards.tables_copied == set()
 
     stream.feed(answer(event("BEGIN"), vgtid(both, {"80-": 1}), event("COMMIT")))
-    assert stream.decoder.tables_copied == set()
+    assert stream.decoder.shards.tables_copied == set()
     stream.feed(answer(event("COPY_COMPLETED", shard="80-")))
-    assert stream.decoder.tables_copied == {"t"}
+    assert stream.decoder.shards.tables_copied == {"t"}
 
 
 def test_the_end_of_the_copy_is_that_of_all_shards() -> None:
@@ -386,11 +387,11 @@ def test_the_end_of_the_copy_is_that_of_all_shards() -> None:
     stream = replay(start_of("-80", "80-"), is_copying=True)
 
     stream.feed(answer(event("COPY_COMPLETED")))
-    assert stream.decoder.copying_shards == {"80-"}
+    assert stream.decoder.shards.copy.shards == {"80-"}
     stream.feed(answer(event("COPY_COMPLETED", shard="80-")))
 
-    assert not stream.decoder.is_copying
-    assert decode_position(stream.decoder.position).copied == {}
+    assert not stream.decoder.shards.copy.is_running
+    assert decode_position(stream.decoder.shards.position).copied == {}
 
 
 def test_a_shard_that_has_finished_its_copy_follows_its_log_while_others_copy() -> None:
@@ -403,7 +404,7 @@ def test_a_shard_that_has_finished_its_copy_follows_its_log_while_others_copy() 
         transaction({"-80": "a:1-6", **at_begin}, inserted(2, "live")),
     )
 
-    place = decode_position(stream.decoder.position)
+    place = decode_position(stream.decoder.shards.position)
 
     assert place.copied.keys() <= {"80-"}
     [finished, _] = resume_vgtid(place.vgtid, place.copied)
@@ -951,5 +952,5 @@ def test_a_statement_moves_the_place_without_a_transaction() -> None:
 
     stream.feed(answer(vgtid({"-80": "a:1-11"}), event("OTHER")))
 
-    assert (stream.decoder.places, stream.decoder.transactions) == (1, 0)
-    assert decode_position(stream.decoder.position).vgtid[0].gtid == "MySQL56/a:1-11"
+    assert (stream.decoder.shards.places, stream.decoder.transactions) == (1, 0)
+    assert decode_position(stream.decoder.shards.position).vgtid[0].gtid == "MySQL56/a:1-11"

@@ -10,8 +10,8 @@ import pytest
 from libs.events.envelope import VitessSourceBlock
 from libs.source.vitess.settings import EventSettings
 from libs.source.vitess.vgtid import parse_vgtid
-from services.vstream_reader import decode, vgtid
-from services.vstream_reader.decode import StreamDecoder
+from services.vstream_reader import decode, shard_set
+from services.vstream_reader.shard_set import ShardSet
 from tests.unit.vstream_reader.stream import Replay, fields, inserted, replay, start_of, transaction
 
 Work = Counter[str]
@@ -37,15 +37,15 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
         monkeypatch.setattr(owner, name, count)
 
-    counted(decode, "shard_gtids", "VGTIDs cut into shards")
-    counted(decode, "_shard_gtid", "shards parsed")
-    counted(decode, "parse_shard_position", "GTID sets parsed")
-    counted(decode, "_shard_at", "shards written as JSON")
-    counted(StreamDecoder, "_vgtid_json", "VGTIDs joined")
+    counted(shard_set, "shard_gtids", "VGTIDs cut into shards")
+    counted(shard_set, "_shard_gtid", "shards parsed")
+    counted(shard_set, "parse_shard_position", "GTID sets parsed")
+    counted(shard_set, "shard_at", "shards written as JSON")
+    counted(ShardSet, "vgtid_json", "VGTIDs joined")
     counted(VitessSourceBlock, "filled", "source blocks filled")
     counted(decode, "EventFrame", "frames")
-    counted(vgtid, "shard_epoch", "epochs compared")
-    counted(decode, "encode_position", "positions encoded")
+    counted(shard_set, "shard_epoch", "epochs compared")
+    counted(shard_set, "encode_position", "positions encoded")
     return done
 
 
@@ -106,11 +106,11 @@ def test_a_transaction_reads_and_writes_its_own_shard_alone(work: Work) -> None:
 def test_what_did_not_change_is_kept_as_it_is() -> None:
     """Byte for byte the objects from before, so nothing is made of them again."""
     stream = stream_of(256)
-    before = list(stream.decoder._raw_shards), list(stream.decoder._shards)
+    before = list(stream.decoder.shards._raw_shards), list(stream.decoder.shards)
 
     stream.feed(transaction(places(256, 9), inserted(1, "x", shard=names(256)[0])))
 
-    after = stream.decoder._raw_shards, stream.decoder._shards
+    after = stream.decoder.shards._raw_shards, list(stream.decoder.shards)
     for old, new in zip(before, after, strict=True):
         assert [one is other for one, other in zip(old, new, strict=True)] == [False] + 255 * [True]
 

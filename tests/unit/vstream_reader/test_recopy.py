@@ -265,7 +265,7 @@ def test_the_copys_rows_stand_in_the_main_streams_epochs() -> None:
     """Also from its beginning on, so that what is later wins."""
     rig = Rig(TableCopy(table="ks.t"))
     rig.recopy.due(
-        replay(VitessPosition(vgtid=main(*HALVES).decoder.place.vgtid, epochs={"-80": 3, "80-": 5})).decoder, 0
+        replay(VitessPosition(vgtid=main(*HALVES).decoder.shards.place.vgtid, epochs={"-80": 3, "80-": 5})).decoder, 0
     )
     rig.feed(copied(7, {"-80": 3, "80-": 7}, first=True))
 
