@@ -57,6 +57,16 @@ _GONE_OR_THERE: Final = frozenset(
 
 Failures = list[tuple[KafkaAction, HeadwaterError]]
 
+_EVERYTHING: Final = AclBindingFilter(
+    ResourceType.ANY,
+    None,  # type: ignore[arg-type]  # the stubs know no "any"
+    ResourcePatternType.ANY,
+    None,  # type: ignore[arg-type]
+    None,  # type: ignore[arg-type]
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
 
 class KafkaClient:
     """Kafka with an administrator's rights; ``close`` it at the end."""
@@ -76,6 +86,16 @@ class KafkaClient:
         state = await asyncio.to_thread(self._observe, tuple(configured_topics))
         quotas = await describe_quotas(self._broker)
         return KafkaState(state.topics, state.configs, state.users, state.acls, quotas)
+
+    async def rights_of_users(self, users: Collection[str]) -> frozenset[Acl]:
+        """The rights that these users hold, and those that they are denied.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer; try again.
+            AccessDenied: our user may not look.
+        """
+        found = map(_acl, await asyncio.to_thread(self._acls, _EVERYTHING))
+        return frozenset(acl for acl in found if acl.user in users)
 
     async def apply(self, actions: Sequence[KafkaAction]) -> Failures:
         """Do all of ``actions``, those of a kind together; which of them failed, and why. Each may be repeated."""
@@ -108,16 +128,7 @@ class KafkaClient:
                 resource.name: {name: entry.value for name, entry in _answer(future).items()}
                 for resource, future in described.items()
             }
-        everything = AclBindingFilter(
-            ResourceType.ANY,
-            None,  # type: ignore[arg-type]  # the stubs know no "any"
-            ResourcePatternType.ANY,
-            None,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        acls = self._acls(everything)
+        acls = self._acls(_EVERYTHING)
         describe_all: Any = self._admin.describe_user_scram_credentials  # the stubs know only the one for given users
         users = _answer(describe_all(request_timeout=_TIMEOUT_S))
         return KafkaState(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import yaml
 
+from libs.kafka.mesh_rights import COMPONENTS
 from tests.cluster.helm import RunsHelm
 
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "headwater"
@@ -175,7 +176,20 @@ KEPT: Final[Mapping[str, Any]] = {
     },
 }
 """The jobs' state in an object store, and no volume of theirs."""
+USERS: Final[Mapping[str, Any]] = {
+    **FULL,
+    "kafka": {
+        **{name: value for name, value in FULL["kafka"].items() if name not in ("username", "passwordSecret")},
+        "users": {
+            component: {"username": f"mesh-{component}", "passwordSecret": {"name": "kafka-users", "key": component}}
+            for component in COMPONENTS
+        },
+        "usersMadeBy": {"username": "admin", "passwordSecret": {"name": "kafka-admin", "key": "password"}},
+    },
+}
+"""Each component with a Kafka user of its own, which a Job makes."""
 VALUES: Final = {
+    "users": USERS,
     "least": LEAST,
     "trial": TRIAL,
     "tenants": WITH_TENANTS,

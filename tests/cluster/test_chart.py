@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ import yaml
 from libs.check.elsewhere import mesh_sources
 from libs.cli.check import check_command
 from libs.config.load import load_settings
+from libs.kafka.mesh_rights import COMPONENTS
 from libs.mesh.documents import DtsDocument, MysqlDocument, VitessDocument
 from libs.mesh.mesh import MeshSettings
 from libs.source.kinds import READER_OF_KIND
@@ -28,6 +30,7 @@ from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder.settings import DtsDecoderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
+from services.tenant_operator.mesh_users import MeshUsersSettings
 from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
@@ -42,6 +45,8 @@ from tests.cluster.chart import (
     RELEASE,
     SHOP,
     SMALL,
+    TRIAL,
+    USERS,
     VALUES,
     WITH_TENANTS,
     render,
@@ -81,6 +86,9 @@ def pod_specs(objects: list[Object]) -> dict[str, Object]:
         each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"
     }
     found |= {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Pod"}
+    found |= {
+        each["metadata"]["name"][:-9]: each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Job"
+    }
     for each in executor_pods(objects):
         found["headwater-sink-executor"] = each["spec"]
     return found | {job["metadata"]["name"]: job["spec"]["template"]["spec"] for job in sink_jobs(objects)}
@@ -171,12 +179,98 @@ def test_each_service_takes_the_settings_that_the_chart_gives_it(helm: HelmClien
         if each["kind"] == "ConfigMap" and "settings.yaml" in each.get("data", {})
     }
 
+    given.pop("kafka-users", None)  # its passwords are files that are not here
     for component, text in given.items():
         file = helm.folder / f"{component}.settings.yaml"
         file.write_text(text)
         pod = specs["headwater-sink-packed-0" if component == "sink" else f"headwater-{component}"]
         load_settings(SETTINGS_OF[component], path=file, environ=environment(pod), subject=component)
     assert set(given) >= {"schema-history", "checkpoint-committer", "tenant-operator"}
+
+
+@pytest.mark.parametrize("values", [USERS, TRIAL], ids=["users", "trial"])
+def test_each_component_has_a_kafka_user_of_its_own_and_a_job_makes_them(
+    helm: HelmClient, values: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """No component has another one's password, and the Job alone that of the user that makes them."""
+    objects = render(helm, values, "any")
+    specs, settings = pod_specs(objects), settings_of(objects)
+    front = "mesh" if values is USERS else "headwater"
+
+    for role, pod in {
+        "schema-history": "headwater-schema-history",
+        "checkpoint-committer": "headwater-checkpoint-committer",
+        "reader": "headwater-reader-shop",
+        "router": "headwater-router",
+        "tenant-operator": "headwater-tenant-operator",
+        "sink": "headwater-sink-packed-0",
+        "check": "headwater-check",
+    }.items():
+        told = settings[pod.removesuffix("-packed-0").removeprefix("headwater-")]["kafka"]
+        assert (told["sasl_username"], told["sasl_mechanism"]) == (f"{front}-{role}", "SCRAM-SHA-512"), role
+        secrets = [
+            each["valueFrom"]["secretKeyRef"] for each in specs[pod]["containers"][0]["env"] if "SASL" in each["name"]
+        ]
+        assert [each["key"] for each in secrets] == [role]
+    made = settings["kafka-users"]
+    assert made["kafka"]["sasl_username"] == ("admin" if values is USERS else "headwater-admin")
+    assert {each["component"]: each["username"] for each in made["users"]} == {
+        component: f"{front}-{component}" for component in COMPONENTS
+    }
+    [passwords] = [each["projected"] for each in specs["headwater-kafka-users"]["volumes"] if "projected" in each]
+    paths = [entry["path"] for source in passwords["sources"] for entry in source["secret"]["items"]]
+    assert [each["password_from"]["file"] for each in made["users"]] == [
+        f"/etc/headwater/passwords/{path}" for path in paths
+    ]
+    file = tmp_path / "users.yaml"
+    for each in made["users"]:
+        each["password_from"] = {"env": "PATH"}
+    file.write_text(yaml.safe_dump(made))
+    load_settings(MeshUsersSettings, path=file, environ={"HEADWATER_KAFKA__SASL_PASSWORD": "s"}, subject="users")
+
+
+def test_another_user_is_another_job(helm: HelmClient) -> None:
+    """A Job cannot be changed: with the same values it is the same one."""
+    users = {**USERS["kafka"]["users"], "sink": USERS["kafka"]["users"]["sink"] | {"username": "spark"}}
+    values = {"kafka": {**USERS["kafka"], "users": users}}
+
+    first, same, other = (
+        {each["metadata"]["name"] for each in render(helm, given, "any", "kafka-users") if each["kind"] == "Job"}
+        for given in (USERS, USERS, {**USERS, **values})
+    )
+
+    assert first == same
+    assert not first & other
+
+
+def test_only_the_broker_itself_needs_no_password_in_a_trial(helm: HelmClient) -> None:
+    """Its listeners without one are on its pod's loopback."""
+    [told] = [
+        each["data"]["server.properties"]
+        for each in render(helm, TRIAL, "any", "trial")
+        if "server.properties" in each.get("data", {})
+    ]
+    properties = dict(line.split("=", 1) for line in told.splitlines() if not line.startswith("#"))
+    protocols = dict(each.split(":") for each in properties["listener.security.protocol.map"].split(","))
+    hosts = {
+        name: place.removeprefix("//").partition(":")[0]
+        for name, place in (each.split(":", 1) for each in properties["listeners"].split(","))
+    }
+
+    assert {name: hosts[name] for name, protocol in protocols.items() if protocol == "PLAINTEXT"} == {
+        "BROKER": "localhost",
+        "CONTROLLER": "localhost",
+    }
+    assert {protocols[name] for name, host in hosts.items() if host != "localhost"} == {"SASL_PLAINTEXT"}
+
+
+def settings_of(objects: list[Object]) -> dict[str, Any]:
+    """The settings files, by component."""
+    return {
+        each["metadata"]["name"].removeprefix("headwater-"): yaml.safe_load(each["data"]["settings.yaml"])
+        for each in objects
+        if each["kind"] == "ConfigMap" and "settings.yaml" in each.get("data", {})
+    }
 
 
 def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(helm: HelmClient) -> None:
@@ -386,8 +480,8 @@ def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPla
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_probes_ask_what_a_supervisor_is_to_know(helm: HelmClient, values: Mapping[str, Any]) -> None:
     for name, spec in pod_specs(render(helm, values, "any")).items():
-        # An executor's driver watches it; a trial's servers are others' programs.
-        if name in ("headwater-test-ready", "headwater-sink-executor", "headwater-kafka", "headwater-redis"):
+        # An executor's driver watches it; a trial's servers are others' programs; a Job ends.
+        if name.removeprefix("headwater-") in ("test-ready", "sink-executor", "kafka", "redis", "kafka-users"):
             continue
         [container] = spec["containers"]
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz", name
@@ -725,6 +819,10 @@ def test_no_password_stands_in_what_is_rendered(helm: HelmClient) -> None:
     [
         ({"sauces": {}}, "sauces"),
         ({"kafka": {"bootstrapServers": "kafka"}}, "bootstrapServers"),
+        ({"kafka": {"users": {"sinks": USERS["kafka"]["users"]["sink"]}}}, "'sinks' not allowed"),
+        ({"kafka": {"users": {"sink": {"username": "sink"}}}}, "passwordSecret"),
+        ({"kafka": {"usersMadeBy": USERS["kafka"]["usersMadeBy"]}}, "kafka.users names no user to make"),
+        ({"trial": {"kafka": {"enabled": True}}, "kafka": USERS["kafka"]}, "how a server of yours is reached"),
         ({"sources": {"shop": {"kind": "oracle"}}}, "kind"),
         ({"sources": {"shop": SHOP | {"settings": {"password": "x"}}}}, "settings"),
         ({"redis": {"url": "redis://:secret@redis:6379/0"}}, "url"),

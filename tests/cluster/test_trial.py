@@ -29,19 +29,20 @@ from libs.setup.cache import cache_dir
 from libs.setup.jars import jars_dir
 from libs.setup.java import find_java
 from tests.cluster.chart import TRIAL, render
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.helm import HelmClient
 
-pytestmark = pytest.mark.rest(because="a control plane is built for it; the gate renders the chart")
+pytestmark = pytest.mark.rest(because="it starts servers by the rendered settings; the gate renders the chart")
 
 NAMESPACE = "trial"
+ADMIN_PASSWORD = "made-by-helm"
 PROPERTIES = "/etc/headwater/server.properties"
 TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def objects(cluster: ControlPlane) -> list[dict[str, Any]]:
-    return render(cluster, TRIAL, NAMESPACE)
+def objects(helm: HelmClient) -> list[dict[str, Any]]:
+    return render(helm, TRIAL, NAMESPACE)
 
 
 @pytest.fixture
@@ -63,16 +64,17 @@ def container(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, 
 def test_the_broker_serves_the_mesh_and_keeps_tenants_apart(
     objects: list[dict[str, Any]], tmp_path: Path, servers: ExitStack
 ) -> None:
-    """Its settings and its cluster's id, on other ports: the mesh makes topics, users and transactions; a tenant comes with its
-    password, and to its own topics.
+    """Its settings and its cluster's id, on other ports: the administrator makes topics, users and transactions; a tenant
+    connects with its password, and reaches its own topics. Nobody connects without one.
     """
-    mesh, controller, tenants = free_ports(3)
+    mesh, controller, tenants, own = free_ports(4)
     properties = found(objects, "ConfigMap", "headwater-kafka")["data"]["server.properties"]
     for name, here in {
         "headwater-kafka.trial.svc.cluster.local:9094": f"{LOOPBACK}:{tenants}",
         "headwater-kafka:9092": f"{LOOPBACK}:{mesh}",
-        "MESH://:9092,TENANTS://:9094,CONTROLLER://:9093": f"MESH://{LOOPBACK}:{mesh},TENANTS://{LOOPBACK}:{tenants},"
-        f"CONTROLLER://{LOOPBACK}:{controller}",
+        "BROKER://localhost:9091,MESH://:9092,TENANTS://:9094,CONTROLLER://localhost:9093": f"BROKER://{LOOPBACK}:{own},"
+        f"MESH://{LOOPBACK}:{mesh},TENANTS://{LOOPBACK}:{tenants},CONTROLLER://{LOOPBACK}:{controller}",
+        "advertised.listeners=BROKER://localhost:9091,": f"advertised.listeners=BROKER://{LOOPBACK}:{own},",
         "1@localhost:9093": f"1@{LOOPBACK}:{controller}",
         "/var/lib/kafka/data": str(tmp_path / "data"),
     }.items():
@@ -80,7 +82,8 @@ def test_the_broker_serves_the_mesh_and_keeps_tenants_apart(
         properties = properties.replace(name, here)
     (tmp_path / "server.properties").write_text(properties)
     rendered = container(objects, "StatefulSet", "headwater-kafka")
-    environ = {each["name"]: each["value"] for each in rendered["env"]}
+    environ = {each["name"]: each.get("value", ADMIN_PASSWORD) for each in rendered["env"]}
+    assert '--add-scram "SCRAM-SHA-512=[name=headwater-admin,password=$ADMIN_PASSWORD]"' in rendered["command"][-1]
     assert PROPERTIES in rendered["command"][-1]
     java = [str(find_java(cache_dir()).executable), *environ["KAFKA_HEAP_OPTS"].split()]
     java += ["-cp", f"{jars_dir('kafka', cache_dir())}/*"]
@@ -88,14 +91,16 @@ def test_the_broker_serves_the_mesh_and_keeps_tenants_apart(
     for _ in range(2):  # as each start of the pod does
         told = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
         told += ["--cluster-id", environ["CLUSTER_ID"], "--config", settings]
+        told += ["--add-scram", f"SCRAM-SHA-512=[name=headwater-admin,password={environ['ADMIN_PASSWORD']}]"]
         done = subprocess.run(told, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    spec = ProcessSpec("kafka", (*java, "kafka.Kafka", settings), {}, tmp_path, ready=lambda: is_serving(mesh))
+    spec = ProcessSpec("kafka", (*java, "kafka.Kafka", settings), {}, tmp_path, ready=lambda: is_serving(own))
     broker = start(spec, tmp_path / "logs")
     servers.callback(lambda: stop(broker, STOP_TIMEOUT_S))
     wait_ready(broker, TIMEOUT_S)
 
-    admin = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{mesh}", "log_level": 0})
+    administrator = credentials(mesh, ADMIN_PASSWORD, "headwater-admin")
+    admin = AdminClient(administrator)
     for made in admin.create_topics([NewTopic("acme.shop", 1, 1), NewTopic("globex.shop", 1, 1)]).values():
         made.result(TIMEOUT_S)
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -115,7 +120,7 @@ def test_the_broker_serves_the_mesh_and_keeps_tenants_apart(
     ]
     for right in admin.create_acls(rights).values():
         right.result(TIMEOUT_S)
-    router = Producer({"bootstrap.servers": f"{LOOPBACK}:{mesh}", "transactional.id": "router", "log_level": 0})
+    router = Producer({**administrator, "transactional.id": "router"})
     router.init_transactions(TIMEOUT_S)
     router.begin_transaction()
     router.produce("acme.shop", b"row")
@@ -125,6 +130,9 @@ def test_the_broker_serves_the_mesh_and_keeps_tenants_apart(
     assert refusals(tenants, "secret", "globex.shop") == ["TOPIC_AUTHORIZATION_FAILED"]
     with pytest.raises(KafkaException):
         AdminClient(credentials(tenants, "guessed")).list_topics(timeout=5)
+    for port in (mesh, tenants):
+        with pytest.raises(KafkaException):
+            AdminClient({"bootstrap.servers": f"{LOOPBACK}:{port}", "log_level": 0}).list_topics(timeout=5)
 
 
 def is_serving(port: int) -> bool:
@@ -135,9 +143,9 @@ def is_serving(port: int) -> bool:
     return True
 
 
-def credentials(port: int, password: str) -> dict[str, Any]:
-    """Of tenant acme."""
-    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "acme"}
+def credentials(port: int, password: str, user: str = "acme") -> dict[str, Any]:
+    """Of a user, tenant acme's by default."""
+    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": user}
     return {"bootstrap.servers": f"{LOOPBACK}:{port}", **sasl, "sasl.password": password, "log_level": 0}
 
 
@@ -210,6 +218,6 @@ def test_services_and_spark_jobs_are_sent_to_them(objects: list[dict[str, Any]])
         ({"trial": {"kafka": {"enabled": True, "imag": "kafka"}}}, "imag"),
     ],
 )
-def test_a_trials_server_beside_another_is_refused(cluster: ControlPlane, values: dict[str, Any], told: str) -> None:
+def test_a_trials_server_beside_another_is_refused(helm: HelmClient, values: dict[str, Any], told: str) -> None:
     with pytest.raises(AssertionError, match=told):
-        render(cluster, {"trial": TRIAL["trial"], **values}, NAMESPACE)
+        render(helm, {"trial": TRIAL["trial"], **values}, NAMESPACE)

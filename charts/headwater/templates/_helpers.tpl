@@ -114,20 +114,44 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{- /* Settings that most components have, as YAML. */ -}}
+{{- /* The components that connect to Kafka in this release, by their roles. JSON, as {"components": […]}. */ -}}
+{{- define "headwater.kafkaComponents" -}}
+{{- $found := list "schema-history" "checkpoint-committer" "tenant-operator" -}}
+{{- if .Values.sources }}{{ $found = concat $found (list "reader" "router") }}{{ end -}}
+{{- if .Values.sink.enabled }}{{ $found = append $found "sink" }}{{ end -}}
+{{- if .Values.check.enabled }}{{ $found = append $found "check" }}{{ end -}}
+{{- dict "components" $found | toJson -}}
+{{- end -}}
+
+{{- /* The Kafka user of a component: its own, or that of all. Takes root and role; `admin` is who makes the users. JSON: username, passwordSecret. */ -}}
+{{- define "headwater.kafkaUser" -}}
+{{- $kafka := .root.Values.kafka -}}
+{{- if .root.Values.trial.kafka.enabled -}}
+{{- dict "username" (printf "headwater-%s" .role) "passwordSecret" (dict "name" "headwater-kafka-passwords" "key" .role) | toJson -}}
+{{- else if eq .role "admin" -}}
+{{- $kafka.usersMadeBy | toJson -}}
+{{- else -}}
+{{- get $kafka.users .role | default (dict "username" $kafka.username "passwordSecret" $kafka.passwordSecret) | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* How a component reaches Kafka, as YAML. Takes root and role. */ -}}
 {{- define "headwater.kafkaSettings" -}}
-bootstrap_servers: {{ .Values.trial.kafka.enabled | ternary "headwater-kafka:9092" .Values.kafka.bootstrapServers | quote }}
-security_protocol: {{ .Values.kafka.securityProtocol }}
-{{- with .Values.kafka.saslMechanism }}
+{{- $isTrial := .root.Values.trial.kafka.enabled -}}
+{{- with .root.Values.kafka -}}
+bootstrap_servers: {{ $isTrial | ternary "headwater-kafka:9092" .bootstrapServers | quote }}
+security_protocol: {{ $isTrial | ternary "SASL_PLAINTEXT" .securityProtocol }}
+{{- with $isTrial | ternary "SCRAM-SHA-512" .saslMechanism }}
 sasl_mechanism: {{ . }}
 {{- end }}
-{{- with .Values.kafka.username }}
+{{- with (include "headwater.kafkaUser" $ | fromJson).username }}
 sasl_username: {{ . | quote }}
 {{- end }}
-{{- if .Values.kafka.caSecret }}
+{{- if .caSecret }}
 ssl_ca_file: /etc/headwater/kafka-ca/ca.pem
 {{- end }}
-replication_factor: {{ .Values.trial.kafka.enabled | ternary 1 .Values.kafka.replicationFactor }}
+replication_factor: {{ $isTrial | ternary 1 .replicationFactor }}
+{{- end }}
 {{- end -}}
 
 {{- define "headwater.redisSettings" -}}
@@ -194,9 +218,9 @@ tls_key_file: /etc/headwater/tls/tls.key
 {{- end }}
 {{- end -}}
 
-{{- /* Passwords, from Secrets into the environment, which wins over the settings file. */ -}}
+{{- /* Passwords, from Secrets into the environment, which wins over the settings file. Takes root, role, secretEnv and redis. */ -}}
 {{- define "headwater.secretEnv" -}}
-{{- with .root.Values.kafka.passwordSecret }}
+{{- with (include "headwater.kafkaUser" . | fromJson).passwordSecret }}
 - name: HEADWATER_KAFKA__SASL_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- end }}
@@ -390,7 +414,7 @@ spec:
           args: {{ .args | default (list "--settings" "/etc/headwater/settings/settings.yaml") | toJson }}
           env:
             - {name: HEADWATER_TERMINATION_LOG, value: /dev/termination-log}
-            {{- with include "headwater.secretEnv" . | trim }}
+            {{- with include "headwater.secretEnv" (merge (dict "role" (.role | default .component)) .) | trim }}
             {{- . | nindent 12 }}
             {{- end }}
           ports:

@@ -152,7 +152,7 @@ spec:
       {{- if not $isSubmitted }}
       args: [--settings, /etc/headwater/settings/settings.yaml]
       {{- end }}
-      {{- $env := include "headwater.secretEnv" (dict "root" . "secretEnv" .Values.sink.secretEnv) | trim }}
+      {{- $env := include "headwater.secretEnv" (dict "root" . "role" "sink" "secretEnv" .Values.sink.secretEnv) | trim }}
       {{- if or $env .Values.sink.settings.state_store (and $hasExecutors (not $isSubmitted)) }}
       env:
         {{- if .Values.sink.settings.state_store }}
