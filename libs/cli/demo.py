@@ -18,6 +18,7 @@ from libs.demo.run import DemoReport, DemoSettings, Show, run_demo
 from libs.demo.sources import DEMO_SOURCES
 from libs.mesh.home import DEFAULT_HOME, Home, home_at
 from libs.mesh.processes import IMPORT_ROOT
+from libs.operations.first_source import SHOWN_URL
 from libs.tenants.place import nearest
 
 PLAIN_LINE_S = 5.0
@@ -197,6 +198,8 @@ def _print_ways_on(home: Home, keep: bool) -> None:
         echo(f"  {command} status{option}")
         echo(f"  {command} tail acme orders{option}")
         echo(f"  {command} down{option}")
+    echo("follow a database of your own:")
+    echo(f"  {command} init {SHOWN_URL}")
 
 
 def _row(name: str, text: str) -> None:

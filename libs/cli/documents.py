@@ -1,4 +1,4 @@
-"""``headwater init`` and ``validate``: a home's documents, before anything runs."""
+"""``headwater validate``: a home's documents, before anything runs."""
 
 import click
 
@@ -6,31 +6,11 @@ from libs.cli.home import home_option
 from libs.cli.terminal import echo, secho
 from libs.errors import InvalidSettings
 from libs.mesh.documents import Documents, read_documents
-from libs.mesh.home import Home, is_initialised, write_examples
+from libs.mesh.home import Home, is_initialised
 from libs.operations.preflight import preflight, reader_has_begun, resume_position, where
 from libs.operations.tenant_explain import known_tables, lines_in_home
 from libs.operations.tenant_plan import idle_mistakes
 from libs.tenants.place import nearest
-
-
-@click.command()
-@home_option
-def init(home: Home) -> None:
-    """Make a home folder with commented examples.
-
-    \b
-    Then:
-      cp .headwater/sources/shop.yaml.example .headwater/sources/shop.yaml     and edit it
-      cp .headwater/tenants/acme.yaml.example .headwater/tenants/acme.yaml     and edit it
-      headwater validate && headwater up
-    """
-    written = write_examples(home)
-    for path in written:
-        echo(f"wrote {path}")
-    echo(
-        f"next: copy the examples in {home.sources_dir} and {home.tenants_dir} to names without .example, edit them, "
-        "then `headwater up`"
-    )
 
 
 @click.command()

@@ -1,5 +1,7 @@
 """The ``--home`` option that every subcommand has."""
 
+import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +24,12 @@ def home_option(command: _Command) -> _Command:
         callback=_as_home,
         help="Folder of the embedded stack.",
     )(command)
+
+
+def home_words(home: Home) -> str:
+    """The option that a next command needs to find ``home``; empty where it finds it by itself."""
+    found = home_at(Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME))
+    return "" if found == home else f" --home {shlex.quote(str(home.root))}"
 
 
 def _as_home(_context: click.Context, _parameter: click.Parameter, value: Path) -> Home:

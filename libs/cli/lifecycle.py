@@ -1,17 +1,20 @@
 """``headwater up`` and ``down``."""
 
 import datetime
+import shlex
+import threading
 
 import click
 
 from libs.cli.console import PlainConsole
-from libs.cli.home import home_option
+from libs.cli.home import home_option, home_words
 from libs.cli.on_the_way import interruptible
 from libs.cli.status import print_faults
 from libs.cli.terminal import echo, echo_lines, line_of, secho, styled
+from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
-from libs.mesh.processes import IMPORT_ROOT
 from libs.mesh.state import ServicePhase, StackPhase, StackState, running_state
+from libs.operations.first_query import first_query
 from libs.operations.status import process_faults
 from libs.servers.process import last_lines
 from libs.stack import lifecycle as stack
@@ -65,7 +68,7 @@ def _up_detached(home: Home) -> None:
                 shown.add(seen)
                 show_event(StackEvent(*seen))
 
-    where = f" --home {home.root}" if home.root.name != ".headwater" or home.root.parent != IMPORT_ROOT else ""
+    where = home_words(home)
     goes_on = f"the stack goes on starting: `headwater status{where}` shows it, `headwater down{where}` stops it"
     with interruptible(goes_on):
         state = stack.wait_until_up(home, supervisor_pid, on_state=show_changes)
@@ -78,6 +81,23 @@ def _up_detached(home: Home) -> None:
     echo(f"`headwater status{where}` shows its progress, `headwater down{where}` stops it")
     if broken or faults:
         raise click.exceptions.Exit(1)
+    _show_first_query(home)
+
+
+def _show_first_query(home: Home) -> None:
+    found = first_query(home, read_documents(home))
+    if found is None:
+        return
+    where = home_words(home)
+    sql = "" if found.sql is None else f" {quoted_sql(found.sql)}"
+    echo("next, once the rows are copied:")
+    echo(f"  headwater query {found.tenant}{sql}{where}")
+    echo(f"  headwater check {found.tenant}{where}")
+
+
+def quoted_sql(sql: str) -> str:
+    """A statement as one word of a shell: in double quotes where it may stand so."""
+    return shlex.quote(sql) if set(sql) & set('"$`\\!') else f'"{sql}"'
 
 
 def show_event(event: StackEvent) -> None:
@@ -96,6 +116,8 @@ def _show_phase(home: Home):  # type: ignore[no-untyped-def]
                 print_faults(faults, PlainConsole())
             else:
                 secho(f"the stack is up (home {home.root}); {stop}", fg="green")
+                # In a thread: it asks servers, and the supervisor's loop runs here.
+                threading.Thread(target=_show_first_query, args=(home,), name="first-query", daemon=True).start()
         elif phase is StackPhase.STOPPING:
             echo("stopping …")
 

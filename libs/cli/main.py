@@ -44,7 +44,7 @@ SUBCOMMANDS: Final = {
     "down": _Subcommand("lifecycle", "down", "Stop the embedded stack: Spark and the readers first, Kafka last."),
     "dts": _Subcommand("dts", "dts", "Record a Tencent DTS subscription, and play a recording into a topic."),
     "erase": _Subcommand("erase", "erase", "Remove everything that Headwater holds of a tenant, for good."),
-    "init": _Subcommand("documents", "init", "Make a home folder with commented examples."),
+    "init": _Subcommand("init", "init", "Make a home folder; follow a database by its address."),
     "logs": _Subcommand("logs", "logs", "Show the logs of the stack's processes, of one or of all."),
     "migrate": _Subcommand(
         "migrate", "migrate_command", "Write Headwater's documents from another tool's configuration."
@@ -69,6 +69,7 @@ HELP = """Deliver the changes of databases to each tenant's topics and tables.
 
 \b
 The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.headwater):
+  headwater init mysql://user@host/database       write a source and a tenant, and ask the server
   headwater init                                  write commented examples
   headwater migrate debezium connector.json       write a source's document from a Debezium connector
   headwater validate                              list every mistake in sources/ and tenants/

@@ -14,6 +14,7 @@ from typing import Final
 
 import pymysql
 
+from libs.mysql.grants import create_user, grant_statements
 from libs.mysql.identifiers import quote_identifier
 from libs.servers.ports import LOOPBACK
 
@@ -218,11 +219,8 @@ def _make_database(cursor: "pymysql.cursors.Cursor", database: str) -> None:
     cursor.execute(f"CREATE DATABASE {quote_identifier(database)} CHARACTER SET utf8mb4")
     cursor.execute(f"USE {quote_identifier(database)}")
     cursor.execute("SET SESSION time_zone = '+00:00'")
-    cursor.execute(f"CREATE USER {READER_USER}@'%%' IDENTIFIED BY %s", (READER_PASSWORD,))
-    cursor.execute(
-        "GRANT SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES "
-        f"ON *.* TO {READER_USER}@'%'"
-    )
+    for statement in (create_user(READER_USER, READER_PASSWORD), *grant_statements(READER_USER, [database])):
+        cursor.execute(statement)
     for statement in CREATE_TABLES:
         cursor.execute(statement)
 

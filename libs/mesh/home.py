@@ -157,7 +157,7 @@ kind: mysql                  # or dts: a Tencent DTS subscription (docs/dts.md);
 database:
   host: 127.0.0.1
   port: 3306
-  user: headwater            # needs SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT
+  user: headwater            # `headwater init mysql://headwater@host/shop` prints its CREATE USER and GRANT statements
   password: change-me                # or password_from: {env: NAME}, {file: PATH} or {command: LINE}
   # failover_servers: ['db2:3306']   # with the same data, tried in this order; they need GTIDs and the same user
   # tls_mode: verify_identity        # or disabled, preferred, required, verify_ca; the default where there is a tls_ca_file

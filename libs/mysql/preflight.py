@@ -16,6 +16,7 @@ from pymysql.cursors import DictCursor
 
 from libs.errors import SourceUnavailable
 from libs.mysql.binlog_position import BinlogPosition
+from libs.mysql.grants import FOLLOWING, LOCKING, LOCKING_OLDER, READING
 from libs.mysql.gtid import GtidSet
 from libs.types.table import TableId
 
@@ -179,20 +180,25 @@ def _grant_faults(grants: list[str]) -> list[Fault]:
     if "ALL PRIVILEGES" in everywhere:
         return []
     faults = [
-        Fault(f"the user lacks {privilege}: {reason}", f"GRANT {privilege} ON *.* TO {_user(grants)}")
-        for privilege, reason in (
-            ("REPLICATION SLAVE", "it cannot read the log"),
-            ("REPLICATION CLIENT", "it cannot ask where the log stands"),
+        Fault(
+            f"the user lacks {privilege.name}: {privilege.without_it}",
+            f"GRANT {privilege.name} ON *.* TO {_user(grants)}",
         )
-        if privilege not in everywhere
+        for privilege in FOLLOWING
+        if privilege.name not in everywhere
     ]
-    if not _privileges(grants, everywhere=False) & {"SELECT", "ALL PRIVILEGES"}:
-        faults.append(Fault("the user lacks SELECT: it cannot copy a row", f"GRANT SELECT ON *.* TO {_user(grants)}"))
+    if not _privileges(grants, everywhere=False) & {READING.name, "ALL PRIVILEGES"}:
+        faults.append(
+            Fault(
+                f"the user lacks {READING.name}: {READING.without_it}",
+                f"GRANT {READING.name} ON *.* TO {_user(grants)}",
+            )
+        )
     return faults
 
 
 def _grant_warnings(grants: list[str], *, has_gtids: bool) -> list[Fault]:
-    if _privileges(grants, everywhere=True) & {"ALL PRIVILEGES", "RELOAD", "FLUSH_TABLES"}:
+    if _privileges(grants, everywhere=True) & {"ALL PRIVILEGES", LOCKING_OLDER, LOCKING.name}:
         return []
     effect = (
         "hold commits back while it notes its position, so the log may repeat some changes that the copy already has"
@@ -201,8 +207,8 @@ def _grant_warnings(grants: list[str], *, has_gtids: bool) -> list[Fault]:
     )
     return [
         Fault(
-            f"the user has neither RELOAD nor FLUSH_TABLES: the snapshot cannot {effect}",
-            f"GRANT FLUSH_TABLES ON *.* TO {_user(grants)}",
+            f"the user has neither {LOCKING_OLDER} nor {LOCKING.name}: the snapshot cannot {effect}",
+            f"GRANT {LOCKING.name} ON *.* TO {_user(grants)}",
         )
     ]
 

@@ -37,11 +37,10 @@ def test_every_link_of_a_page_resolves(name: str) -> None:
     assert broken == []
 
 
-def test_each_test_that_the_threat_model_names_is_there() -> None:
-    """A control without its test is a wish."""
-    named = re.findall(
-        r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
-    )
+@pytest.mark.parametrize("page", ["threat-model.md", "compatibility.md"])
+def test_each_test_that_a_page_names_is_there(page: str) -> None:
+    """A control, or a version, without its test is a wish."""
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
 
     missing = [
         f"{file}::{test}"
