@@ -179,6 +179,11 @@ def fitted_varbinary(mysql_type: MysqlType) -> MysqlType:
     return MysqlType(sized_text(mysql_type.length or 0, bytes_each=1).name.replace("text", "blob"))
 
 
+def is_member_of_bytes(member: str) -> bool:
+    """It was written as hex or bits, and stands for its bytes."""
+    return member.startswith(_OF_BYTES)
+
+
 def with_members_of_bytes(mysql_type: MysqlType, charset: str) -> MysqlType:
     """The type with those members read that were written as hex or bits: their bytes are of the column's character set."""
     if not any(member.startswith(_OF_BYTES) for member in mysql_type.members):

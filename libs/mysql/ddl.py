@@ -27,6 +27,7 @@ from libs.mysql.column_type import (
     fitted_varbinary,
     fitted_varchar,
     is_character_type,
+    is_member_of_bytes,
     parse_column_type,
     sized_text,
     with_binary_charset,
@@ -56,6 +57,7 @@ from libs.mysql.ddl_syntax import (
     RenameKey,
     RenameTables,
     RenameTo,
+    SentIn,
     SetDefault,
     SetVisible,
     Statement,
@@ -65,7 +67,7 @@ from libs.mysql.ddl_syntax import (
     parse_statement,
     unforeseen,
 )
-from libs.mysql.default_text import default_text
+from libs.mysql.default_text import default_text, text_as_sent
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
 from libs.mysql.row_key import row_key
 from libs.mysql.unseen_values import may_change_values
@@ -372,8 +374,7 @@ def _created(statement: CreateTable, database_charset: str, context: StatementCo
     timestamps = _Timestamps(context, has_automatic=False)
     columns = [_resolve_column(timestamps.completed(each), charset, context) for each in statement.columns]
     table = _Table(statement.table_id, columns, charset, statement.options.comment or None)
-    for key in statement.keys:
-        table.add_key(key)
+    table.add_keys(statement.keys)
     return table.schema(version=0)
 
 
@@ -422,9 +423,7 @@ def _resolve_column(
         charset = charset_of_collation(collation)
     if converts and charset != "binary":
         charset = table_charset
-    mysql_type = with_members_of_bytes(_fitted_type(definition, charset), charset)
-    if mysql_type.members:
-        mysql_type = replace(mysql_type, members=tuple(storable(member, charset) for member in mysql_type.members))
+    mysql_type = _with_stored_members(_fitted_type(definition, charset), charset, context.sent_in)
     collation = definition.collation or written.collation or ""
     return column(
         definition.name,
@@ -442,6 +441,18 @@ def _resolve_column(
         is_default_computed=definition.default is not None and definition.default.is_computed,
         comment=definition.comment,
     )
+
+
+def _with_stored_members(mysql_type: MysqlType, charset: str, sent_in: SentIn) -> MysqlType:
+    """An ENUM or SET with its members as the server keeps them."""
+    if not mysql_type.members:
+        return mysql_type
+    sent = tuple(
+        member if is_member_of_bytes(member) else text_as_sent(member, charset, sent_in)
+        for member in mysql_type.members
+    )
+    read = with_members_of_bytes(replace(mysql_type, members=sent), charset)
+    return replace(read, members=tuple(storable(member, charset) for member in read.members))
 
 
 def _fitted_type(definition: ColumnDefinition, charset: str) -> MysqlType:
@@ -516,9 +527,7 @@ def _alter(
     for index in before.indexes:
         if index.name.lower() not in dropped:
             table.keep_index(index, renamed_indexes.get(index.name.lower(), index.name), successors)
-    for action in statement.actions:
-        if isinstance(action, AddKey):
-            table.add_key(action.key)
+    table.add_keys([action.key for action in statement.actions if isinstance(action, AddKey)])
     after = table.schema(version=before.version)
     return msgspec.structs.replace(after, columns=tuple(_born_as_it_is(each, before.version) for each in after.columns))
 
@@ -754,7 +763,16 @@ class _Table:
         if parts or not index.columns:
             self._append(name, parts, is_unique=index.is_unique)
 
-    def add_key(self, key: KeyDefinition) -> None:
+    def add_keys(self, keys: Sequence[KeyDefinition]) -> None:
+        """New indexes, in the order of the text; of a foreign key only where no other one begins with its columns."""
+        others = [each.columns for each in keys if not each.is_foreign]
+        for number, key in enumerate(keys):
+            later = [each.columns for each in keys[number + 1 :]]
+            kept = [index.columns for _, index in self._ranked]
+            if not (key.is_foreign and any(_begins_with(each, key.columns) for each in (*others, *later, *kept))):
+                self._add_key(key)
+
+    def _add_key(self, key: KeyDefinition) -> None:
         """A new index; one over expressions cannot be a row's key."""
         if key.is_over_expressions:
             self._append(key.name or self._free_name("functional_index"), [], is_unique=False)
@@ -818,6 +836,10 @@ class _Table:
             indexes=(*unique, *others),
         )
         return msgspec.structs.replace(schema, key=row_key(schema))
+
+
+def _begins_with(columns: Sequence[str], first: Sequence[str]) -> bool:
+    return [name.lower() for name in columns[: len(first)]] == [name.lower() for name in first]
 
 
 # DROP, RENAME

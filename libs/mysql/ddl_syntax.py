@@ -134,6 +134,8 @@ class KeyDefinition:
     prefix_lengths: tuple[int, ...] = ()
     """As in ``Index``."""
     is_over_expressions: bool = False
+    is_foreign: bool = False
+    """Of a foreign key: the server adds it where no other key begins with its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -880,7 +882,7 @@ class _Parser:
                 tokens.name()  # allowed, and ignored by the server
         elif tokens.accept("FOREIGN", "KEY"):
             name = None if tokens.at("(") else tokens.name()
-            key = self._key_parts(KeyDefinition(constraint or name, ()))
+            key = self._key_parts(KeyDefinition(constraint or name, (), is_foreign=True))
             self._references()
             return key
         else:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
-from libs.mysql.charsets import python_codec, text_of_bytes
+from libs.mysql.charsets import python_codec, storable, text_of_bytes
 from libs.mysql.column_type import MysqlType, is_character_type
 from libs.mysql.ddl_syntax import DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
 from libs.mysql.sql_lexer import bytes_of_literal
@@ -42,7 +42,7 @@ def default_text(
             if default.is_expression:
                 return None
             raise DdlNotUnderstood("a number as the DEFAULT of a text is rounded to the text's width", ())
-        return _fitted(mysql_type, _text(default, charset, sent_in.client), collation)
+        return _fitted(mysql_type, _text(default, charset, sent_in), collation)
     if default.kind is DefaultKind.TEXT and mysql_type.name == "bit":
         return f"x'{_bytes(default, sent_in).hex()}'"
     if default.kind is DefaultKind.TEXT and mysql_type.name in _MOMENTS and _OFFSET.search(default.text):
@@ -62,10 +62,18 @@ def _bytes(default: DefaultValue, sent_in: SentIn) -> bytes:
         case DefaultKind.NUMBER:
             return _digits(default.text).encode()
         case _:
-            return _encoded(default.text, sent_in.connection if default.charset is None else sent_in.client)
+            is_converted = default.charset is None and sent_in.connection != "binary"
+            return _encoded(default.text, sent_in.connection if is_converted else sent_in.client)
 
 
-def _text(default: DefaultValue, charset: str, client_charset: str) -> str:
+def text_as_sent(text: str, charset: str, sent_in: SentIn) -> str:
+    """A string that a statement writes, as a column of ``charset`` gets it: the session's connection charset lies between."""
+    if sent_in.connection == "binary":
+        return text_of_bytes(_encoded(text, sent_in.client), charset)
+    return text if text.isascii() else storable(text, sent_in.connection)
+
+
+def _text(default: DefaultValue, charset: str, sent_in: SentIn) -> str:
     introduced = default.charset if default.charset != "binary" else None
     match default.kind:
         case DefaultKind.BYTES:
@@ -76,10 +84,10 @@ def _text(default: DefaultValue, charset: str, client_charset: str) -> str:
             return text_of_bytes(_digits(default.text).encode(), charset)
         case DefaultKind.NUMBER:
             return _digits(default.text)
-        case _ if introduced is not None and introduced != client_charset:
-            return text_of_bytes(_encoded(default.text, client_charset), introduced)
+        case _ if default.charset is not None:
+            return text_of_bytes(_encoded(default.text, sent_in.client), introduced or charset)
         case _:
-            return default.text
+            return text_as_sent(default.text, charset, sent_in)
 
 
 def _encoded(text: str, charset: str) -> bytes:

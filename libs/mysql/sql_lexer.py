@@ -117,8 +117,10 @@ def _tokens(statement: str, sql_mode: SqlMode) -> Iterator[Token]:
         start, at = at, match.end()
         text = match.group()
         match match.lastgroup:
-            case "space" | "comment" | "national":
+            case "space" | "comment":
                 continue
+            case "national":  # N'…' is _utf8mb3'…' (manual, "The National Character Set")
+                yield Token(TokenKind.WORD, "_utf8mb3", start, at)
             case "end":
                 return
             case "version" | "number_of_version":

@@ -364,7 +364,8 @@ def _as_read_anew(schema: TableSchema) -> TableSchema:
         for column in schema.columns
     )
     # The server keeps an index's length in bytes where a column is dropped and another of its name added; nothing reads it.
-    indexes = tuple(msgspec.structs.replace(index, prefix_lengths=()) for index in schema.indexes)
+    # Nor are others than unique ones read; which of a foreign key's own it keeps, no definition shows.
+    indexes = tuple(msgspec.structs.replace(index, prefix_lengths=()) for index in schema.indexes if index.is_unique)
     return msgspec.structs.replace(schema, columns=columns, indexes=indexes, former_ids=(), version=0, key=(), ddl="")
 
 

@@ -1,0 +1,5 @@
+-- found: an index more than SHOW CREATE has
+-- [a]
+CREATE TABLE d (id INT PRIMARY KEY, b INT);
+-- [a]
+CREATE TABLE e (id INT PRIMARY KEY, b INT, CONSTRAINT fk4 FOREIGN KEY (id) REFERENCES d (id), CONSTRAINT fk3 FOREIGN KEY (b) REFERENCES d (id));
