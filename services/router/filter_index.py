@@ -8,7 +8,7 @@ lies in. The rest of a condition is asked of these alone, and nothing where ther
 import itertools
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -184,8 +184,6 @@ def _column_index(
         if key.interval is not None:
             for inside in itertools.islice(between, *_span(bounds, key.interval)):
                 inside.append(number)
-    image = msgspec.defstruct("Image", [("value", Any, msgspec.UNSET)], rename={"value": column})
-    images = msgspec.defstruct("Images", [("before", image | None), ("after", image | None)])
     (opening,) = openings_of((column,))
     return ColumnIndex(
         column,
@@ -196,5 +194,38 @@ def _column_index(
         tuple(bounds),
         tuple(map(tuple, between)),
         next(iter(keys.values())),
-        msgspec.json.Decoder(images).decode,
+        _images_decoder(column),
     )
+
+
+class _Image(NamedTuple):
+    value: Any
+
+
+class _Images(NamedTuple):
+    before: _Image | None
+    after: _Image | None
+
+
+class _WholeImages(msgspec.Struct):
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+def _images_decoder(column: str) -> Callable[[bytes], Any]:
+    """Of an event its two images, each with the value of this column."""
+    try:
+        image = msgspec.defstruct("Image", [("value", Any, msgspec.UNSET)], rename={"value": column})
+    except ValueError:  # msgspec takes no name with a quote, a backslash or a control character
+        decode = msgspec.json.Decoder(_WholeImages).decode
+
+        def value_of(image: dict[str, Any] | None) -> _Image | None:
+            return None if image is None else _Image(image.get(column, msgspec.UNSET))
+
+        def images_of(event: bytes) -> _Images:
+            whole = decode(event)
+            return _Images(value_of(whole.before), value_of(whole.after))
+
+        return images_of
+    images = msgspec.defstruct("Images", [("before", image | None), ("after", image | None)])
+    return msgspec.json.Decoder(images).decode

@@ -27,7 +27,7 @@ from services.router import match
 from services.router.deliver import Announced, Changes
 from services.router.filter_index import filter_index
 from services.router.match import RouteBook
-from services.router.project import openings_of
+from services.router.project import compile_projection, openings_of
 from services.router.row_cuts import RowCuts
 from services.router.topic_claims import TopicClaims
 from tests.unit.router.batches import read_back, run_of
@@ -271,6 +271,23 @@ def test_a_row_without_the_value_is_asked_of_all() -> None:
     found = delivered(wheres, changes_of([("c", None, lost, False)]))
 
     assert [len(found.get(f"t{number}.dead-letter", [])) for number in range(6)] == [1] * 6
+
+
+def test_a_column_may_have_any_name() -> None:
+    """Also one that msgspec takes for no field's: a filter on it stops nobody."""
+    name = 'a"b\\c'
+    odd = Column(name=name, source_type="int", logical_type=LogicalType(kind=LogicalKind.INT32))
+    table = TableSchema(table_id=TABLE_ID, columns=(odd,), key=(), version=1)
+    filters = [RowFilter(tables=".*", where=f"`{name}` = {number}") for number in range(3)]
+    selections = [SourceSelection(name="s", row_filters=(each,)) for each in filters]
+
+    index = filter_index([compile_projection(table, selection) for selection in selections])
+
+    assert index is not None
+    (of_column,) = index.columns
+    event = msgspec.json.encode({"before": None, "after": {name: 2}})
+    assert of_column.candidates(ord("c"), event) == ((2,), False)
+    assert of_column.candidates(ord("u"), event) == (of_column.numbers, True)
 
 
 def test_without_filters_there_is_no_index() -> None:
