@@ -9,12 +9,14 @@ import binascii
 import datetime
 import difflib
 import enum
+import itertools
 import math
 import operator
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import reduce
 from typing import Any, Final
 
@@ -56,6 +58,8 @@ class _Term:
     constant: Any = None
     """Its value where it is a literal."""
     is_constant: bool = False
+    is_year: bool = False
+    """A column of years."""
 
 
 _DIALECT: Final = Dialect.get_or_raise("mysql")
@@ -83,6 +87,12 @@ def compile_condition(
         tokens = _DIALECT.tokenize(where)
         if _is_deep(tokens):
             mistakes.append("is nested too deeply; write it flatter")
+            return _MISTAKEN.evaluate
+        if any(comment.startswith(("!", "M!")) for token in tokens for comment in token.comments):
+            mistakes.append("has a comment /*! … */, whose text MySQL runs; write the text without it, or leave it out")
+            return _MISTAKEN.evaluate
+        if any(one.text == two.text == "!" and two.start == one.end + 1 for one, two in itertools.pairwise(tokens)):
+            mistakes.append("has !!, which MySQL takes for one !; write NOT, or nothing")
             return _MISTAKEN.evaluate
         statements = _DIALECT.parser().parse(tokens, where)
         if len(statements) != 1 or statements[0] is None:
@@ -270,7 +280,8 @@ class _Compiler:
         self._used.add(column.name)
         domain, decode = reading
         is_float = column.logical_type.kind in (LogicalKind.FLOAT32, LogicalKind.FLOAT64)
-        return _Term(domain, _load(column.name, decode), is_float)
+        is_year = column.logical_type.kind is LogicalKind.YEAR
+        return _Term(domain, _load(column.name, decode), is_float, is_year=is_year)
 
     def _literal(self, node: exp.Expr) -> _Term:
         match node:
@@ -439,6 +450,8 @@ class _Compiler:
         if len(domains) > 1 and _Domain.ANY not in domains:
             mistake = f"{_sql(node)}: cannot compare {left.domain.value} with {right.domain.value}"
             return self._mistaken(mistake), _MISTAKEN
+        if any(one.is_year and _has_two_digits(other.constant) for one, other in ((left, right), (right, left))):
+            return self._mistaken(f"{_sql(node)}: a year has four digits; MySQL takes 24 for 2024"), _MISTAKEN
         if left.is_float or right.is_float:  # MySQL compares as floating-point numbers then (manual 14.3)
             return _as_float(left), _as_float(right)
         return left, right
@@ -448,6 +461,10 @@ class _Compiler:
             return _constant(domain, _TEXT_CONVERSIONS[domain](literal.constant))
         except ValueError:
             return self._mistaken(f"{_sql(node)}: {literal.constant!r} is not {domain.value}")
+
+
+def _has_two_digits(number: Any) -> bool:
+    return number is not None and 0 < number < 100
 
 
 def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
@@ -484,8 +501,30 @@ _ARGUMENTS: Final[Mapping[type[exp.Expr], frozenset[str]]] = {
 }
 
 
+_MORE_DIGITS: Final = 4
+"""``div_precision_increment``, as it is by default."""
+_MOST_FRACTION_DIGITS: Final = 30
+_ROUNDING: Final = Context(prec=EXACT.prec, rounding=ROUND_HALF_UP)
+
+
 def _divide(left: Any, right: Any) -> Any:
-    return None if right == 0 else EXACT.divide(left, right)
+    """MySQL rounds a quotient to four digits more than its first operand has: 2 / 3 is 0.6667 (manual 14.6.1)."""
+    if right == 0:
+        return None
+    return _rounded(EXACT.divide(left, right), _fraction_digits(left) + _MORE_DIGITS)
+
+
+def _multiply(left: Any, right: Any) -> Any:
+    return _rounded(EXACT.multiply(left, right), _fraction_digits(left) + _fraction_digits(right))
+
+
+def _rounded(number: Decimal, digits: int) -> Decimal:
+    return _ROUNDING.quantize(number, Decimal(1).scaleb(-min(digits, _MOST_FRACTION_DIGITS)))
+
+
+def _fraction_digits(number: Decimal | int) -> int:
+    exponent = number.as_tuple().exponent if isinstance(number, Decimal) else 0
+    return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
 def _divide_floats(left: float, right: float) -> float | None:
@@ -495,7 +534,7 @@ def _divide_floats(left: float, right: float) -> float | None:
 _EXACT_ARITHMETIC: Final[Mapping[type[exp.Expr], Callable[[Any, Any], Any]]] = {
     exp.Add: EXACT.add,
     exp.Sub: EXACT.subtract,
-    exp.Mul: EXACT.multiply,
+    exp.Mul: _multiply,
     exp.Div: _divide,
 }
 _FLOAT_ARITHMETIC: Final[Mapping[type[exp.Expr], Callable[[Any, Any], Any]]] = {
@@ -632,7 +671,9 @@ def _reading_of(column: Column) -> tuple[_Domain, Callable[[Any], Any] | None] |
             return _Domain.NUMBER, lambda number: number + 2**64 if number < 0 else number
         case LogicalKind.BOOLEAN | LogicalKind.INT16 | LogicalKind.INT32 | LogicalKind.INT64 | LogicalKind.YEAR:
             return _Domain.NUMBER, int
-        case LogicalKind.FLOAT32 | LogicalKind.FLOAT64:
+        case LogicalKind.FLOAT32:
+            return _Domain.NUMBER, _single
+        case LogicalKind.FLOAT64:
             return _Domain.NUMBER, float
         case LogicalKind.DECIMAL:
             scale = column.logical_type.scale
@@ -671,6 +712,11 @@ def _reading_of(column: Column) -> tuple[_Domain, Callable[[Any], Any] | None] |
             return _Domain.DOCUMENT, None
         case _:
             return None
+
+
+def _single(number: float) -> float:
+    """MySQL compares the four bytes that a FLOAT has: 0.1 in it is more than 0.1."""
+    return float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
 # --- literals that stand for times and bytes ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ never a condition that silently means something else.
 
 Values are compared by their meaning, not by their form: decimals exactly, dates and times on one time line (a
 TIMESTAMP, and a literal compared with one, in UTC), NULL by three-valued logic (MySQL manual 14.4.3). Text is compared by
-code points and case, as the collation ``utf8mb4_bin`` does: a tenant's boundary must not depend on a collation's version.
+code points and case, as the collation ``utf8mb4_0900_bin`` does: a tenant's boundary must not depend on a collation's version.
 
 The compiler (``row_condition``) is imported with the first filter: it brings a SQL parser of 29 MB.
 """
