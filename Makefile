@@ -11,7 +11,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-tenants fuzz-files sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,10 @@ fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECOND
 
 fuzz-source: setup ## random statements on a real MySQL and through the reader, compared after each (HOURS=3, or SECONDS=60; SEED=1 FINDS=5)
 	@$(PYTHON) -m tests.fuzz.source --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
+		--finds $(or $(FINDS),1) $(if $(SEED),--seed $(SEED))
+
+fuzz-views: setup ## random views of tenants over random rows, compared with MySQL's own evaluation (HOURS=1, or SECONDS=60; SEED=1 FINDS=5)
+	@$(PYTHON) -m tests.fuzz.views --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
 		--finds $(or $(FINDS),1) $(if $(SEED),--seed $(SEED))
 
 fuzz-tenants: setup-python ## lay random tenants' documents and random names at the source beside a good tenant (ROUNDS=10000 SEED=0)

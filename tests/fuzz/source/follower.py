@@ -6,7 +6,7 @@ does not fit it (an update whose image before is not the row) is a difference to
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -19,6 +19,7 @@ from libs.events.dead_letter import decode_undecoded_row
 from libs.events.schema_change import SchemaChangeKind
 from libs.mysql.gtid import GtidSet
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.port import ReadBatch
 from libs.testing.source_contract import checkpoint_of
@@ -101,6 +102,9 @@ class Follower:
     reported: list[str] = field(default_factory=list)
     """Every word that reports a difference, in order."""
     events: int = 0
+    key_columns: tuple[KeyColumns, ...] = ()
+    on_batch: Callable[[bytes], None] = lambda _payload: None
+    """Given each batch of the reader's."""
     _checkpoint: Checkpoint | None = None
     _opened: AsyncExitStack | None = None
     _batches: AsyncGenerator[ReadBatch, None] | None = None
@@ -125,6 +129,7 @@ class Follower:
             include_tables=tuple(rf"{name}\..*" for name in DATABASES),
             shadow_tables=(),
             values=self.values,
+            key_columns=self.key_columns,
         )
         self._source = BinlogSource(settings, cast(SchemaHistoryClient, self.history))
         self._opened = AsyncExitStack()
@@ -172,6 +177,7 @@ class Follower:
             batch = await asyncio.wait_for(anext(self._batches), TIMEOUT_S)
         except TimeoutError:
             raise Difference("the reader does not come to the server's last transaction") from None
+        self.on_batch(batch.payload)
         self._seen.extend(ChangeBatch.FromString(batch.payload).entries)
         for letter in batch.dead_letters:
             row = decode_undecoded_row(letter)

@@ -9,7 +9,7 @@
     restart;
 
 ``[a]``, ``[b]`` and ``[x]`` are sessions. ``[reader]`` is reported to ``restart``, or to ``begin``: all before it is there when
-the reader begins. Without a ``begin`` it begins first.
+the reader begins. Without a ``begin`` it begins first. ``tests.fuzz.views`` has tenants too, each a line ``-- tenant: {…}``.
 """
 
 import re
@@ -26,7 +26,7 @@ BEGIN: Final = "begin"
 RESTART: Final = "restart"
 DATABASES: Final = ("fz_a", "fz_b")
 """The captured ones, which every program begins with, each with an empty table ``t0``; ``fz_a`` is each session's default."""
-_HEADER: Final = re.compile(r"^-- (found|reported|values): (.*)$")
+_HEADER: Final = re.compile(r"^-- (found|reported|values|key|tenant): (.*)$")
 _SESSION: Final = re.compile(r"^-- \[(\w+)\]$", re.MULTILINE)
 
 
@@ -45,6 +45,10 @@ class Program:
     found: str = ""
     reported: str = ""
     """A part of the words that report the difference; empty: there is to be none."""
+    tenants: tuple[str, ...] = ()
+    """Their views, of programs of ``tests.fuzz.views``."""
+    key: str = ""
+    """The column that ``key_columns`` chooses; empty: none."""
 
     def text(self) -> str:
         """As SQL."""
@@ -52,6 +56,8 @@ class Program:
         header += [f"-- reported: {self.reported}"] if self.reported else []
         if self.values != DEFAULT_MODES:
             header.append(f"-- values: {msgspec.json.encode(self.values).decode()}")
+        header += [f"-- key: {self.key}"] if self.key else []
+        header += [f"-- tenant: {tenant}" for tenant in self.tenants]
         return "\n".join([*header, *(f"-- [{step.session}]\n{step.text};" for step in self.steps)]) + "\n"
 
 
@@ -62,12 +68,15 @@ def parse(text: str) -> Program:
         raise ValueError("a program without a statement")
     lines = [_HEADER.fullmatch(line) for line in text[: first.start()].splitlines()]
     header = {line[1]: line[2] for line in lines if line is not None}
+    tenants = tuple(line[2] for line in lines if line is not None and line[1] == "tenant")
     parts = _SESSION.split(text)[1:]
     return Program(
         steps=tuple(Step(name, _statement(body)) for name, body in zip(parts[::2], parts[1::2], strict=True)),
         values=msgspec.json.decode(header.get("values", "{}"), type=ValueModes),
         found=header.get("found", ""),
         reported=header.get("reported", ""),
+        tenants=tenants,
+        key=header.get("key", ""),
     )
 
 
