@@ -8,7 +8,7 @@ meet is Kafka asked. What a process has once found it keeps to until the table i
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -49,12 +49,10 @@ class TopicClaims:
         self._announced = announced
         self._owners: dict[str, TableOf] = {}
         """By topic, as ``folded_topic`` has it."""
-        self._tables: dict[str, Collection[TableId]] = {}
+        self._tables: dict[str, _Tables] = {}
         """By source, as they were asked for last, with ``_met``."""
         self._met: dict[str, set[TableId]] = {}
         """By source, those that rows came of and that were not known: one that is gone has rows yet if a router is behind."""
-        self._by_topic: dict[tuple[str, str], Mapping[str, Sequence[TableId]]] = {}
-        """By template and source: ``_tables`` by their topic, without the tenant, as ``folded_topic`` has it."""
         self._lock = threading.Lock()
 
     def release(self, source: str, table_id: TableId) -> bool:
@@ -70,7 +68,8 @@ class TopicClaims:
         """Ask for the source's tables again when they are needed next."""
         with self._lock:
             self._met.pop(source, None)
-            self._forget_tables(source)
+            if source in self._tables:
+                self._tables[source].is_asked = False
 
     def claim(self, spec: TenantSpec, source: str, table_id: TableId) -> None:
         """Note that a tenant's table has its topic.
@@ -113,27 +112,51 @@ class TopicClaims:
     def _alike(self, template: str, source: str, topic: str, mine: TableOf) -> Sequence[TableId]:
         """The tables of a source with that topic. One that rows come of, and that is not known yet, has them all asked for."""
         with self._lock:
-            tables, by_topic = self._tables.get(source), self._by_topic.get((template, source))
-        if tables is None or (source == mine[0] and mine[1] not in tables):
+            tables = self._tables.setdefault(source, _Tables(source))
+            is_asked = tables.is_asked and (source != mine[0] or mine[1] in tables.all)
+        if not is_asked:
             with self._lock:
                 met = self._met.setdefault(source, set())
                 met |= {mine[1]} if source == mine[0] else set()
-            tables, by_topic = {*self._tables_now(source), *met}, None
-        if by_topic is None:
-            named: dict[str, list[TableId]] = {}
-            for table_id in tables:
-                named.setdefault(folded_topic(row_topic("", source, table_id, template)), []).append(table_id)
-            by_topic = named
+            now = {*self._tables_now(source), *met}
             with self._lock:
-                if self._tables.get(source) is not tables:
-                    self._forget_tables(source)
-                self._tables[source], self._by_topic[template, source] = tables, by_topic
-        return by_topic.get(topic, ())
+                tables.become(now)
+        with self._lock:
+            return tuple(tables.with_topic(template, topic))
 
-    def _forget_tables(self, source: str) -> None:
-        self._tables.pop(source, None)
-        for key in [key for key in self._by_topic if key[1] == source]:
-            del self._by_topic[key]
+
+class _Tables:
+    """A source's. A table more or less changes its own entries alone: thousands may come one by one."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self.all: set[TableId] = set()
+        self.is_asked = False
+        """Whether ``all`` may be used."""
+        self._by_topic: dict[str, dict[str, dict[TableId, None]]] = {}
+        """By template and topic, without the tenant, as ``folded_topic`` has it."""
+
+    def become(self, now: set[TableId]) -> None:
+        """The tables are these."""
+        gone, new = self.all - now, now - self.all
+        for template, named in self._by_topic.items():
+            for table_id in gone:
+                named[self._topic(template, table_id)].pop(table_id)
+            for table_id in new:
+                named.setdefault(self._topic(template, table_id), {})[table_id] = None
+        self.all, self.is_asked = now, True
+
+    def with_topic(self, template: str, topic: str) -> Collection[TableId]:
+        """Those of that topic."""
+        if template not in self._by_topic:
+            named: dict[str, dict[TableId, None]] = {}
+            for table_id in self.all:
+                named.setdefault(self._topic(template, table_id), {})[table_id] = None
+            self._by_topic[template] = named
+        return self._by_topic[template].get(topic, {}).keys()
+
+    def _topic(self, template: str, table_id: TableId) -> str:
+        return folded_topic(row_topic("", self._source, table_id, template))
 
 
 def _selects(spec: TenantSpec, table: TableOf) -> bool:

@@ -6,6 +6,7 @@ from libs.errors import ServiceUnavailable
 from libs.events.names import folded_topic
 from libs.types.table import TableId
 from libs.types.tenant import SourceSelection, TenantSpec, TopicSettings
+from services.router import topic_claims
 from services.router.topic_claims import TableOf, TopicClaims, TopicCollision
 from tests.unit.router.test_match import tenant
 
@@ -139,3 +140,19 @@ def test_while_nobody_tells_who_has_it_nothing_is_decided() -> None:
 
     with pytest.raises(ServiceUnavailable):
         TopicClaims(away).claim(tenant("t"), "s", LINE)
+
+
+def test_a_table_that_comes_has_no_other_named_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though all are asked for: schema_history may know none of thousands yet."""
+    named: list[str] = []
+    monkeypatch.setattr(topic_claims, "folded_topic", lambda topic: named.append(topic) or folded_topic(topic))
+    world = World()
+    claims = world.router()
+
+    for number in range(100):
+        assert has_it(claims, TableId(database="shop", table=f"orders {number}"))
+        world.tables.add(TableId(database="shop", table=f"orders_{number}"))
+
+    assert world.asked == 100
+    assert len(named) <= 400
+    assert not has_it(claims, TableId(database="shop", table="orders_99"))
