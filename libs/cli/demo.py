@@ -1,6 +1,5 @@
 """``headwater demo``: the main job, shown."""
 
-import shutil
 import signal
 import sys
 import time
@@ -17,8 +16,9 @@ from libs.demo.latency import Latency
 from libs.demo.run import DemoReport, DemoSettings, Show, run_demo
 from libs.demo.sources import DEMO_SOURCES
 from libs.mesh.home import DEFAULT_HOME, Home, home_at
-from libs.mesh.processes import IMPORT_ROOT
 from libs.operations.first_source import SHOWN_URL
+from libs.setup.installation import command_path
+from libs.setup.run import MYSQL, STACK_STEPS, require
 from libs.tenants.place import nearest
 
 PLAIN_LINE_S = 5.0
@@ -75,6 +75,7 @@ def demo(source: str, keep: bool, home: Path, traffic_s: float, scale: float, se
       headwater demo --source dts --scale 0.1 --keep
     """
     where = home_at(home)
+    require((*STACK_STEPS, MYSQL))
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     started_s = time.monotonic()
@@ -187,7 +188,7 @@ def _print(report: DemoReport, home: Home, keep: bool, took_s: float) -> None:
 
 
 def _print_ways_on(home: Home, keep: bool) -> None:
-    command = "headwater" if shutil.which("headwater") else str(IMPORT_ROOT / "headwater")
+    command = command_path()
     option = f" --home {home.root}"
     echo(f"the tables lie in {home.warehouse_dir} (Iceberg; catalog {home.catalog_file})")
     echo("ask them, also while nothing runs:")

@@ -17,6 +17,7 @@ from libs.mesh.state import ServicePhase, StackPhase, StackState, running_state
 from libs.operations.first_query import first_query
 from libs.operations.status import process_faults
 from libs.servers.process import last_lines
+from libs.setup.run import POSTGRESQL, STACK_STEPS, require
 from libs.stack import lifecycle as stack
 from libs.stack.supervisor import StackEvent
 from libs.types.fault import worst_first
@@ -40,6 +41,8 @@ def up(home: Home, detach: bool) -> None:
     It starts a PostgreSQL too if a tenant's warehouse is one and warehouses.yaml does not name yours. It does not start a
     ClickHouse: name yours in warehouses.yaml.
 
+    Where Headwater was installed as a wheel, the first `up` downloads the jars of Kafka and Spark (`headwater setup`).
+
     Without --detach it runs in the foreground until Ctrl-C; a second Ctrl-C ends it at once. A process that crashes is
     restarted. Each process writes to logs/<process>.log.
 
@@ -49,10 +52,12 @@ def up(home: Home, detach: bool) -> None:
       headwater up --detach              in the background; `headwater down` stops it
       headwater up --home ~/cdc          another home
     """
+    documents = stack.load_documents(home)
+    require((*STACK_STEPS, POSTGRESQL) if documents.has_own_postgresql else STACK_STEPS)
     if detach:
         _up_detached(home)
         return
-    for mistake in stack.load_documents(home).tenant_mistakes:
+    for mistake in documents.tenant_mistakes:
         secho(f"tenant not served until its document is corrected: {mistake}", fg="yellow", err=True)
     stack.run_stack(home, on_event=show_event, on_phase=_show_phase(home))
 

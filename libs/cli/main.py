@@ -56,6 +56,7 @@ SUBCOMMANDS: Final = {
     "resync": _Subcommand("resync", "resync", "Build a table again from the source's rows, and swap it in."),
     "retry": _Subcommand("retry", "retry", "Try parked tables again now instead of when they are due."),
     "schema": _Subcommand("schema", "schema_command", "Show the effect of a DDL statement on the tenants' tables."),
+    "setup": _Subcommand("setup", "setup", "Download what the embedded stack and the demo need, into a cache."),
     "signal": _Subcommand("signal", "signal", "Copy tables again while changes go on; stop or pause a copy."),
     "status": _Subcommand("status", "status", "Show faults, processes, and the progress of sources and tables."),
     "tail": _Subcommand("tail", "tail", "Show a table's events as they come."),

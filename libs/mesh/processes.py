@@ -4,19 +4,20 @@ Plain functions of a home's documents and ports. ``libs.stack.plan`` makes the p
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-import libs
 from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.mesh.documents import CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL, Documents, stated
 from libs.mesh.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.servers import postgresql_server
 from libs.servers.ports import LOOPBACK
+from libs.setup.installation import IMPORT_ROOT
 from libs.setup.spark_toolchain import SparkToolchain
 
-IMPORT_ROOT: Final = Path(libs.__file__).resolve().parents[1]
+PYTHON_ENVIRON: Final = {"PYTHONPATH": str(IMPORT_ROOT), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+"""Of each process of ours, and of those that it starts. Without a safe path a module of the folder that a process runs in would
+come before one of ours with its name."""
 
 KAFKA: Final = "kafka"
 KAFKA_CONTROLLER: Final = "kafka-controller"

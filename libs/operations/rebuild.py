@@ -5,6 +5,7 @@ table, so that neither the tenant's stream nor the stack is needed or disturbed.
 """
 
 import datetime
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ import msgspec
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
-from libs.mesh.processes import IMPORT_ROOT, session_settings
+from libs.mesh.processes import PYTHON_ENVIRON, session_settings
 from libs.mesh.warehouses import job_settings
 from libs.mysql.binlog_position import rank_of_place
 from libs.mysql.gtid import GtidSet
@@ -165,7 +166,12 @@ def _run(home: Home, settings: RebuildSettings, on_progress: OnProgress) -> Rebu
         if setpriv := shutil.which("setpriv"):  # with this process it ends, however that ends
             command = [setpriv, "--pdeathsig", "TERM", "--", *command]
         with subprocess.Popen(
-            command, cwd=IMPORT_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+            command,
+            cwd=folder,
+            env={**os.environ, **PYTHON_ENVIRON},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
         ) as job:
             assert job.stdout is not None
             told = list(_followed(job.stdout, on_progress))

@@ -3,15 +3,21 @@
 import os
 import sys
 from importlib import metadata
-from pathlib import Path
 from typing import Final
 
-_PROJECT_FILE: Final = Path(__file__).parents[2] / "pyproject.toml"
+from libs.setup.installation import IMPORT_ROOT, is_checkout
+
+_PROJECT_FILE: Final = IMPORT_ROOT / "pyproject.toml"
 _PACKAGES: Final = ("pyspark", "faust-streaming", "confluent-kafka", "pyiceberg", "duckdb")
 
 
 def project_version() -> str:
-    """Of Headwater itself, as pyproject.toml has it."""
+    """Of Headwater itself: pyproject.toml has it in a checkout, the wheel's record elsewhere."""
+    if not is_checkout():
+        try:
+            return metadata.version("headwater")
+        except metadata.PackageNotFoundError:
+            return "unknown"
     for line in _PROJECT_FILE.read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "version":

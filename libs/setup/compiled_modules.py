@@ -35,7 +35,11 @@ SANITIZED_CFLAGS = (
     *("-Xclang", "-fsanitize-coverage-trace-cmp"),
 )
 COMPILERS = ("cc", "gcc", "clang")
-HEADERS_REMEDY = "install Python 3.11's headers (as root: apt-get install libpython3.11-dev) and run `make setup` again"
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+HEADERS_PACKAGE = f"libpython{VERSION}-dev"
+HEADERS_REMEDY = (
+    f"install Python {VERSION}'s headers (as root: apt-get install {HEADERS_PACKAGE}) and run `make setup` again"
+)
 COMPILER_REMEDY = "install a C compiler (as root: apt-get install gcc libc6-dev) and run `make setup` again"
 SOURCE_REMEDY = "mend the module, or restore it with git, and run `make setup` again"
 
@@ -81,6 +85,30 @@ def build(cache: Path, repository: Path, progress: Progress) -> None:
             pool.shutdown(cancel_futures=True)
 
 
+def build_into(folder: Path, cache: Path, root: Path, progress: Progress) -> None:
+    """Compile every module below ``folder``, by the Cython and for the Python that run this: a wheel's build. Blocks.
+
+    Raises:
+        SetupFailed: no compiler or no headers could be had, or a module is wrong.
+    """
+    compiler, environ = c_compiler(cache, root, progress)
+    command = [*compiler, *CFLAGS, "-s", *_includes(cache, progress)]
+
+    def compile_one(source: Path) -> None:
+        built = folder / _built(source).relative_to(root)
+        built.parent.mkdir(parents=True, exist_ok=True)
+        _compile(root, source, built, command, environ, python=Path(sys.executable))
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for finished in as_completed([pool.submit(compile_one, source) for source in _sources(root)]):
+            finished.result()
+
+
+def built_names(root: Path) -> list[str]:
+    """Of each compiled module, its path below ``root``."""
+    return [str(_built(source).relative_to(root)) for source in _sources(root)]
+
+
 def build_sanitized(cache: Path, repository: Path, folders: Sequence[str], into: Path, progress: Progress) -> None:
     """Compile the modules of ``folders`` for a fuzzer, below ``into``: AddressSanitizer, and counters of what was reached.
 
@@ -100,14 +128,21 @@ def build_sanitized(cache: Path, repository: Path, folders: Sequence[str], into:
 
 
 def _compile(
-    repository: Path, source: Path, built: Path, compile_command: list[str | Path], environ: dict[str, str]
+    repository: Path,
+    source: Path,
+    built: Path,
+    compile_command: list[str | Path],
+    environ: dict[str, str],
+    *,
+    python: Path | None = None,
 ) -> None:
+    """``python``: the interpreter that has Cython, else that of the repository's environment."""
     name = source.relative_to(repository)
     staged = built.with_name(f".{built.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
         translated = Path(folder) / f"{source.stem}.c"
         run(
-            [venv_python(repository), "-m", "cython", "-3", name, "-o", translated],
+            [python or venv_python(repository), "-m", "cython", "-3", name, "-o", translated],
             purpose=f"translating {name}",
             remedy=SOURCE_REMEDY,
             timeout_s=COMPILE_TIMEOUT_S,
@@ -196,17 +231,17 @@ def _header_dirs(cache: Path, progress: Progress) -> list[Path]:
     own = Path(sysconfig.get_path("include"))
     if (own / "Python.h").exists():
         return [own]
-    root = cache / "python-headers"
+    root = cache / f"python-headers-{VERSION}"
     if not root.exists():
         with staged_dir(root) as staging:
             unpack(
-                ("libpython3.11-dev",),
+                (HEADERS_PACKAGE,),
                 staging / "root",
                 release=own_release(),
-                is_wanted=lambda name: name == "libpython3.11-dev",
+                is_wanted=lambda name: name == HEADERS_PACKAGE,
                 progress=progress,
                 remedy=f"{HEADERS_REMEDY}; or {NETWORK_REMEDY}",
             )
     # pyconfig.h of Debian names its machine's own by a path below /usr/include.
     include = root / "root" / "usr" / "include"
-    return [include / "python3.11", include]
+    return [include / f"python{VERSION}", include]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from libs.setup.installation import SETUP_COMMAND
 from libs.setup.step import Progress, SetupFailed, folder_bytes, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -110,7 +111,7 @@ def unpack(
         run(
             ["dpkg-deb", "--extract", archive, folder],
             purpose=f"unpacking {archive.name}",
-            remedy="free some disk space and run `make setup` again",
+            remedy=f"free some disk space and run `{SETUP_COMMAND}` again",
             timeout_s=UNPACK_TIMEOUT_S,
         )
     shutil.rmtree(apt_dir)

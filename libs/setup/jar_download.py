@@ -10,6 +10,7 @@ from pathlib import Path
 
 from libs.setup import maven
 from libs.setup.cache import locked, staged_dir
+from libs.setup.installation import SETUP_COMMAND
 from libs.setup.jars import JarSet, cached_dir, faults, is_verified, mark_verified
 from libs.setup.java import Java, find_java
 from libs.setup.maven import Maven
@@ -17,7 +18,7 @@ from libs.setup.step import Progress, SetupFailed, folder_bytes, run
 
 DOWNLOAD_TIMEOUT_S = 1_200.0
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-REMEDY = "check the network (Maven's settings: ~/.m2/settings.xml) and run `make setup` again"
+REMEDY = f"check the network (Maven's settings: ~/.m2/settings.xml) and run `{SETUP_COMMAND}` again"
 
 
 def is_fetched(jars: JarSet, cache: Path) -> bool:

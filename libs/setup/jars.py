@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from libs.errors import InvalidSettings
+from libs.setup.installation import SETUP_COMMAND
 
 LOCKS_DIR = Path(__file__).parent / "locks"
 VERIFIED_FILE = "verified.json"
@@ -86,7 +87,7 @@ def jars_dir(name: JarSetName, cache: Path) -> Path:
     """
     folder = cached_dir(jar_set(name), cache)
     if not (folder / VERIFIED_FILE).exists():
-        raise InvalidSettings(f"{name} jars", [f"{folder} is missing: run `make setup`"])
+        raise InvalidSettings(f"{name} jars", [f"{folder} is missing: run `{SETUP_COMMAND}`"])
     return folder
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libs.errors import InvalidSettings
+from libs.setup.installation import SETUP_COMMAND
 
 OLDEST_JAVA = 17  # Spark 4.1 and Kafka 4 need 17
 NEWEST_JAVA = 24  # Spark 4.1 fails on 25 (the security manager is gone)
@@ -61,7 +62,9 @@ def find_java(cache: Path) -> Java:
     if found is None:
         raise InvalidSettings(
             "Java",
-            [f"no Java {OLDEST_JAVA} to {NEWEST_JAVA} found: install openjdk-17-jre-headless, or run `make setup`"],
+            [
+                f"no Java {OLDEST_JAVA} to {NEWEST_JAVA} found: install openjdk-17-jre-headless, or run `{SETUP_COMMAND}`"
+            ],
         )
     return found
 

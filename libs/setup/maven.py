@@ -12,10 +12,11 @@ from pathlib import Path
 from libs.setup import trust_store
 from libs.setup.cache import staged_dir
 from libs.setup.debs import unpack
+from libs.setup.installation import SETUP_COMMAND
 from libs.setup.java import Java
 from libs.setup.step import Progress, SetupFailed
 
-REMEDY = "check the network and run `make setup` again, or install Maven so that mvn is on the PATH"
+REMEDY = f"check the network and run `{SETUP_COMMAND}` again, or install Maven so that mvn is on the PATH"
 # Everything but central is refused: pom files of others must not send Maven to servers that the lock never saw.
 SETTINGS = """<settings>
   <mirrors>

@@ -13,6 +13,7 @@ from pathlib import Path
 from libs.errors import InvalidSettings
 from libs.setup.cache import staged_dir
 from libs.setup.debs import unpack
+from libs.setup.installation import SETUP_COMMAND
 from libs.setup.step import Progress, run
 
 OLDEST_VERSION = (8, 0)
@@ -26,7 +27,9 @@ TEMPLATE_STATEMENTS = (
     "GRANT PROXY ON ''@'' TO 'root'@'127.0.0.1' WITH GRANT OPTION;",
 )
 TEMPLATE_GENERATION = 1  # raise it when the template's making changes: older ones are then made again
-REMEDY = "check the network and run `make setup` again, or install MySQL 8.0 or newer so that mysqld is on the PATH"
+REMEDY = (
+    f"check the network and run `{SETUP_COMMAND}` again, or install MySQL 8.0 or newer so that mysqld is on the PATH"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def installed_program(cache: Path) -> MysqlProgram:
     """
     program = _found(cache)
     if program is None:
-        raise InvalidSettings("MySQL", ["no MySQL 8.0 or newer is set up: run `make setup`"])
+        raise InvalidSettings("MySQL", [f"no MySQL 8.0 or newer is set up: run `{SETUP_COMMAND}`"])
     return program
 
 
@@ -156,7 +159,7 @@ def _make_template(command: tuple[str, ...], template: Path, progress: Progress)
             "--innodb-redo-log-capacity=32M",
         ),
         purpose="making MySQL's template data folder",
-        remedy="free some disk space and run `make setup` again",
+        remedy=f"free some disk space and run `{SETUP_COMMAND}` again",
         timeout_s=INITIALIZE_TIMEOUT_S,
     )
     (template / "auto.cnf").unlink(missing_ok=True)  # each copy gets a server UUID of its own

@@ -17,6 +17,7 @@ from pathlib import Path
 from libs.errors import InvalidSettings
 from libs.setup.cache import staged_dir
 from libs.setup.debs import own_release, unpack
+from libs.setup.installation import SETUP_COMMAND
 from libs.setup.step import Progress
 
 OLDEST_VERSION = 12
@@ -25,9 +26,7 @@ MACHINE_FOLDERS = "usr/lib/postgresql"
 # Not: compilers for its JIT, which the servers here do without, Debian's own wrappers, and the C library that the machine has.
 NEEDED = re.compile(r"postgresql-\d+|lib(?!llvm|perl|z3|c6|gcc|stdc).*")
 RIGHTS = "--inh-caps=-all,+dac_override --ambient-caps=+dac_override --bounding-set=-all,+dac_override"
-REMEDY = (
-    "check the network and run `make setup` again, or install PostgreSQL 12 or newer so that postgres is on the PATH"
-)
+REMEDY = f"check the network and run `{SETUP_COMMAND}` again, or install PostgreSQL 12 or newer so that postgres is on the PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,9 @@ def installed_program(cache: Path) -> PostgresqlProgram:
     """
     program = _machine_program() or _private_program(cache)
     if program is None:
-        raise InvalidSettings("PostgreSQL", [f"no PostgreSQL {OLDEST_VERSION} or newer is set up: run `make setup`"])
+        raise InvalidSettings(
+            "PostgreSQL", [f"no PostgreSQL {OLDEST_VERSION} or newer is set up: run `{SETUP_COMMAND}`"]
+        )
     return program
 
 

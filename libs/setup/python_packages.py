@@ -148,21 +148,21 @@ def _uv_environ() -> dict[str, str]:
 
 
 def _wanted(repository: Path) -> str:
-    """What ``.venv`` should hold: the lock, and the interpreter that it was made for."""
+    """What ``.venv`` should hold: the lock, and the release of Python that it was made for."""
     try:
         lock = (repository / "requirements" / "dev.txt").read_bytes()
     except OSError as error:
         raise SetupFailed("requirements/dev.txt is missing", "restore it, or make it with `make locks`") from error
-    return hashlib.sha256(lock).hexdigest()
+    return hashlib.sha256(b"%d.%d\n" % sys.version_info[:2] + lock).hexdigest()
 
 
 def _is_environment(venv: Path) -> bool:
-    """Whether it is whole enough to install into, and its interpreter still exists."""
+    """Whether it is whole enough to install into, and its interpreter exists and is of our release."""
     if not (venv / "pyvenv.cfg").exists():
         return False
     try:
         asked = subprocess.run(
-            [venv / "bin" / "python", "-c", "import sys; print(sys.version_info[:2] == (3, 11))"],
+            [venv / "bin" / "python", "-c", "import sys; print(*sys.version_info[:2])"],
             capture_output=True,
             text=True,
             timeout=VERSION_TIMEOUT_S,
@@ -170,7 +170,7 @@ def _is_environment(venv: Path) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return asked.stdout.strip() == "True"
+    return asked.stdout.split() == [str(part) for part in sys.version_info[:2]]
 
 
 def _machine_uv() -> Path | None:

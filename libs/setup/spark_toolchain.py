@@ -9,8 +9,6 @@ from libs.setup.class_archive import archive_path
 from libs.setup.jars import jars_dir
 from libs.setup.java import find_java
 
-_REPOSITORY = Path(__file__).parents[2]
-
 
 @dataclass(frozen=True, slots=True)
 class SparkToolchain:
@@ -35,4 +33,4 @@ def find_toolchain() -> SparkToolchain:
     """Raises InvalidSettings when set-up has not put it there."""
     cache = cache_dir()
     java = find_java(cache)
-    return SparkToolchain(java.home, jars_dir("spark", cache), archive_path(_REPOSITORY, java))
+    return SparkToolchain(java.home, jars_dir("spark", cache), archive_path(java, cache))

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.errors import HeadwaterError
+from libs.setup.installation import SETUP_COMMAND
 
 LONGEST_LINE = 400
-DISK_REMEDY = "free 5 GB, or name a roomier folder in HEADWATER_CACHE, and run `make setup` again"
+DISK_REMEDY = f"free 5 GB, or name a roomier folder in HEADWATER_CACHE, and run `{SETUP_COMMAND}` again"
 NOTHING_ELSE: Mapping[str, str] = {}
 
 
@@ -118,7 +119,7 @@ def _lines(child: "subprocess.Popen[str]", on_line: Callable[[str], None]) -> It
 def _start(command: Sequence[str | Path], environ: Mapping[str, str], cwd: Path | None) -> "subprocess.Popen[str]":
     with _children.lock:
         if _children.stopped:
-            raise SetupFailed("interrupted", "run `make setup` again")
+            raise SetupFailed("interrupted", f"run `{SETUP_COMMAND}` again")
         child = subprocess.Popen(
             [*_ends_with_us(), *(str(word) for word in command)],
             cwd=cwd,

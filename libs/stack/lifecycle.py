@@ -24,7 +24,7 @@ import yaml
 from libs.errors import InvalidSettings, ServiceUnavailable
 from libs.mesh.documents import POSTGRESQL, Documents, read_documents
 from libs.mesh.home import Home, is_initialised, keep_private
-from libs.mesh.processes import IMPORT_ROOT, KAFKA, KAFKA_CONTROLLER, VALKEY, kafka_address
+from libs.mesh.processes import KAFKA, KAFKA_CONTROLLER, PYTHON_ENVIRON, VALKEY, kafka_address
 from libs.mesh.reader_tasks import planned_generations, store_generations
 from libs.mesh.state import (
     AlreadyUp,
@@ -43,6 +43,7 @@ from libs.operations.joining import note_beginnings, watched_joining
 from libs.servers import kafka_broker, ports, postgresql_server, valkey_server
 from libs.servers.process import last_lines
 from libs.setup.compiled_modules import require_built
+from libs.setup.installation import IMPORT_ROOT, is_checkout
 from libs.setup.spark_toolchain import find_toolchain
 from libs.stack.own_servers import own_servers
 from libs.stack.plan import STAGE_SERVERS, choose_ports, plan_processes, port_names, supervised
@@ -112,7 +113,8 @@ def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
         InvalidSettings: see ``run_stack``.
     """
     chosen = choose_ports(port_names(documents), read_ports(home), is_free=ports.is_free, free_ports=ports.free_ports)
-    require_built(Path(__file__).parents[2])
+    if is_checkout():
+        require_built(IMPORT_ROOT)
     toolchain = find_toolchain()
     generations = planned_generations(home, documents)
     processes = plan_processes(home, documents, chosen, toolchain, generations)
@@ -164,7 +166,7 @@ def start_detached(home: Home, *, dies_with_parent: bool = False) -> int:
             command = [setpriv, "--pdeathsig", "TERM", "--", *command]
         child = subprocess.Popen(
             command,
-            env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT), "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **PYTHON_ENVIRON},
             stdin=subprocess.DEVNULL,
             stdout=log_file,
             stderr=subprocess.STDOUT,

@@ -22,7 +22,7 @@ import yaml
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.mesh.documents import VtgateDocument
 from libs.mesh.home import Home
-from libs.mesh.processes import IMPORT_ROOT
+from libs.mesh.processes import PYTHON_ENVIRON
 from libs.mesh.state import replace_file
 from libs.mesh.vtgate import Vtgate
 from libs.servers import mysql_server
@@ -149,7 +149,7 @@ def _program(home: Home, name: str, arguments: tuple[str, ...], settings: Any, r
         spec=ProcessSpec(
             name=name,
             command=(sys.executable, "-m", *arguments, str(home.settings_file(name))),
-            environ={"PYTHONPATH": str(IMPORT_ROOT), "PYTHONUNBUFFERED": "1"},
+            environ=PYTHON_ENVIRON,
             working_dir=home.run_dir,
             ready=ready,
         ),

@@ -27,9 +27,9 @@ from libs.mesh.documents import (
 from libs.mesh.home import Home
 from libs.mesh.processes import (
     CHECKPOINT_COMMITTER,
-    IMPORT_ROOT,
     KAFKA,
     KAFKA_CONTROLLER,
+    PYTHON_ENVIRON,
     ROUTER,
     SCHEMA_HISTORY,
     SINK,
@@ -164,7 +164,7 @@ def supervised(home: Home, planned: PlannedProcess) -> Supervised:
         spec=ProcessSpec(
             name=planned.name,
             command=(sys.executable, "-m", planned.module, "--settings", str(home.settings_file(planned.name))),
-            environ={"PYTHONPATH": str(IMPORT_ROOT), "PYTHONUNBUFFERED": "1", **(planned.environ or {})},
+            environ={**PYTHON_ENVIRON, **(planned.environ or {})},
             working_dir=planned.working_dir or home.run_dir,
             ready=lambda: answers_ok(f"{url}/readyz"),
         ),

@@ -4,6 +4,8 @@ import signal
 from dataclasses import dataclass
 from typing import Final
 
+from libs.setup.installation import SETUP_COMMAND
+
 EXIT_CLEAN: Final = 0
 EXIT_INVALID_SETTINGS: Final = 2
 EXIT_HALTED: Final = 3
@@ -74,6 +76,6 @@ def describe_exit(exit_code: int) -> str:
         case 4:
             return "fenced: another owner holds its source partition (exit code 4)"
         case 126 | 127:
-            return f"its program could not be run (exit code {exit_code}): run `make setup`"
+            return f"its program could not be run (exit code {exit_code}): run `{SETUP_COMMAND}`"
         case _:
             return f"exit code {exit_code}"

@@ -142,7 +142,10 @@ def _check_classes(session: SparkSession, sinks: Iterable[Sink]) -> None:
 
 
 def _jars(settings: SessionSettings) -> list[Path]:
-    remedies = {"jars_dir": "run `make setup`", "more_jars_dir": "put them there, or leave it out"}
+    remedies = {
+        "jars_dir": "run `headwater setup`, in a checkout `make setup`",
+        "more_jars_dir": "put them there, or leave it out",
+    }
     found: list[Path] = []
     for name, remedy in remedies.items():
         folder = getattr(settings, name)

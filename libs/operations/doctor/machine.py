@@ -1,4 +1,4 @@
-"""The machine under a stack, and the parts that ``make setup`` puts in place."""
+"""The machine under a stack, and the parts that set-up puts in place."""
 
 import os
 import resource
@@ -13,11 +13,11 @@ import psutil
 from libs.operations.doctor.report import Finding, answered, fault, warning, well
 from libs.setup.cache import cache_dir
 from libs.setup.compiled_modules import require_built
+from libs.setup.installation import IMPORT_ROOT, NEWEST_PYTHON, OLDEST_PYTHON, SETUP_COMMAND, is_checkout
 from libs.setup.jars import jars_dir
 from libs.setup.java import find_java
 from libs.setup.python_packages import are_installed
 
-_REPOSITORY: Final = Path(__file__).parents[3]
 _GIB: Final = 2**30
 STACK_BYTES: Final = 3 * _GIB
 """Kafka, Spark, and some 100 MB for each of five services; a source more takes another."""
@@ -30,7 +30,7 @@ _GOOD_DISK_BYTES: Final = 5 * _GIB
 _LEAST_FREE_SHARE: Final = 0.03
 _OPEN_FILES: Final = 4_096
 """Kafka has several for each partition; Java takes the hard limit by itself."""
-_SETUP: Final = "run `make setup`"
+_SETUP: Final = f"run `{SETUP_COMMAND}`"
 
 
 def machine(home: Path, *, is_running: bool) -> Iterator[Finding]:
@@ -90,26 +90,32 @@ def _disk(subject: str, folder: Path) -> Iterator[Finding]:
 
 
 def set_up() -> Iterator[Finding]:
-    """Packages, compiled modules, Java and jars: each is there, and is that of this checkout."""
+    """Python, Java and jars: each is there. In a checkout also packages and compiled modules, which are those of its sources."""
     version = ".".join(str(part) for part in sys.version_info[:3])
-    if sys.version_info[:2] == (3, 11):
+    if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
         yield well("set-up", "Python", version)
     else:
-        yield fault("set-up", "Python", f"{version}; Headwater needs 3.11", f"install Python 3.11 and {_SETUP}")
-    if are_installed(_REPOSITORY):
-        yield well("set-up", "Python packages", "those of requirements/dev.txt")
-    else:
-        yield warning("set-up", "Python packages", "not those that requirements/dev.txt locks", _SETUP)
-
-    def compiled() -> str:
-        require_built(_REPOSITORY)
-        return "newer than their sources"
+        yield fault("set-up", "Python", f"{version}; Headwater needs 3.11 to 3.14", f"install one of these and {_SETUP}")
+    if is_checkout():
+        yield from _of_a_checkout()
 
     def java() -> str:
         found = find_java(cache_dir())
         return f"{found.version} at {found.home}"
 
-    yield answered("set-up", "compiled modules", compiled, _SETUP)
     yield answered("set-up", "Java", java, _SETUP)
     yield answered("set-up", "jars of Kafka", lambda: str(jars_dir("kafka", cache_dir())), _SETUP)
     yield answered("set-up", "jars of Spark", lambda: str(jars_dir("spark", cache_dir())), _SETUP)
+
+
+def _of_a_checkout() -> Iterator[Finding]:
+    if are_installed(IMPORT_ROOT):
+        yield well("set-up", "Python packages", "those of requirements/dev.txt")
+    else:
+        yield warning("set-up", "Python packages", "not those that requirements/dev.txt locks", _SETUP)
+
+    def compiled() -> str:
+        require_built(IMPORT_ROOT)
+        return "newer than their sources"
+
+    yield answered("set-up", "compiled modules", compiled, _SETUP)

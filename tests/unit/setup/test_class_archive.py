@@ -24,6 +24,7 @@ def java(tmp_path: Path) -> Java:
 
 
 def a_repository(folder: Path, python: str) -> Path:
+    (folder / "pyproject.toml").touch()
     executable = folder / ".venv" / "bin" / "python"
     executable.parent.mkdir(parents=True)
     executable.write_text(f"#!/bin/sh\n{python}\n")
@@ -32,36 +33,36 @@ def a_repository(folder: Path, python: str) -> Path:
 
 
 def test_another_release_of_java_has_another_archive(tmp_path: Path, java: Java) -> None:
-    before = archive_path(tmp_path, java)
+    before = archive_path(java, tmp_path, a_repository(tmp_path, "exit 1"))
     (java.home / "release").write_text('JAVA_VERSION="17.0.2"')
 
-    assert archive_path(tmp_path, java) != before
+    assert archive_path(java, tmp_path, tmp_path) != before
 
 
 def test_what_the_job_writes_is_there(tmp_path: Path, java: Java) -> None:
     repository = a_repository(tmp_path, 'echo classes > "$3"')
-    assert not is_there(repository, java)
+    assert not is_there(java, tmp_path, repository)
 
-    write(repository, java, tmp_path, Progress())
+    write(java, tmp_path, tmp_path, Progress(), repository)
 
-    assert is_there(repository, java)
-    assert archive_path(repository, java).read_text() == "classes\n"
+    assert is_there(java, tmp_path, repository)
+    assert archive_path(java, tmp_path, repository).read_text() == "classes\n"
     assert [path.name for path in (repository / ".venv").glob(".*")] == []
 
 
 def test_a_job_that_fails_leaves_none_and_is_not_tried_again(tmp_path: Path, java: Java) -> None:
     repository = a_repository(tmp_path, 'echo half > "$3"; echo "error: no archive"; exit 1')
 
-    write(repository, java, tmp_path, Progress())
+    write(java, tmp_path, tmp_path, Progress(), repository)
 
-    assert is_there(repository, java)
-    settings = SessionSettings(jars_dir="unused", class_archive=str(archive_path(repository, java)))
+    assert is_there(java, tmp_path, repository)
+    settings = SessionSettings(jars_dir="unused", class_archive=str(archive_path(java, tmp_path, repository)))
     assert "SharedArchiveFile" not in java_options(settings)
 
 
 def test_the_java_of_a_package_has_none(tmp_path: Path, java: Java) -> None:
-    assert is_there(tmp_path, Java(java.home, 21, is_from_package=True))
-    assert is_there(tmp_path, None)
+    assert is_there(Java(java.home, 21, is_from_package=True), tmp_path)
+    assert is_there(None, tmp_path)
 
 
 @pytest.mark.servers  # starts Java

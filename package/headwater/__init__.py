@@ -1,0 +1,22 @@
+"""The ``headwater`` command of an installed wheel.
+
+This package holds Headwater's folders ``libs``, ``services``, ``protos`` and ``spark``, which import one another by these
+names. ``main`` puts the package first on the path, for this process and those that it starts: a package ``libs`` of the
+current folder, or of site-packages, is never imported instead (ADR 68).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+_ROOT = str(Path(__file__).resolve().parent)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.path.insert(0, _ROOT)
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{_ROOT}{os.pathsep}{inherited}" if inherited else _ROOT
+    from libs.cli.main import run
+
+    run()
