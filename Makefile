@@ -15,7 +15,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,12 @@ wheel: setup-python ## build dist/headwater-*.whl, for `pipx install` and `uv to
 
 sdist: setup-python ## build dist/headwater-*.tar.gz, from which a wheel is built elsewhere
 	@$(VENV) -m hatchling build -t sdist
+
+chart: setup-python ## write dist/headwater-*.tgz by `helm package`, and the same as an OCI layout (fetches Helm at first)
+	@$(VENV) -m tests.cluster.chart_package
+
+debian-13: setup-python ## make a chroot of Debian 13, and run `make demo` and the fast tests there as an ordinary user (root; COMMAND='make setup')
+	@$(VENV) -m tests.debian trixie $(if $(COMMAND),'$(COMMAND)')
 
 sbom: setup-python ## write dist/headwater.cdx.json: every locked package and jar, with its hashes (CycloneDX)
 	@$(VENV) -m libs.setup.bill_of_materials

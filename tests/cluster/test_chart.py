@@ -1,6 +1,7 @@
 """The chart against Kubernetes' own schemas, a real API server, and the services that it configures."""
 
 import copy
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -52,6 +53,7 @@ from tests.cluster.chart import (
     render,
     write_values,
 )
+from tests.cluster.chart_package import package, write_layout
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.helm import HelmClient
 from tests.cluster.programs import build_kube_score
@@ -125,6 +127,24 @@ def environment(spec: Object) -> dict[str, str]:
 def test_the_chart_is_clean_to_helm(helm: HelmClient) -> None:
     for name, values in VALUES.items():
         helm.helm("lint", "--strict", str(CHART), "-f", str(write_values(helm, values, name)))
+
+
+def test_the_packaged_chart_renders_as_its_folder(helm: HelmClient, tmp_path: Path) -> None:
+    """And the OCI layout holds that very package, each blob under its digest."""
+    archive = package(helm, tmp_path)
+    write_layout(archive, tmp_path / "oci")
+    index = json.loads((tmp_path / "oci" / "index.json").read_text())
+    blobs = {path.name: path.read_bytes() for path in (tmp_path / "oci" / "blobs" / "sha256").iterdir()}
+    (entry,) = index["manifests"]
+    manifest = json.loads(blobs[entry["digest"].removeprefix("sha256:")])
+    (layer,) = manifest["layers"]
+
+    assert helm.helm("template", "any", str(archive)) == helm.helm("template", "any", str(CHART))
+    assert all(hashlib.sha256(content).hexdigest() == name for name, content in blobs.items())
+    assert blobs[layer["digest"].removeprefix("sha256:")] == archive.read_bytes()
+    assert {"name": "headwater", "apiVersion": "v2"}.items() <= json.loads(
+        blobs[manifest["config"]["digest"].removeprefix("sha256:")]
+    ).items()
 
 
 @pytest.mark.rest(because="kube-score is built for it; the gate holds every object to Kubernetes' schemas")
