@@ -21,16 +21,23 @@ WORKDIR /src
 COPY requirements/build.txt requirements/build.txt
 RUN python3.11 -m venv .venv && .venv/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt
 
-# The code, compiled.
-FROM build AS whole-code
+# The wheel (`make wheel`), with its modules compiled here.
+FROM build AS wheel
+COPY hatch_build.py pyproject.toml README.md LICENSE ./
+COPY package/headwater package/headwater
 COPY requirements/dev.txt requirements/
 COPY libs libs
 COPY protos protos
 COPY services services
 COPY spark spark
-RUN .venv/bin/python -c "from pathlib import Path; from libs.setup import compiled_modules, step; compiled_modules.build(Path('/tmp/cache'), Path('/src'), step.Progress())" \
-    && rm -rf libs/testing \
-    && find libs services -name '*.pyx' -delete \
+RUN .venv/bin/python -m hatchling build -t wheel -d /dist
+
+# The code out of the wheel, and the wheel's record of its version.
+FROM build AS whole-code
+COPY --from=wheel /dist /dist
+RUN .venv/bin/pip install --no-cache-dir --no-deps --no-index --no-compile --target /wheel /dist/*.whl \
+    && mv /wheel/headwater/libs /wheel/headwater/protos /wheel/headwater/services /wheel/headwater/spark . \
+    && mkdir /record && mv /wheel/headwater-*.dist-info /record/ \
     && .venv/bin/python -m compileall -q libs protos services spark
 
 # What services import: without the headwater command, and the stack of one machine.
@@ -164,7 +171,7 @@ COPY --from=cli-packages /opt/headwater /opt/headwater
 COPY --from=whole-code /src/libs libs
 COPY --from=whole-code /src/protos protos
 # Its version.
-COPY pyproject.toml ./
+COPY --from=whole-code /record ./
 USER 10001:10001
 ENTRYPOINT ["python", "-m", "libs.cli"]
 

@@ -162,12 +162,23 @@ def test_the_image_of_the_command_holds_the_command_and_no_service() -> None:
         ("cli-packages", "/opt/headwater"),
         ("whole-code", "/src/libs"),
         ("whole-code", "/src/protos"),
+        ("whole-code", "/record"),  # `headwater version` reads it
     ]
-    assert "COPY pyproject.toml ./" in final  # `headwater version` reads it
+
+
+def test_images_hold_the_code_of_the_wheel() -> None:
+    """Whatever the images copy comes out of the stage that unpacks it."""
+    assert "hatchling build -t wheel" in stage("wheel")
+    assert "pip install" in stage("whole-code") and "/dist/*.whl" in stage("whole-code")
+    assert stage("code").startswith("FROM whole-code AS code")
+    assert [line for line in stage("whole-code").splitlines() if line.startswith("COPY")] == [
+        "COPY --from=wheel /dist /dist"
+    ]
 
 
 def test_the_build_copies_nothing_that_is_ignored() -> None:
     kept = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = {path.split("/")[0] for path in re.findall(r"^COPY (?!--from)(\S+)", DOCKERFILE, re.MULTILINE)}
+    lines = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    copied = {path.split("/")[0] for line in lines for path in line.split()}
 
     assert copied == kept
