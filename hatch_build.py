@@ -20,7 +20,7 @@ SHIPPED_GROUPS = (
     *("binlog_reader", "vstream_reader", "dts_decoder", "schema_history", "checkpoint_committer"),
     *("router", "tenant_operator", "spark", "cli"),
 )
-"""Each is an extra. Together they are what the wheel itself requires: the command starts every one of them."""
+"""Each is an extra. The wheel itself requires all of them, because the command starts every service."""
 
 
 class Requirements(MetadataHookInterface):

@@ -1,8 +1,8 @@
 """The ``headwater`` command of an installed wheel.
 
-This package holds Headwater's folders ``libs``, ``services``, ``protos`` and ``spark``, which import one another by these
-names. ``main`` puts the package first on the path, for this process and those that it starts: a package ``libs`` of the
-current folder, or of site-packages, is never imported instead (ADR 68).
+The package holds Headwater's folders ``libs``, ``services``, ``protos`` and ``spark``. They import one another by these names.
+``main`` puts the package first on the path, for this process and those that it starts. A foreign ``libs`` in the current folder
+or in site-packages is never imported (ADR 68).
 """
 
 import os

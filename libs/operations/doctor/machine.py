@@ -90,12 +90,14 @@ def _disk(subject: str, folder: Path) -> Iterator[Finding]:
 
 
 def set_up() -> Iterator[Finding]:
-    """Python, Java and jars: each is there. In a checkout also packages and compiled modules, which are those of its sources."""
+    """Python, Java and jars are there. In a checkout, packages and compiled modules are those of its sources."""
     version = ".".join(str(part) for part in sys.version_info[:3])
     if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
         yield well("set-up", "Python", version)
     else:
-        yield fault("set-up", "Python", f"{version}; Headwater needs 3.11 to 3.14", f"install one of these and {_SETUP}")
+        yield fault(
+            "set-up", "Python", f"{version}; Headwater needs 3.11 to 3.14", f"install one of these and {_SETUP}"
+        )
     if is_checkout():
         yield from _of_a_checkout()
 
