@@ -24,6 +24,7 @@ from libs.mesh.state import running_state
 from libs.operations.status import (
     ProcessStatus,
     RoutedTenant,
+    SignalStatus,
     SourceStatus,
     Status,
     TableStatus,
@@ -38,6 +39,7 @@ SHOWN_SHARDS = 10
 SHOWN_TENANTS = 10
 SHOWN_FAULTS = 20
 SHOWN_TABLES = 30
+SHOWN_SIGNALS = 5
 _SEVERITY_COLOURS = {Severity.HALTED: "red", Severity.DIFFERS: "red", Severity.DEGRADED: "yellow"}
 _COLOURS = {
     "up": "green",
@@ -119,6 +121,8 @@ def print_status(found: Status, console: Console) -> None:
         console.print(shards_table(found.sources))
     if any(source.incremental for source in found.sources):
         console.print(_incremental(found.sources))
+    if any(source.signals for source in found.sources):
+        console.print(_signals(found.sources))
     if found.routed:
         console.print(routed_table(found.routed))
     shown = worst_tables(found.tables)
@@ -258,6 +262,29 @@ def _incremental(sources: tuple[SourceStatus, ...]) -> Table:
     return table
 
 
+def _signals(sources: tuple[SourceStatus, ...]) -> Table:
+    """The newest signals of each source that failed or go on, and the newest one."""
+    table = _table("signal", "of", "at", "outcome")
+    for source in sources:
+        open_ones = [each for each in source.signals[:-1] if each.waiting or not each.is_well]
+        for each in (*open_ones, *source.signals[-1:])[-SHOWN_SIGNALS:]:
+            table.add_row(escape(each.signal_id), source.source, _moment(each.at_us)[:19], escape(_outcome(each)))
+    return table
+
+
+def _outcome(signal: SignalStatus) -> str:
+    """With the reason of each failure."""
+    if signal.refused_because:
+        return f"refused: {signal.refused_because}"
+    parts = [
+        *([f"{signal.waiting} of {signal.tables} table(s) to go"] if signal.waiting else []),
+        *([f"{signal.finished} table(s) copied, {signal.rows_read:,} rows"] if signal.finished else []),
+        *(f"not done: {each}" for each in signal.not_done),
+        *(f"given up: {table}: {why}" for table, why in signal.given_up.items()),
+    ]
+    return f"{signal.kind}: {'; '.join(parts) or 'done'}"
+
+
 def routed_table(tenants: tuple[RoutedTenant, ...]) -> Table:
     """The tenants that took most of the router's CPU, and all that lag."""
     table = _table("top tenants", "router cpu", "share", "events", "size", "batches behind", "")
@@ -341,7 +368,9 @@ def _table(*columns: str) -> Table:
             "delete files",
             "size",
         )
-        table.add_column(column, justify="right" if is_number else "left", no_wrap=column not in ("", "position"))
+        table.add_column(
+            column, justify="right" if is_number else "left", no_wrap=column not in ("", "position", "outcome")
+        )
     return table
 
 

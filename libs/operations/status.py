@@ -15,7 +15,7 @@ import contextlib
 import datetime
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -60,6 +60,7 @@ from libs.telemetry.sink_faults import sink_faults
 from libs.tenants.config_map import REFUSED, WAITING, TenantObject
 from libs.types.fault import Fault, FaultScope, worst_first
 from libs.types.progress import Progress
+from protos.headwater.checkpoints.v1 import checkpoint_pb2
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 
@@ -133,6 +134,37 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Transactions that the shard has committed and the reader has not published; None: unknown."""
 
 
+class SignalStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a signal that the reader's process took or refused."""
+
+    signal_id: str
+    kind: str
+    """``execute-snapshot``; empty: the signal was not understood."""
+    at_us: int
+    """When it was taken or refused."""
+    refused_because: str = ""
+    """It did nothing; empty: it was taken."""
+    not_done: tuple[str, ...] = ()
+    """Its parts that failed, each with the reason."""
+    tables: int = 0
+    """Copies that it asked for."""
+    waiting: int = 0
+    """Of these: those that have not ended durably."""
+    finished: int = 0
+    rows_read: int = 0
+    """Of the finished copies."""
+    given_up: Mapping[str, str] = {}
+    """Tables whose copy ended early, with the reason; twenty at most, ``given_up_count`` counts all."""
+    given_up_count: int = 0
+    copied_by: tuple[str, ...] = ()
+    """The signals whose copies serve this one."""
+
+    @property
+    def is_well(self) -> bool:
+        """Nothing of it failed."""
+        return not (self.refused_because or self.not_done or self.given_up_count)
+
+
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One source partition."""
 
@@ -161,6 +193,12 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Age of the newest published transaction while newer ones wait; 0 where none does."""
     committed_at_us: int = 0
     """When the source committed the newest published transaction."""
+    signals: tuple[SignalStatus, ...] = ()
+    """Of this run of the reader's process, the newest last."""
+    signals_offset: int | None = None
+    """The next record of the signals topic to act upon; None: none was seen yet."""
+    finished_copies: Mapping[str, int] = {}
+    """Signals whose copies were finished last, with the rows that were read; the checkpoint keeps them."""
     quarantined: Mapping[str, str] = {}
     """Tables whose rows are passed over, each with the reason and the remedy."""
     shards: tuple[ShardStatus, ...] = ()
@@ -612,6 +650,25 @@ async def ask_reader(source: str, settings: GrpcClientSettings | None) -> Source
         lag_s=max(0.0, time.time() - answer.committed_at_us / 1e6) if answer.committed_at_us else None,
         committed_at_us=answer.committed_at_us,
         quarantined=dict(answer.quarantined),
+        signals=tuple(
+            SignalStatus(
+                signal_id=each.signal_id,
+                kind=each.kind,
+                at_us=each.at_us,
+                refused_because=each.refused_because,
+                not_done=tuple(each.not_done),
+                tables=each.tables,
+                waiting=each.waiting,
+                finished=each.finished,
+                rows_read=each.rows_read,
+                given_up=dict(each.given_up),
+                given_up_count=each.given_up_count,
+                copied_by=tuple(each.copied_by),
+            )
+            for each in answer.signals
+        ),
+        signals_offset=answer.incremental.signals_offset if answer.incremental.HasField("signals_offset") else None,
+        finished_copies=_finished_copies(answer.incremental.finished),
         shards=tuple(
             ShardStatus(**{name.name: getattr(shard, name.name) for name in pb.ShardStatus.DESCRIPTOR.fields})
             for shard in answer.shards
@@ -620,6 +677,13 @@ async def ask_reader(source: str, settings: GrpcClientSettings | None) -> Source
         next_try_us=answer.next_try_us,
         detail=answer.halted_because or answer.last_error,
     )
+
+
+def _finished_copies(finished: Iterable[checkpoint_pb2.FinishedCopy]) -> dict[str, int]:
+    rows: dict[str, int] = {}
+    for copy in finished:
+        rows[copy.signal_id] = rows.get(copy.signal_id, 0) + copy.rows_read
+    return rows
 
 
 def with_source_lag(

@@ -10,6 +10,7 @@ from libs.errors import BrokerUnavailable
 from libs.events.checkpoint_codec import incremental_to_proto, position_to_proto, snapshot_to_proto
 from libs.rpc.audit import note_change
 from libs.source.publisher import Published
+from libs.source.signal_outcomes import recent_signals
 from libs.source.signals import InvalidSignal
 from libs.source.status import ReaderState, ReaderStatus
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
@@ -63,6 +64,21 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
                 rows_copied=shard.rows_copied,
                 is_copying=shard.is_copying,
                 is_ended=shard.is_ended,
+            )
+        for signal in recent_signals((status.partition.source, status.partition.name)):
+            answer.signals.add(
+                signal_id=signal.signal_id,
+                kind=signal.kind,
+                at_us=signal.at_us,
+                refused_because=signal.refused_because,
+                not_done=signal.not_done,
+                tables=signal.tables,
+                waiting=len(signal.waiting),
+                finished=signal.finished,
+                rows_read=signal.rows_read,
+                given_up=signal.given_up,
+                given_up_count=signal.given_up_count,
+                copied_by=sorted({signal_id for _, signal_id in list(signal.waiting)}),
             )
         last = status.last
         if last is not None:

@@ -50,12 +50,9 @@ def _execute(
         if not found:
             notes.append(f"{pattern}: no captured table has this name")
         for name in found:
-            conditions = [condition for of, condition in signal.conditions if matches(of, name)]
             copy = TableCopy(
                 table=name,
-                condition=" AND ".join(f"({condition})" for condition in conditions)
-                if len(conditions) > 1
-                else "".join(conditions),
+                condition=_condition_of(signal, name),
                 surrogate_key=signal.surrogate_key,
                 signal_id=signal.signal_id,
                 for_tenants=signal.for_tenants,
@@ -65,6 +62,30 @@ def _execute(
             if not any(_is_same_request(copy, waiting) for waiting in tables):
                 tables.append(copy)
     return msgspec.structs.replace(state, tables=tuple(tables)), notes
+
+
+def copies_of(state: IncrementalSnapshot, signal: ExecuteSnapshot) -> tuple[TableCopy, ...]:
+    """The waiting copies that give ``signal`` its rows: its own, and those of earlier signals that asked for the same."""
+    own = tuple(copy for copy in state.tables if copy.signal_id == signal.signal_id)
+    known = {copy.table for copy in own}
+    return (
+        *own,
+        *(
+            copy
+            for copy in state.tables
+            if copy.table not in known
+            and not has_begun(copy)
+            and (copy.surrogate_key, copy.for_tenants) == (signal.surrogate_key, signal.for_tenants)
+            and any(matches(pattern, copy.table) for pattern in signal.tables)
+            and copy.condition == _condition_of(signal, copy.table)
+        ),
+    )
+
+
+def _condition_of(signal: ExecuteSnapshot, table: str) -> str:
+    """Of the rows that ``signal`` wants of a table; empty: all."""
+    conditions = [condition for of, condition in signal.conditions if matches(of, table)]
+    return " AND ".join(f"({condition})" for condition in conditions) if len(conditions) > 1 else "".join(conditions)
 
 
 def _is_same_request(copy: TableCopy, waiting: TableCopy) -> bool:

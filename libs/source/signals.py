@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from libs.errors import InvalidEvent
 from libs.source.filter_text import no_condition
@@ -25,6 +25,7 @@ class InvalidSignal(InvalidEvent):
 class ExecuteSnapshot:
     """Read tables again, chunk by chunk, while the log is followed."""
 
+    kind: ClassVar = EXECUTE
     signal_id: str
     tables: tuple[str, ...]
     """Names ``database.table`` or regular expressions that match whole names."""
@@ -40,6 +41,7 @@ class ExecuteSnapshot:
 class StopSnapshot:
     """Drop tables from the running snapshot; none named: end it."""
 
+    kind: ClassVar = STOP
     signal_id: str
     tables: tuple[str, ...] = ()
 
@@ -48,6 +50,7 @@ class StopSnapshot:
 class PauseSnapshot:
     """Read no further chunk until ``ResumeSnapshot``."""
 
+    kind: ClassVar = PAUSE
     signal_id: str
 
 
@@ -55,6 +58,7 @@ class PauseSnapshot:
 class ResumeSnapshot:
     """Go on after ``PauseSnapshot``."""
 
+    kind: ClassVar = RESUME
     signal_id: str
 
 
@@ -62,6 +66,7 @@ class ResumeSnapshot:
 class LogMessage:
     """Write a line to the reader's log: it shows that signals arrive."""
 
+    kind: ClassVar = LOG
     signal_id: str
     message: str
 
@@ -80,6 +85,15 @@ def parse_signal(text: str | bytes) -> Signal:
     if unknown:
         raise InvalidSignal(f"signal: unknown member(s) {', '.join(unknown)}; known: id, type, data")
     return signal_of(str(document.get("id") or ""), document.get("type"), document.get("data"))
+
+
+def id_of(text: str | bytes) -> str:
+    """The id in a signal that is refused; empty: it has none, or is not JSON."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return ""
+    return str(document.get("id") or "") if isinstance(document, dict) else ""
 
 
 def signal_of(signal_id: str, kind: object, data: object) -> Signal:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from libs.source.port import ShardProgress
 from libs.source.publisher import Published
+from libs.source.signal_outcomes import durable
 from libs.telemetry import metrics
 from libs.telemetry.faults import READER_HALTED, SOURCE_UNREACHABLE, lift_fault, raise_fault
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgress
@@ -93,6 +94,7 @@ class ReaderStatus:
         metrics.READER_LAG.labels(*labels).set(max(0.0, time.time() - published.resume.committed_at_us / 1e6))
         self.last = published
         self._observe_incremental(published.resume.incremental)
+        durable(labels, published.resume.incremental)
         self._observe_snapshot(published.resume.snapshot)
         if self._may_read.is_set():
             is_copying = published.resume.snapshot is not None

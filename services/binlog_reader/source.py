@@ -87,8 +87,18 @@ from libs.source.mysql.snapshot_mode import Beginning, beginning
 from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, UnreadRow, open_readers
 from libs.source.mysql.table_schemas import TableSchemas, is_made_again
 from libs.source.port import ReadBatch, ResumePoint
+from libs.source.signal_outcomes import note_finished, note_given_up, note_refused, note_taken
 from libs.source.signal_topic import SignalTopic
-from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, matches, parse_signal, signal_of
+from libs.source.signals import (
+    ExecuteSnapshot,
+    InvalidSignal,
+    LogMessage,
+    Signal,
+    id_of,
+    matches,
+    parse_signal,
+    signal_of,
+)
 from libs.source.unseen_rows import UnseenAction, action_for, report_unseen_rows
 from libs.telemetry import metrics
 from libs.telemetry.faults import (
@@ -1146,7 +1156,7 @@ class BinlogChangeLog:
                 try:
                     await self._act_on(decoder, parse_signal(record.text))
                 except InvalidSignal as error:
-                    self._refuse_signal(error)
+                    self._refuse_signal(id_of(record.text), error)
             self._incremental.state = msgspec.structs.replace(
                 self._incremental.state, signals_offset=record.next_offset
             )
@@ -1154,27 +1164,32 @@ class BinlogChangeLog:
 
     async def _take_signal_row(self, decoder: LogDecoder, row: tuple[object, ...]) -> None:
         """A row of the signal table: acts once, because its place in the log is passed once."""
+        own_id = ""
         try:
             if len(row) != 3:
                 raise InvalidSignal(f"the signal table has {len(row)} columns; it needs three: id, type, data")
             signal_id, kind, data = row
-            await self._act_on(decoder, signal_of(str(signal_id), kind, data))
+            own_id = str(signal_id)
+            await self._act_on(decoder, signal_of(own_id, kind, data))
         except InvalidSignal as error:
-            self._refuse_signal(error)
+            self._refuse_signal(own_id, error)
 
-    def _refuse_signal(self, error: InvalidSignal) -> None:
+    def _refuse_signal(self, signal_id: str, error: InvalidSignal) -> None:
+        note_refused(self._place, signal_id, str(error))
         log.warning("signal_refused", reason=str(error))
         metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "refused").inc()
 
     async def _act_on(self, decoder: LogDecoder, signal: Signal) -> None:
         if isinstance(signal, LogMessage):
             log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
+            note_taken(self._place, signal, self._incremental.state)
         else:
             if isinstance(signal, ExecuteSnapshot):
                 await self._learn_asked_for(decoder, signal)
             captured = [str(schema.table_id) for schema in self._tables.captured]
             notes = self._incremental.take(signal, captured)
             log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
+            note_taken(self._place, signal, self._incremental.state, notes)
         metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "taken").inc()
 
     async def _learn_asked_for(self, decoder: LogDecoder, signal: ExecuteSnapshot) -> None:
@@ -1231,7 +1246,14 @@ class BinlogChangeLog:
     def _refuse(self, table: str, error: TableRefused) -> None:
         log.error("incremental_table_refused", table=table, reason=str(error))
         raise_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=table), happened=str(error))
+        refused = [copy for copy in self._incremental.state.tables if copy.table == table]
+        note_given_up(self._place, refused, str(error))
         self._incremental.refuse(table)
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        """As metrics and outcomes of signals name this reader."""
+        return self._settings.source, SOURCE_PARTITION
 
     @property
     def _is_counting(self) -> bool:
@@ -1369,6 +1391,7 @@ class BinlogChangeLog:
                 lift_fault(ROWS_SET_ASIDE, FaultScope(source=self._settings.source, table=chunk.copy.table))
             self._set_aside_in_copy.discard(chunk.copy.table)
             log.info("incremental_table_finished", table=chunk.copy.table, rows_read=chunk.copy.rows_read)
+            note_finished(self._place, chunk.copy)
 
 
 def _parts(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:

@@ -22,11 +22,14 @@ import structlog
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, PositionPurged, TransientError
 from libs.source.incremental import chunk_delivered, drop_first, from_beginning, has_begun, put_first, take_signal
+from libs.source.signal_outcomes import note_finished, note_given_up, note_refused, note_taken
 from libs.source.signal_topic import SignalTopic
-from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, parse_signal
+from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, id_of, parse_signal
 from libs.source.vitess.vgtid import EMPTY, ShardGtid
 from libs.telemetry import metrics
+from libs.telemetry.faults import COPY_REFUSED, lift_fault, raise_fault
 from libs.types.checkpoint import IncrementalSnapshot, TableCopy
+from libs.types.fault import FaultScope
 from libs.types.position import SourcePartition, SourcePosition
 from protos.vitess import vtgate_pb2
 from services.vstream_reader.client import ShardsNotInStream
@@ -98,6 +101,7 @@ class Recopy:
                     self._act_on(parse_signal(record.text), captured)
                 except InvalidSignal as error:
                     log.warning("signal_refused", reason=str(error))
+                    note_refused(self._labels, id_of(record.text), str(error))
                     metrics.SIGNALS.labels(*self._labels, "refused").inc()
             self.state = msgspec.structs.replace(self.state, signals_offset=record.next_offset)
         return bool(records)
@@ -106,6 +110,7 @@ class Recopy:
         """Raises InvalidSignal: vtgate cannot do it; nothing of it is done."""
         if isinstance(signal, LogMessage):
             log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
+            note_taken(self._labels, signal, self.state)
         else:
             if isinstance(signal, ExecuteSnapshot) and signal.surrogate_key:
                 raise InvalidSignal(
@@ -114,6 +119,7 @@ class Recopy:
                 )
             self.state, notes = take_signal(self.state, signal, captured)
             log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
+            note_taken(self._labels, signal, self.state, notes)
         metrics.SIGNALS.labels(*self._labels, "taken").inc()
 
     def want(self, tables: Iterable[str]) -> None:
@@ -166,6 +172,7 @@ class Recopy:
         """The main stream reads no shard, so nothing is to be copied: requests count as done."""
         while (copy := self._wanted) is not None:
             self.state = chunk_delivered(self.state, copy, is_last=True)
+            note_finished(self._labels, copy)
 
     @property
     def running(self) -> TableCopy | None:
@@ -203,6 +210,8 @@ class Recopy:
             metrics.INCREMENTAL_CHUNKS.labels(*self._labels).inc(here.chunks_read - before.chunks_read)
         if is_done:
             log.info("incremental_table_finished", table=here.table, rows_read=here.rows_read)
+            lift_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=here.table))
+            note_finished(self._labels, here)
         return is_done
 
     def broke(self, error: HeadwaterError | None, now_s: float) -> None:
@@ -226,6 +235,9 @@ class Recopy:
                 self._wait(now_s, running.table, error)
             case _:
                 log.error("incremental_table_refused", table=running.table, reason=str(error))
+                scope = FaultScope(source=self._settings.source, table=running.table)
+                raise_fault(COPY_REFUSED, scope, happened=str(error))
+                note_given_up(self._labels, [running], str(error))
                 self.state = drop_first(self.state)
 
     def _begin_again(self, left: frozenset[str], reason: str) -> None:

@@ -322,7 +322,9 @@ def test_each_kind_of_signal_acts_on_a_live_reader(stack: Stack) -> None:
         return [each["signal_id"] for each in source().get("incremental", ())]
 
     wait_until(lambda: published() == COPIED, because="the table is copied", pause_s=PAUSE_S, seen=published)
-    signal("execute-snapshot", table)
+    said = stack.run("signal", "shop", "execute-snapshot", table, "--id", "whole", "--wait")
+    assert f"execute-snapshot whole is done: {COPIED} row(s) copied" in said
+    assert re.search(rf"^whole +shop .* 1 table\(s\) copied, {COPIED} rows *$", stack.status(), re.M)
     wait_until(lambda: published() == 2 * COPIED, because="the table is copied again", pause_s=PAUSE_S, seen=published)
 
     signal("pause-snapshot")
@@ -344,16 +346,12 @@ def test_each_kind_of_signal_acts_on_a_live_reader(stack: Stack) -> None:
     wait_until(lambda: not ids(), because="the copy is taken back", pause_s=PAUSE_S, seen=source)
     signal("resume-snapshot")
 
-    signal("execute-snapshot", f"{stack.database}.nowhere", "--id", "lost")
-    signal("log", "--message", "here I was")
-    reader_log = stack.command.home.log_file("reader-shop")
-    wait_until(
-        lambda: "here I was" in reader_log.read_text(encoding="utf-8"),
-        because="the reader logs the message",
-        pause_s=PAUSE_S,
-    )
-    said = reader_log.read_text(encoding="utf-8")
-    assert "no captured table has this name" in said or f"{stack.database}.nowhere" in said
+    lost = ("execute-snapshot", f"{stack.database}.nowhere", "--id", "lost", "--wait")
+    code, said = stack.command.run_here("signal", "shop", *lost)
+    assert f"reader-shop: not done: {stack.database}.nowhere: no captured table has this name" in said
+    assert code == 1
+    stack.run("signal", "shop", "log", "--message", "here I was", "--wait")
+    assert "here I was" in stack.command.home.log_file("reader-shop").read_text(encoding="utf-8")
     stack.execute(f"INSERT INTO copied VALUES ({COPIED}, 'last')")
     wait_until(lambda: published() >= 2 * COPIED + 3, because="the last row is routed", pause_s=PAUSE_S, seen=published)
     assert published() == 2 * COPIED + 3

@@ -5,6 +5,7 @@ runs. Missteps that take a server are in the integration tests of what they brea
 """
 
 import asyncio
+import json
 import re
 import threading
 import time
@@ -25,11 +26,14 @@ from libs.mysql.ddl import UnseenRows
 from libs.rpc.server import start_server
 from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
 from libs.source.control import ReaderControl
+from libs.source.signal_outcomes import note_refused
 from libs.source.status import ReaderStatus
 from libs.source.unseen_rows import report_unseen_rows
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.faults import CATALOGUE, lasting_faults, lift_fault
-from libs.types.position import SourcePartition
+from libs.types.checkpoint import Checkpoint, FencingToken, IncrementalSnapshot
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition, SourcePosition
 from libs.types.table import TableId
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 from tests.headwater_command import run_here
@@ -317,6 +321,38 @@ def test_the_stacks_own_readers_are_held_and_continue(stack: Stack) -> None:
     assert re.search(r"shop/0 +paused", shown.output)
     assert (paused.exit_code, shown.exit_code, resumed.exit_code) == (0, 0, 0)
     assert re.search(r"shop/0 +(streaming|snapshotting)", run_here("status", *home).output)
+
+
+def test_a_refused_signal_is_told_to_who_sent_it_and_in_status(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command waits until a checkpoint of the reader has passed the signal."""
+    place = ("shop", "0")
+
+    def sent(_kafka: object, _source: str, text: str) -> int:
+        signal_id = json.loads(text)["id"]
+        note_refused(place, signal_id, "surrogate-key: vtgate copies a table along its primary key alone")
+        passed = IncrementalSnapshot(signals_offset=5)
+        stack.reader.last = Checkpoint(
+            partition=stack.reader.partition,
+            position=SourcePosition(source_kind="mysql", token=b""),
+            order=EventOrder(epoch=0, rank=1, tx_ordinal=0),
+            fencing_token=FencingToken(1),
+            committed_at_us=0,
+            published_at_us=0,
+            incremental=passed,
+        )
+        return 4
+
+    monkeypatch.setattr("libs.cli.signal.send_signal", sent)
+    home = ("--home", str(stack.home.root))
+    command = ("signal", "shop", "execute-snapshot", "shop.orders", "--id", "s1", "--wait", *home)
+    waited, machine = run_here(*command), run_here(*command, "--json")
+    shown = run_here("status", *home)
+
+    reason = "refused: surrogate-key: vtgate copies a table along its primary key alone"
+    assert waited.stderr.splitlines() == [f"reader-shop: {reason}"]
+    assert json.loads(machine.stdout)["failures"] == [f"reader-shop: {reason}"]
+    assert (waited.exit_code, machine.exit_code, shown.exit_code) == (1, 1, 0)
+    assert re.search(rf"^s1 +shop +\d{{4}}-\S+ \S+ +{reason}", shown.output, re.M), shown.output
 
 
 def test_the_doctor_has_the_faults_of_a_stack_that_runs(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,8 +221,9 @@ def test_what_does_not_pass_takes_one_request_off_the_list(error: HeadwaterError
 
     assert rig.state.tables == (other,)
     assert rig.state.finished == ()
-    (line,) = lines
+    line, raised = lines
     assert (line["event"], line["table"], line["reason"]) == ("incremental_table_refused", "ks.t", str(error))
+    assert (raised["event"], raised["fault"], raised["reason"]) == ("fault_raised", "copy_refused", str(error))
 
 
 def test_a_copy_is_over_when_all_shards_are() -> None:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos.headwater.checkpoints.v1 import checkpoint_pb2 as protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n7protos/headwater/reader_control/v1/reader_control.proto\x12\x1bheadwater.reader_control.v1\x1a\x30protos/headwater/checkpoints/v1/checkpoint.proto\"\x12\n\x10GetStatusRequest\"\x80\x06\n\x11GetStatusResponse\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\x37\n\x05state\x18\x03 \x01(\x0e\x32(.headwater.reader_control.v1.ReaderState\x12:\n\x08position\x18\x04 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePosition\x12\x16\n\x0erows_published\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x06 \x01(\x03\x12<\n\x08snapshot\x18\x07 \x01(\x0b\x32*.headwater.checkpoints.v1.SnapshotProgress\x12\x16\n\x0ehalted_because\x18\x08 \x01(\t\x12\x42\n\x0bincremental\x18\t \x01(\x0b\x32-.headwater.checkpoints.v1.IncrementalSnapshot\x12$\n\x17incremental_remaining_s\x18\n \x01(\x01H\x00\x88\x01\x01\x12T\n\x0bquarantined\x18\x0b \x03(\x0b\x32?.headwater.reader_control.v1.GetStatusResponse.QuarantinedEntry\x12\x38\n\x06shards\x18\x0c \x03(\x0b\x32(.headwater.reader_control.v1.ShardStatus\x12!\n\x14snapshot_remaining_s\x18\r \x01(\x01H\x01\x88\x01\x01\x12\x12\n\nlast_error\x18\x14 \x01(\t\x12\x16\n\x0e\x65rror_since_us\x18\x15 \x01(\x03\x12\x13\n\x0bnext_try_us\x18\x16 \x01(\x03\x1a\x32\n\x10QuarantinedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x1a\n\x18_incremental_remaining_sB\x17\n\x15_snapshot_remaining_s\"\xc4\x01\n\x0bShardStatus\x12\r\n\x05shard\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x17\n\x0f\x63ommitted_at_us\x18\x04 \x01(\x03\x12\r\n\x05lag_s\x18\x05 \x01(\x01\x12\x14\n\x0ctransactions\x18\x06 \x01(\x04\x12\x0c\n\x04rows\x18\x07 \x01(\x04\x12\x10\n\x08is_ended\x18\x08 \x01(\x08\x12\x13\n\x0brows_copied\x18\t \x01(\x04\x12\x12\n\nis_copying\x18\n \x01(\x08\"\x0e\n\x0cPauseRequest\"\x0f\n\rPauseResponse\"\x0f\n\rResumeRequest\"\x10\n\x0eResumeResponse\"#\n\x11SendSignalRequest\x12\x0e\n\x06signal\x18\x01 \x01(\t\"$\n\x12SendSignalResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03*\xef\x01\n\x0bReaderState\x12\x1c\n\x18READER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15READER_STATE_STARTING\x10\x01\x12\x1d\n\x19READER_STATE_SNAPSHOTTING\x10\x02\x12\x1a\n\x16READER_STATE_STREAMING\x10\x03\x12\x17\n\x13READER_STATE_PAUSED\x10\x04\x12\x17\n\x13READER_STATE_HALTED\x10\x05\x12\x1b\n\x17READER_STATE_CONNECTING\x10\x06\x12\x1d\n\x19READER_STATE_DISCONNECTED\x10\x07\x32\xad\x03\n\rReaderControl\x12j\n\tGetStatus\x12-.headwater.reader_control.v1.GetStatusRequest\x1a..headwater.reader_control.v1.GetStatusResponse\x12^\n\x05Pause\x12).headwater.reader_control.v1.PauseRequest\x1a*.headwater.reader_control.v1.PauseResponse\x12\x61\n\x06Resume\x12*.headwater.reader_control.v1.ResumeRequest\x1a+.headwater.reader_control.v1.ResumeResponse\x12m\n\nSendSignal\x12..headwater.reader_control.v1.SendSignalRequest\x1a/.headwater.reader_control.v1.SendSignalResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n7protos/headwater/reader_control/v1/reader_control.proto\x12\x1bheadwater.reader_control.v1\x1a\x30protos/headwater/checkpoints/v1/checkpoint.proto\"\x12\n\x10GetStatusRequest\"\xbd\x06\n\x11GetStatusResponse\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\x37\n\x05state\x18\x03 \x01(\x0e\x32(.headwater.reader_control.v1.ReaderState\x12:\n\x08position\x18\x04 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePosition\x12\x16\n\x0erows_published\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x06 \x01(\x03\x12<\n\x08snapshot\x18\x07 \x01(\x0b\x32*.headwater.checkpoints.v1.SnapshotProgress\x12\x16\n\x0ehalted_because\x18\x08 \x01(\t\x12\x42\n\x0bincremental\x18\t \x01(\x0b\x32-.headwater.checkpoints.v1.IncrementalSnapshot\x12$\n\x17incremental_remaining_s\x18\n \x01(\x01H\x00\x88\x01\x01\x12T\n\x0bquarantined\x18\x0b \x03(\x0b\x32?.headwater.reader_control.v1.GetStatusResponse.QuarantinedEntry\x12\x38\n\x06shards\x18\x0c \x03(\x0b\x32(.headwater.reader_control.v1.ShardStatus\x12!\n\x14snapshot_remaining_s\x18\r \x01(\x01H\x01\x88\x01\x01\x12\x12\n\nlast_error\x18\x14 \x01(\t\x12\x16\n\x0e\x65rror_since_us\x18\x15 \x01(\x03\x12\x13\n\x0bnext_try_us\x18\x16 \x01(\x03\x12;\n\x07signals\x18\x17 \x03(\x0b\x32*.headwater.reader_control.v1.SignalOutcome\x1a\x32\n\x10QuarantinedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x1a\n\x18_incremental_remaining_sB\x17\n\x15_snapshot_remaining_s\"\xd6\x02\n\rSignalOutcome\x12\x11\n\tsignal_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x61t_us\x18\x03 \x01(\x03\x12\x17\n\x0frefused_because\x18\x04 \x01(\t\x12\x10\n\x08not_done\x18\x05 \x03(\t\x12\x0e\n\x06tables\x18\x06 \x01(\r\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x10\n\x08\x66inished\x18\x08 \x01(\r\x12\x11\n\trows_read\x18\t \x01(\x04\x12I\n\x08given_up\x18\n \x03(\x0b\x32\x37.headwater.reader_control.v1.SignalOutcome.GivenUpEntry\x12\x16\n\x0egiven_up_count\x18\x0b \x01(\r\x12\x11\n\tcopied_by\x18\x0c \x03(\t\x1a.\n\x0cGivenUpEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc4\x01\n\x0bShardStatus\x12\r\n\x05shard\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x17\n\x0f\x63ommitted_at_us\x18\x04 \x01(\x03\x12\r\n\x05lag_s\x18\x05 \x01(\x01\x12\x14\n\x0ctransactions\x18\x06 \x01(\x04\x12\x0c\n\x04rows\x18\x07 \x01(\x04\x12\x10\n\x08is_ended\x18\x08 \x01(\x08\x12\x13\n\x0brows_copied\x18\t \x01(\x04\x12\x12\n\nis_copying\x18\n \x01(\x08\"\x0e\n\x0cPauseRequest\"\x0f\n\rPauseResponse\"\x0f\n\rResumeRequest\"\x10\n\x0eResumeResponse\"#\n\x11SendSignalRequest\x12\x0e\n\x06signal\x18\x01 \x01(\t\"$\n\x12SendSignalResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03*\xef\x01\n\x0bReaderState\x12\x1c\n\x18READER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15READER_STATE_STARTING\x10\x01\x12\x1d\n\x19READER_STATE_SNAPSHOTTING\x10\x02\x12\x1a\n\x16READER_STATE_STREAMING\x10\x03\x12\x17\n\x13READER_STATE_PAUSED\x10\x04\x12\x17\n\x13READER_STATE_HALTED\x10\x05\x12\x1b\n\x17READER_STATE_CONNECTING\x10\x06\x12\x1d\n\x19READER_STATE_DISCONNECTED\x10\x07\x32\xad\x03\n\rReaderControl\x12j\n\tGetStatus\x12-.headwater.reader_control.v1.GetStatusRequest\x1a..headwater.reader_control.v1.GetStatusResponse\x12^\n\x05Pause\x12).headwater.reader_control.v1.PauseRequest\x1a*.headwater.reader_control.v1.PauseResponse\x12\x61\n\x06Resume\x12*.headwater.reader_control.v1.ResumeRequest\x1a+.headwater.reader_control.v1.ResumeResponse\x12m\n\nSendSignal\x12..headwater.reader_control.v1.SendSignalRequest\x1a/.headwater.reader_control.v1.SendSignalResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,28 +34,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETSTATUSRESPONSE_QUARANTINEDENTRY']._loaded_options = None
   _globals['_GETSTATUSRESPONSE_QUARANTINEDENTRY']._serialized_options = b'8\001'
-  _globals['_READERSTATE']._serialized_start=1272
-  _globals['_READERSTATE']._serialized_end=1511
+  _globals['_SIGNALOUTCOME_GIVENUPENTRY']._loaded_options = None
+  _globals['_SIGNALOUTCOME_GIVENUPENTRY']._serialized_options = b'8\001'
+  _globals['_READERSTATE']._serialized_start=1678
+  _globals['_READERSTATE']._serialized_end=1917
   _globals['_GETSTATUSREQUEST']._serialized_start=138
   _globals['_GETSTATUSREQUEST']._serialized_end=156
   _globals['_GETSTATUSRESPONSE']._serialized_start=159
-  _globals['_GETSTATUSRESPONSE']._serialized_end=927
-  _globals['_GETSTATUSRESPONSE_QUARANTINEDENTRY']._serialized_start=824
-  _globals['_GETSTATUSRESPONSE_QUARANTINEDENTRY']._serialized_end=874
-  _globals['_SHARDSTATUS']._serialized_start=930
-  _globals['_SHARDSTATUS']._serialized_end=1126
-  _globals['_PAUSEREQUEST']._serialized_start=1128
-  _globals['_PAUSEREQUEST']._serialized_end=1142
-  _globals['_PAUSERESPONSE']._serialized_start=1144
-  _globals['_PAUSERESPONSE']._serialized_end=1159
-  _globals['_RESUMEREQUEST']._serialized_start=1161
-  _globals['_RESUMEREQUEST']._serialized_end=1176
-  _globals['_RESUMERESPONSE']._serialized_start=1178
-  _globals['_RESUMERESPONSE']._serialized_end=1194
-  _globals['_SENDSIGNALREQUEST']._serialized_start=1196
-  _globals['_SENDSIGNALREQUEST']._serialized_end=1231
-  _globals['_SENDSIGNALRESPONSE']._serialized_start=1233
-  _globals['_SENDSIGNALRESPONSE']._serialized_end=1269
-  _globals['_READERCONTROL']._serialized_start=1514
-  _globals['_READERCONTROL']._serialized_end=1943
+  _globals['_GETSTATUSRESPONSE']._serialized_end=988
+  _globals['_GETSTATUSRESPONSE_QUARANTINEDENTRY']._serialized_start=885
+  _globals['_GETSTATUSRESPONSE_QUARANTINEDENTRY']._serialized_end=935
+  _globals['_SIGNALOUTCOME']._serialized_start=991
+  _globals['_SIGNALOUTCOME']._serialized_end=1333
+  _globals['_SIGNALOUTCOME_GIVENUPENTRY']._serialized_start=1287
+  _globals['_SIGNALOUTCOME_GIVENUPENTRY']._serialized_end=1333
+  _globals['_SHARDSTATUS']._serialized_start=1336
+  _globals['_SHARDSTATUS']._serialized_end=1532
+  _globals['_PAUSEREQUEST']._serialized_start=1534
+  _globals['_PAUSEREQUEST']._serialized_end=1548
+  _globals['_PAUSERESPONSE']._serialized_start=1550
+  _globals['_PAUSERESPONSE']._serialized_end=1565
+  _globals['_RESUMEREQUEST']._serialized_start=1567
+  _globals['_RESUMEREQUEST']._serialized_end=1582
+  _globals['_RESUMERESPONSE']._serialized_start=1584
+  _globals['_RESUMERESPONSE']._serialized_end=1600
+  _globals['_SENDSIGNALREQUEST']._serialized_start=1602
+  _globals['_SENDSIGNALREQUEST']._serialized_end=1637
+  _globals['_SENDSIGNALRESPONSE']._serialized_start=1639
+  _globals['_SENDSIGNALRESPONSE']._serialized_end=1675
+  _globals['_READERCONTROL']._serialized_start=1920
+  _globals['_READERCONTROL']._serialized_end=2349
 # @@protoc_insertion_point(module_scope)

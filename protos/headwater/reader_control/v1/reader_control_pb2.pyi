@@ -32,7 +32,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because", "incremental", "incremental_remaining_s", "quarantined", "shards", "snapshot_remaining_s", "last_error", "error_since_us", "next_try_us")
+    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because", "incremental", "incremental_remaining_s", "quarantined", "shards", "snapshot_remaining_s", "last_error", "error_since_us", "next_try_us", "signals")
     class QuarantinedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class GetStatusResponse(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     ERROR_SINCE_US_FIELD_NUMBER: _ClassVar[int]
     NEXT_TRY_US_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     state: ReaderState
@@ -72,7 +73,43 @@ class GetStatusResponse(_message.Message):
     last_error: str
     error_since_us: int
     next_try_us: int
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ..., incremental: _Optional[_Union[_checkpoint_pb2.IncrementalSnapshot, _Mapping]] = ..., incremental_remaining_s: _Optional[float] = ..., quarantined: _Optional[_Mapping[str, str]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., snapshot_remaining_s: _Optional[float] = ..., last_error: _Optional[str] = ..., error_since_us: _Optional[int] = ..., next_try_us: _Optional[int] = ...) -> None: ...
+    signals: _containers.RepeatedCompositeFieldContainer[SignalOutcome]
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ..., incremental: _Optional[_Union[_checkpoint_pb2.IncrementalSnapshot, _Mapping]] = ..., incremental_remaining_s: _Optional[float] = ..., quarantined: _Optional[_Mapping[str, str]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., snapshot_remaining_s: _Optional[float] = ..., last_error: _Optional[str] = ..., error_since_us: _Optional[int] = ..., next_try_us: _Optional[int] = ..., signals: _Optional[_Iterable[_Union[SignalOutcome, _Mapping]]] = ...) -> None: ...
+
+class SignalOutcome(_message.Message):
+    __slots__ = ("signal_id", "kind", "at_us", "refused_because", "not_done", "tables", "waiting", "finished", "rows_read", "given_up", "given_up_count", "copied_by")
+    class GivenUpEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SIGNAL_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AT_US_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    NOT_DONE_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_READ_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_COUNT_FIELD_NUMBER: _ClassVar[int]
+    COPIED_BY_FIELD_NUMBER: _ClassVar[int]
+    signal_id: str
+    kind: str
+    at_us: int
+    refused_because: str
+    not_done: _containers.RepeatedScalarFieldContainer[str]
+    tables: int
+    waiting: int
+    finished: int
+    rows_read: int
+    given_up: _containers.ScalarMap[str, str]
+    given_up_count: int
+    copied_by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, signal_id: _Optional[str] = ..., kind: _Optional[str] = ..., at_us: _Optional[int] = ..., refused_because: _Optional[str] = ..., not_done: _Optional[_Iterable[str]] = ..., tables: _Optional[int] = ..., waiting: _Optional[int] = ..., finished: _Optional[int] = ..., rows_read: _Optional[int] = ..., given_up: _Optional[_Mapping[str, str]] = ..., given_up_count: _Optional[int] = ..., copied_by: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
     __slots__ = ("shard", "position", "epoch", "committed_at_us", "lag_s", "transactions", "rows", "is_ended", "rows_copied", "is_copying")
