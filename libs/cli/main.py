@@ -52,6 +52,7 @@ SUBCOMMANDS: Final = {
     "pause": _Subcommand("pause", "pause", "Hold a source's readers: they publish nothing until `resume`."),
     "query": _Subcommand("query", "query", "Run SQL on a tenant's tables; without SQL, list them."),
     "rebuild": _Subcommand("rebuild", "rebuild", "Build a table as the source had it at a past moment."),
+    "reset": _Subcommand("reset", "reset", "Forget the place in a source's log, and copy all of its tables again."),
     "resume": _Subcommand("pause", "resume", "Have a source's readers continue where `pause` held them."),
     "resync": _Subcommand("resync", "resync", "Build a table again from the source's rows, and swap it in."),
     "retry": _Subcommand("retry", "retry", "Try parked tables again now instead of when they are due."),
@@ -83,6 +84,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater query acme "SELECT count(*) FROM orders"   query tables; Iceberg needs no running stack
   headwater signal shop execute-snapshot shop.orders   copy a table again while changes go on
   headwater pause shop                            hold a source's readers; then: resume
+  headwater reset shop                            copy a source again whose log cannot be followed
   headwater schema plan shop "ALTER TABLE …"      show the effect of a DDL statement on the tenants' tables
   headwater tenant plan acme.yaml                 show the changes of a tenant's document; then: tenant apply
   headwater tenant explain acme orders            say why a table or column is delivered or withheld

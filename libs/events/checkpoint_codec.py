@@ -56,6 +56,7 @@ def checkpoint_to_proto(checkpoint: Checkpoint) -> checkpoint_pb2.Checkpoint:
         rows_published=checkpoint.rows_published,
         snapshot=snapshot_to_proto(checkpoint.snapshot) if checkpoint.snapshot is not None else None,
         incremental=incremental_to_proto(checkpoint.incremental),
+        begins_anew=checkpoint.begins_anew,
     )
 
 
@@ -71,6 +72,7 @@ def checkpoint_from_proto(message: checkpoint_pb2.Checkpoint) -> Checkpoint:
         rows_published=message.rows_published,
         snapshot=snapshot_from_proto(message.snapshot) if message.HasField("snapshot") else None,
         incremental=incremental_from_proto(message.incremental),
+        begins_anew=message.begins_anew,
     )
 
 

@@ -68,7 +68,8 @@ READER_HALTED = _kind(
     "reader_halted",
     Severity.HALTED,
     "A reader cannot go on without a person: a password, a grant, a purged log, a schema that contradicts the log.",
-    "Follow the remedy at the end of the message; the reader tries again every minute.",
+    "Follow the remedy at the end of the message; the reader tries again every minute. Where it says re-snapshot: "
+    "`headwater reset SOURCE`.",
     command="headwater validate {source}",
     docs="docs/failure_modes.md",
     example="AccessDenied: 1045 Access denied for user 'headwater'@'10.0.0.5': correct user and password",

@@ -106,3 +106,5 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: SnapshotProgress | None = None
     """Present while the initial snapshot is unfinished."""
     incremental: IncrementalSnapshot = NO_INCREMENTAL
+    begins_anew: bool = False
+    """A person asked for it: the next reader copies all rows, and its events have a new epoch."""

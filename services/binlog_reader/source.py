@@ -177,6 +177,16 @@ class BinlogSource:
     ) -> tuple[DatabaseSettings, Beginning]:
         """The server to follow, and the first step. Raises as ``sound_server``."""
         database, missing = self._settings.database, None
+        if resume_from is not None and resume_from.begins_anew:
+            log.warning("checkpoint_was_reset", position=resume_from.position.token.decode(errors="replace"))
+            first = beginning(
+                self._settings.snapshot.mode,
+                has_checkpoint=False,
+                is_copying=False,
+                is_purged=False,
+                is_process_start=not self._has_begun,
+            )
+            return sound_server(self._settings, None), replace(first, begins_anew=True)
         try:
             database = sound_server(self._settings, position)
             if position is not None:

@@ -417,6 +417,31 @@ async def test_a_reset_is_refused_while_owned_and_leaves_an_audit_record(
     assert "checkpoint_reset" in service.log_text
 
 
+async def test_a_reset_that_begins_anew_keeps_the_epoch_to_go_above(
+    start_service: StartService, clients: Clients, new_reader: NewReader
+) -> None:
+    """A checkpoint of the next owner takes the mark away; one of an owner from before does not."""
+    client = clients(start_service())
+    reader = new_reader("erp")
+    reader.commit(checkpoint(10))
+    assert await rank_read(client) == 10
+    with pytest.raises(PipelineHalted, match="takes no position"):
+        earlier = SourcePosition(source_kind="mysql", token=b"gtid:1-5")
+        await client.reset(ERP, position=earlier, reason="restored", begins_anew=True)
+
+    await client.reset(ERP, position=None, reason="restored", begins_anew=True)
+    reader.commit(checkpoint(11))
+
+    marked = await client.checkpoint(ERP)
+    assert marked is not None
+    assert (marked.begins_anew, marked.order.rank) == (True, 10)
+    token = await client.acquire(ERP, "b", LONG_S)
+    reader.commit(checkpoint(12, token=token))
+    found = await client.checkpoint(ERP)
+    assert found is not None
+    assert (found.begins_anew, found.order.rank) == (False, 12)
+
+
 @pytest.mark.parametrize("redis_state", ["kept", "wiped"])
 async def test_a_partition_that_was_reset_to_nothing_stays_forgotten(
     start_service: StartService, clients: Clients, new_reader: NewReader, view: "redis.Redis", redis_state: str

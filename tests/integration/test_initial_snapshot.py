@@ -1,11 +1,13 @@
 """The initial copy of a real MySQL: side by side, broken off, overridden, and begun by each mode."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pymysql.cursors import DictCursor
 
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from tests.conftest import MysqlServer, StartMysql
 from tests.integration.reader_pipeline import ReaderPipeline
 from tests.integration.service_process import ServiceProcess
@@ -141,6 +143,38 @@ def test_never_follows_the_log_from_its_beginning_and_when_needed_copies_past_a_
     rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 3)
     assert [(row.op, row.value["after"]["id"]) for row in rows[1:]] == [("r", 1), ("r", 2)]
     assert all(row.order > rows[0].order for row in rows[1:])
+
+
+def test_a_source_that_was_reset_is_copied_again_in_a_new_epoch(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """Changes since its place come to nobody; the copy wins over all earlier events, and the log is followed from it on."""
+    mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
+    pipeline = start()
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
+    pipeline.wait_for_log()
+    pipeline.reader.stop()
+    mysql_server.execute("UPDATE t SET v = 2", database=database)
+
+    async def reset() -> None:
+        async with CheckpointCommitterClient(pipeline.services.checkpoint_committer.client_settings) as client:
+            (mine,) = [each for each in await client.list_checkpoints() if each.partition.source == pipeline.source]
+            await client.reset(mine.partition, position=None, reason="restored", begins_anew=True)
+
+    asyncio.run(reset())
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
+    mysql_server.execute("UPDATE t SET v = 3", database=database)
+    before, copied, after = pipeline.wait_for_rows(lambda rows: len(rows) >= 3)
+
+    assert [(row.op, row.value["after"]["v"]) for row in (before, copied, after)] == [("r", 1), ("r", 2), ("u", 3)]
+    assert copied.order[0] == before.order[0] + 1 == after.order[0]
+    assert '"checkpoint_was_reset"' in pipeline.reader.log_text
+    pipeline.reader.stop()
+    pipeline.reader.start()  # what was reset was done once
+    pipeline.wait_for_log()
+    assert len(pipeline.rows()) == 3
 
 
 def test_a_copy_waits_for_replicas_that_lag(

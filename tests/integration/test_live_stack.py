@@ -470,6 +470,25 @@ def test_a_large_table_is_mended_chunk_by_chunk_beside_one_that_is_parked(stack:
 
 
 @pytest.mark.promise("erase")
+def test_a_source_that_is_reset_is_copied_again_by_its_own_reader(stack: Stack) -> None:
+    """The command stops the reader, which its supervisor starts again; tables are equal after it."""
+
+    def source() -> dict[str, Any]:
+        sources = json.loads(stack.status("--json"))["sources"]
+        return dict(sources[0]) if sources else {}
+
+    before = source()["rows_published"]
+    said = stack.run("reset", "shop", "--yes", "--reason", "restored")
+    assert re.search(r"^shop/0: forgets \{", said, re.M), said
+    wait_until(
+        lambda: source().get("state") == "streaming" and source()["rows_published"] >= before + ROWS,
+        because="all rows are copied again",
+        pause_s=PAUSE_S,
+        seen=source,
+    )
+    assert re.search(r"^acme +\S+ +\d+ rows x .*  equal$", stack.run("check", "acme"), re.M)
+
+
 def test_a_tenant_is_erased_whole(stack: Stack) -> None:
     """What would go is told first; then nothing of it is found."""
     said = stack.run("erase", "acme", "--dry-run")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos.headwater.checkpoints.v1 import checkpoint_pb2 as protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n:protos/headwater/checkpoints/v1/checkpoint_committer.proto\x12\x18headwater.checkpoints.v1\x1a\x30protos/headwater/checkpoints/v1/checkpoint.proto\"j\n\x1d\x41\x63quireSourcePartitionRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x10\n\x08lease_ms\x18\x04 \x01(\x03\"N\n\x1e\x41\x63quireSourcePartitionResponse\x12\x15\n\rfencing_token\x18\x01 \x01(\x04\x12\x15\n\rexpires_at_us\x18\x02 \x01(\x03\"o\n\x1dReleaseSourcePartitionRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x15\n\rfencing_token\x18\x04 \x01(\x04\" \n\x1eReleaseSourcePartitionResponse\"@\n\x14GetCheckpointRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\"e\n\x15GetCheckpointResponse\x12=\n\ncheckpoint\x18\x01 \x01(\x0b\x32$.headwater.checkpoints.v1.CheckpointH\x00\x88\x01\x01\x42\r\n\x0b_checkpoint\"\x18\n\x16ListCheckpointsRequest\"T\n\x17ListCheckpointsResponse\x12\x39\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32$.headwater.checkpoints.v1.Checkpoint\"\xa0\x01\n\x16ResetCheckpointRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12?\n\x08position\x18\x03 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePositionH\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x04 \x01(\tB\x0b\n\t_position\"\x19\n\x17ResetCheckpointResponse\"\xd4\x01\n\x08Progress\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0b\n\x03hop\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x18\n\x10source_partition\x18\x04 \x01(\t\x12\r\n\x05table\x18\x05 \x01(\t\x12\x17\n\x0f\x63ommitted_at_us\x18\x06 \x01(\x03\x12\x33\n\x05order\x18\x07 \x01(\x0b\x32$.headwater.checkpoints.v1.EventOrder\x12\x0c\n\x04rows\x18\x08 \x01(\x04\x12\x16\n\x0ereported_at_us\x18\t \x01(\x03\"M\n\x15ReportProgressRequest\x12\x34\n\x08progress\x18\x01 \x03(\x0b\x32\".headwater.checkpoints.v1.Progress\"\x18\n\x16ReportProgressResponse\"\'\n\x15\x46orgetProgressRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\")\n\x16\x46orgetProgressResponse\x12\x0f\n\x07reports\x18\x01 \x01(\x04\"$\n\x12GetProgressRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"K\n\x13GetProgressResponse\x12\x34\n\x08progress\x18\x01 \x03(\x0b\x32\".headwater.checkpoints.v1.Progress2\xe9\x07\n\x13\x43heckpointCommitter\x12\x8b\x01\n\x16\x41\x63quireSourcePartition\x12\x37.headwater.checkpoints.v1.AcquireSourcePartitionRequest\x1a\x38.headwater.checkpoints.v1.AcquireSourcePartitionResponse\x12\x8b\x01\n\x16ReleaseSourcePartition\x12\x37.headwater.checkpoints.v1.ReleaseSourcePartitionRequest\x1a\x38.headwater.checkpoints.v1.ReleaseSourcePartitionResponse\x12p\n\rGetCheckpoint\x12..headwater.checkpoints.v1.GetCheckpointRequest\x1a/.headwater.checkpoints.v1.GetCheckpointResponse\x12v\n\x0fListCheckpoints\x12\x30.headwater.checkpoints.v1.ListCheckpointsRequest\x1a\x31.headwater.checkpoints.v1.ListCheckpointsResponse\x12v\n\x0fResetCheckpoint\x12\x30.headwater.checkpoints.v1.ResetCheckpointRequest\x1a\x31.headwater.checkpoints.v1.ResetCheckpointResponse\x12s\n\x0eReportProgress\x12/.headwater.checkpoints.v1.ReportProgressRequest\x1a\x30.headwater.checkpoints.v1.ReportProgressResponse\x12j\n\x0bGetProgress\x12,.headwater.checkpoints.v1.GetProgressRequest\x1a-.headwater.checkpoints.v1.GetProgressResponse\x12s\n\x0e\x46orgetProgress\x12/.headwater.checkpoints.v1.ForgetProgressRequest\x1a\x30.headwater.checkpoints.v1.ForgetProgressResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n:protos/headwater/checkpoints/v1/checkpoint_committer.proto\x12\x18headwater.checkpoints.v1\x1a\x30protos/headwater/checkpoints/v1/checkpoint.proto\"j\n\x1d\x41\x63quireSourcePartitionRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x10\n\x08lease_ms\x18\x04 \x01(\x03\"N\n\x1e\x41\x63quireSourcePartitionResponse\x12\x15\n\rfencing_token\x18\x01 \x01(\x04\x12\x15\n\rexpires_at_us\x18\x02 \x01(\x03\"o\n\x1dReleaseSourcePartitionRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x15\n\rfencing_token\x18\x04 \x01(\x04\" \n\x1eReleaseSourcePartitionResponse\"@\n\x14GetCheckpointRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\"e\n\x15GetCheckpointResponse\x12=\n\ncheckpoint\x18\x01 \x01(\x0b\x32$.headwater.checkpoints.v1.CheckpointH\x00\x88\x01\x01\x42\r\n\x0b_checkpoint\"\x18\n\x16ListCheckpointsRequest\"T\n\x17ListCheckpointsResponse\x12\x39\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32$.headwater.checkpoints.v1.Checkpoint\"\xb5\x01\n\x16ResetCheckpointRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12?\n\x08position\x18\x03 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePositionH\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x65gins_anew\x18\x05 \x01(\x08\x42\x0b\n\t_position\"\x19\n\x17ResetCheckpointResponse\"\xd4\x01\n\x08Progress\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0b\n\x03hop\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x18\n\x10source_partition\x18\x04 \x01(\t\x12\r\n\x05table\x18\x05 \x01(\t\x12\x17\n\x0f\x63ommitted_at_us\x18\x06 \x01(\x03\x12\x33\n\x05order\x18\x07 \x01(\x0b\x32$.headwater.checkpoints.v1.EventOrder\x12\x0c\n\x04rows\x18\x08 \x01(\x04\x12\x16\n\x0ereported_at_us\x18\t \x01(\x03\"M\n\x15ReportProgressRequest\x12\x34\n\x08progress\x18\x01 \x03(\x0b\x32\".headwater.checkpoints.v1.Progress\"\x18\n\x16ReportProgressResponse\"\'\n\x15\x46orgetProgressRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\")\n\x16\x46orgetProgressResponse\x12\x0f\n\x07reports\x18\x01 \x01(\x04\"$\n\x12GetProgressRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"K\n\x13GetProgressResponse\x12\x34\n\x08progress\x18\x01 \x03(\x0b\x32\".headwater.checkpoints.v1.Progress2\xe9\x07\n\x13\x43heckpointCommitter\x12\x8b\x01\n\x16\x41\x63quireSourcePartition\x12\x37.headwater.checkpoints.v1.AcquireSourcePartitionRequest\x1a\x38.headwater.checkpoints.v1.AcquireSourcePartitionResponse\x12\x8b\x01\n\x16ReleaseSourcePartition\x12\x37.headwater.checkpoints.v1.ReleaseSourcePartitionRequest\x1a\x38.headwater.checkpoints.v1.ReleaseSourcePartitionResponse\x12p\n\rGetCheckpoint\x12..headwater.checkpoints.v1.GetCheckpointRequest\x1a/.headwater.checkpoints.v1.GetCheckpointResponse\x12v\n\x0fListCheckpoints\x12\x30.headwater.checkpoints.v1.ListCheckpointsRequest\x1a\x31.headwater.checkpoints.v1.ListCheckpointsResponse\x12v\n\x0fResetCheckpoint\x12\x30.headwater.checkpoints.v1.ResetCheckpointRequest\x1a\x31.headwater.checkpoints.v1.ResetCheckpointResponse\x12s\n\x0eReportProgress\x12/.headwater.checkpoints.v1.ReportProgressRequest\x1a\x30.headwater.checkpoints.v1.ReportProgressResponse\x12j\n\x0bGetProgress\x12,.headwater.checkpoints.v1.GetProgressRequest\x1a-.headwater.checkpoints.v1.GetProgressResponse\x12s\n\x0e\x46orgetProgress\x12/.headwater.checkpoints.v1.ForgetProgressRequest\x1a\x30.headwater.checkpoints.v1.ForgetProgressResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,23 +49,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=668
   _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=752
   _globals['_RESETCHECKPOINTREQUEST']._serialized_start=755
-  _globals['_RESETCHECKPOINTREQUEST']._serialized_end=915
-  _globals['_RESETCHECKPOINTRESPONSE']._serialized_start=917
-  _globals['_RESETCHECKPOINTRESPONSE']._serialized_end=942
-  _globals['_PROGRESS']._serialized_start=945
-  _globals['_PROGRESS']._serialized_end=1157
-  _globals['_REPORTPROGRESSREQUEST']._serialized_start=1159
-  _globals['_REPORTPROGRESSREQUEST']._serialized_end=1236
-  _globals['_REPORTPROGRESSRESPONSE']._serialized_start=1238
-  _globals['_REPORTPROGRESSRESPONSE']._serialized_end=1262
-  _globals['_FORGETPROGRESSREQUEST']._serialized_start=1264
-  _globals['_FORGETPROGRESSREQUEST']._serialized_end=1303
-  _globals['_FORGETPROGRESSRESPONSE']._serialized_start=1305
-  _globals['_FORGETPROGRESSRESPONSE']._serialized_end=1346
-  _globals['_GETPROGRESSREQUEST']._serialized_start=1348
-  _globals['_GETPROGRESSREQUEST']._serialized_end=1384
-  _globals['_GETPROGRESSRESPONSE']._serialized_start=1386
-  _globals['_GETPROGRESSRESPONSE']._serialized_end=1461
-  _globals['_CHECKPOINTCOMMITTER']._serialized_start=1464
-  _globals['_CHECKPOINTCOMMITTER']._serialized_end=2465
+  _globals['_RESETCHECKPOINTREQUEST']._serialized_end=936
+  _globals['_RESETCHECKPOINTRESPONSE']._serialized_start=938
+  _globals['_RESETCHECKPOINTRESPONSE']._serialized_end=963
+  _globals['_PROGRESS']._serialized_start=966
+  _globals['_PROGRESS']._serialized_end=1178
+  _globals['_REPORTPROGRESSREQUEST']._serialized_start=1180
+  _globals['_REPORTPROGRESSREQUEST']._serialized_end=1257
+  _globals['_REPORTPROGRESSRESPONSE']._serialized_start=1259
+  _globals['_REPORTPROGRESSRESPONSE']._serialized_end=1283
+  _globals['_FORGETPROGRESSREQUEST']._serialized_start=1285
+  _globals['_FORGETPROGRESSREQUEST']._serialized_end=1324
+  _globals['_FORGETPROGRESSRESPONSE']._serialized_start=1326
+  _globals['_FORGETPROGRESSRESPONSE']._serialized_end=1367
+  _globals['_GETPROGRESSREQUEST']._serialized_start=1369
+  _globals['_GETPROGRESSREQUEST']._serialized_end=1405
+  _globals['_GETPROGRESSRESPONSE']._serialized_start=1407
+  _globals['_GETPROGRESSRESPONSE']._serialized_end=1482
+  _globals['_CHECKPOINTCOMMITTER']._serialized_start=1485
+  _globals['_CHECKPOINTCOMMITTER']._serialized_end=2486
 # @@protoc_insertion_point(module_scope)

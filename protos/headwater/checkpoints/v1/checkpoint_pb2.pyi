@@ -25,7 +25,7 @@ class EventOrder(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., rank: _Optional[str] = ..., tx_ordinal: _Optional[int] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("source", "source_partition", "position", "order", "fencing_token", "committed_at_us", "published_at_us", "rows_published", "snapshot", "incremental")
+    __slots__ = ("source", "source_partition", "position", "order", "fencing_token", "committed_at_us", "published_at_us", "rows_published", "snapshot", "incremental", "begins_anew")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class Checkpoint(_message.Message):
     ROWS_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     INCREMENTAL_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_ANEW_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     position: SourcePosition
@@ -46,7 +47,8 @@ class Checkpoint(_message.Message):
     rows_published: int
     snapshot: SnapshotProgress
     incremental: IncrementalSnapshot
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., order: _Optional[_Union[EventOrder, _Mapping]] = ..., fencing_token: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., published_at_us: _Optional[int] = ..., rows_published: _Optional[int] = ..., snapshot: _Optional[_Union[SnapshotProgress, _Mapping]] = ..., incremental: _Optional[_Union[IncrementalSnapshot, _Mapping]] = ...) -> None: ...
+    begins_anew: bool
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., order: _Optional[_Union[EventOrder, _Mapping]] = ..., fencing_token: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., published_at_us: _Optional[int] = ..., rows_published: _Optional[int] = ..., snapshot: _Optional[_Union[SnapshotProgress, _Mapping]] = ..., incremental: _Optional[_Union[IncrementalSnapshot, _Mapping]] = ..., begins_anew: _Optional[bool] = ...) -> None: ...
 
 class IncrementalSnapshot(_message.Message):
     __slots__ = ("tables", "is_paused", "signals_offset", "finished")

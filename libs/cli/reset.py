@@ -1,0 +1,57 @@
+"""``headwater reset``: copy a source again from its beginning."""
+
+import click
+
+from libs.cli.mesh import mesh_options
+from libs.cli.on_the_way import told_on_the_way
+from libs.cli.terminal import echo
+from libs.errors import Fenced
+from libs.mesh.mesh import Mesh, require_source
+from libs.operations.reset import checkpoints_of
+from libs.operations.reset import reset as reset_source
+
+
+@click.command()
+@click.argument("source")
+@click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask.")
+@click.option("--reason", default="headwater reset", show_default=True, help="Text for the audit record.")
+@mesh_options
+def reset(source: str, is_confirmed: bool, reason: str, mesh: Mesh) -> None:
+    """Forget the place in SOURCE's log: its reader copies all tables again, and then follows the log from there.
+
+    For a log that cannot be followed from its checkpoint: the server has purged it, was restored from a backup, or has other
+    transactions. If a table alone is wrong, `headwater resync` or `headwater signal` is enough.
+
+    Forgotten: the place in the log, and the progress of an unfinished copy. Changes between that place and the copy come to
+    nobody as events. Kept: topics, tables, and the history of schemas. Every tenant of the source gets all of its rows again,
+    as reads, in a new epoch: they win over every earlier event. Rows that were deleted meanwhile stay in tenants' tables until
+    `headwater check TENANT --repair` or `headwater resync` removes them.
+
+    The command names this and asks. It stops the reader of an embedded stack, which starts again by itself. In Kubernetes stop
+    the reader first: `kubectl scale deployment/headwater-reader-SOURCE --replicas=0`; scale it to 1 afterwards.
+
+    \b
+    Examples:
+      headwater reset shop
+      headwater reset shop --yes --reason "restored from the backup of Monday"
+    """
+    require_source(mesh, source)
+    found = checkpoints_of(mesh, source)
+    if not found:
+        echo(f"{source}: has no checkpoint: its reader copies all tables when it starts")
+        return
+    for each in found:
+        position = each.position.token.decode(errors="replace")
+        echo(f"{each.partition}: forgets {position}")
+    echo("every tenant of the source gets all rows again; changes since that place come to nobody as events")
+    if not is_confirmed:
+        click.confirm(f"copy all tables of {source} again?", abort=True)
+    for each in found:
+        try:
+            with told_on_the_way() as show:
+                reset_source(mesh, source, each, reason=reason, on_progress=show)
+        except Fenced as error:
+            where = "in Kubernetes scale its deployment to 0" if mesh.home is None else "look at `headwater status`"
+            raise Fenced(f"{error}: stop the reader first ({where}), then run the same command again") from error
+    echo(f"{source}: reset; `headwater status --source {source}` shows the copy")
+    echo("when it is done: headwater check TENANT --repair, which removes rows that were deleted meanwhile")
