@@ -38,6 +38,7 @@ from libs.check.rounds import (
     with_chunk,
 )
 from libs.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
+from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
 from libs.cli.on_the_way import told_on_the_way
@@ -125,6 +126,7 @@ _METRICS_HOST: Final = "127.0.0.1"
     help="With --share: keep the progress of a turn in this file, and continue there after a restart.",
 )
 @click.option("--metrics-host", help="With --metrics-port: the address to listen on.  [default: 127.0.0.1]")
+@json_option
 @mesh_file_option
 @home_option
 def check_command(
@@ -179,7 +181,9 @@ def check_command(
     mesh = _stack(home, is_repairing=is_repairing) if mesh_file is None else _elsewhere(mesh_file)
     ask = _Asked(mesh, tenants, tables, limit, timeout_s, is_repairing, reads_all, report_file)
     if every_s is None:
+        started_s = time.monotonic()
         report = _compare_at_once(ask)
+        answer(report_document(report, time.monotonic() - started_s))
         if report.differences or report.not_compared:
             raise click.exceptions.Exit(1)
         return
@@ -211,6 +215,7 @@ def _compare_for_ever(ask: "_Asked", every_s: float, pace: "_Pace | None", failu
         started_s = time.monotonic()
         try:
             report = _compare_at_once(ask) if pace is None else _compare_slowly(ask, pace)
+            answer(report_document(report, time.monotonic() - started_s), is_line=True)
             if report.not_compared:
                 record_tables(report)
                 raise NotAllCompared(f"{len(report.not_compared)} table(s), the first because {report.not_compared[0]}")
@@ -461,23 +466,39 @@ def _append(file: Path, report: CheckReport) -> None:
     at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     with file.open("a", encoding="utf-8") as lines:
         for table in report.tables:
-            found = {
-                "at": at,
-                "tenant": table.tenant,
-                "source": table.source,
-                "table": str(table.table.table_id),
-                "rows_compared": table.comparison.rows_compared,
-                "rows_read": table.rows_read,
-                "columns_read": list(table.read_columns),
-                "rows_different": table.comparison.rows_different,
-                "rows_undecided": table.undecided,
-                "is_sure": table.is_sure or not report.source_moved,
-                "faults": list(table.faults),
-                "not_compared": table.not_compared or None,
-                "first_differences": [difference_line(table, each) for each in table.comparison.first],
-                "chunk": None if table.chunk is None else _chunk_told(table.chunk),
-            }
-            lines.write(json.dumps(found, ensure_ascii=False) + "\n")
+            lines.write(json.dumps({"at": at, **_table_document(report, table)}, ensure_ascii=False) + "\n")
+
+
+def report_document(report: CheckReport, took_s: float) -> dict[str, object]:
+    """All of a comparison, for programs."""
+    return {
+        "tables": [_table_document(report, table) for table in report.tables],
+        "rows_compared": report.rows_compared,
+        "cells_compared": report.cells_compared,
+        "rows_read": report.rows_read,
+        "differences": report.differences,
+        "not_compared": report.not_compared,
+        "notes": report.notes,
+        "took_s": took_s,
+    }
+
+
+def _table_document(report: CheckReport, table: TableCheck) -> dict[str, object]:
+    return {
+        "tenant": table.tenant,
+        "source": table.source,
+        "table": str(table.table.table_id),
+        "rows_compared": table.comparison.rows_compared,
+        "rows_read": table.rows_read,
+        "columns_read": list(table.read_columns),
+        "rows_different": table.comparison.rows_different,
+        "rows_undecided": table.undecided,
+        "is_sure": table.is_sure or not report.source_moved,
+        "faults": list(table.faults),
+        "not_compared": table.not_compared or None,
+        "first_differences": [difference_line(table, each) for each in table.comparison.first],
+        "chunk": None if table.chunk is None else _chunk_told(table.chunk),
+    }
 
 
 def _chunk_told(chunk: Chunk) -> dict[str, Sequence[object] | None]:

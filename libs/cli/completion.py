@@ -3,6 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
+from libs.cli.answer import answer, json_option
 from libs.cli.terminal import echo_lines
 
 _VARIABLE = "_HEADWATER_COMPLETE"
@@ -11,6 +12,7 @@ _VARIABLE = "_HEADWATER_COMPLETE"
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@json_option
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the script by which SHELL completes commands and options.
@@ -23,4 +25,6 @@ def completion(context: click.Context, shell: str) -> None:
     """
     script_of = get_completion_class(shell)
     assert script_of is not None, "click knows every shell of the choice"
-    echo_lines(script_of(context.find_root().command, {}, "headwater", _VARIABLE).source())
+    script = script_of(context.find_root().command, {}, "headwater", _VARIABLE).source()
+    echo_lines(script)
+    answer({"shell": shell, "script": script})

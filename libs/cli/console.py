@@ -1,11 +1,55 @@
 """Tables on a terminal, with names and values of sources, which nobody here chose."""
 
 from collections.abc import Iterable
+from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Column, Table
+from rich.text import Text
 
 from libs.config.plain_text import printable
+
+OPTIONAL: Final = (
+    "position",
+    "newest commit",
+    "epoch",
+    "share",
+    "pid",
+    "restarts",
+    "dedupe",
+    "prepare",
+    "commit",
+    "maintain",
+    "show",
+    "read",
+    "merge",
+    "delete files",
+    "maintained",
+    "size",
+    "cpu",
+    "memory",
+)
+"""Columns that are left out where a table is wider than the terminal, in this order."""
+_FOLDED: Final = 24
+"""The least width of a column that may fold."""
+_GAP: Final = 2
+"""After each column: the padding of ``plain_table``."""
+
+
+def plain_table(*columns: str, right: Iterable[str] = (), folded: Iterable[str] = ("",)) -> Table:
+    """A table without lines. ``right``: columns of numbers. ``folded``: columns of text, which may take several lines."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    numbers, texts = set(right), set(folded)
+    for name in columns:
+        table.add_column(
+            name,
+            justify="right" if name in numbers else "left",
+            no_wrap=name not in texts,
+            overflow="fold",
+        )
+    return table
 
 
 class PlainConsole(Console):
@@ -15,3 +59,41 @@ class PlainConsole(Console):
         """The segments of ``renderable``."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def print_table(console: Console, table: Table, *, is_wide: bool = False) -> None:
+    """Print a table without cutting a value: where it is wider than the console, columns of ``OPTIONAL`` are left out.
+
+    ``is_wide``: all columns are printed, and the terminal breaks lines that are too long.
+    """
+    width = _width(table)
+    if not is_wide:
+        for name in OPTIONAL:
+            if width <= console.width:
+                break
+            table = _without(table, name)
+            width = _width(table)
+    before, console.width = console.width, max(width, console.width)
+    console.print(table, crop=False)
+    console.width = before
+
+
+def _without(table: Table, name: str) -> Table:
+    kept = [column for column in table.columns if column.header != name]
+    found = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for column in kept:
+        found.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow)
+    for cells in zip(*(column.cells for column in kept), strict=True):
+        found.add_row(*cells)
+    return found
+
+
+def _width(table: Table) -> int:
+    """The least that shows every value: columns that may fold need the width of a few words."""
+    return sum(_column_width(column) for column in table.columns)
+
+
+def _column_width(column: Column) -> int:
+    cells = [cell_len(Text.from_markup(str(cell)).plain) for cell in (column.header, *column.cells)]
+    widest = max(cells)
+    return (widest if column.no_wrap else min(widest, _FOLDED)) + _GAP

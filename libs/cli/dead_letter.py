@@ -9,9 +9,9 @@ import click
 import msgspec
 import orjson
 from rich.markup import escape
-from rich.table import Table
 
-from libs.cli.console import PlainConsole
+from libs.cli.answer import answer, json_option, output_options, print_document
+from libs.cli.console import PlainConsole, plain_table, print_table
 from libs.cli.mesh import mesh_options
 from libs.cli.tail import choose_topic, event_line
 from libs.cli.terminal import echo, echo_lines
@@ -49,10 +49,12 @@ def dead_letter() -> None:
 @click.argument("tenant")
 @click.argument("table", required=False)
 @click.option("--all", "with_taken_up", is_flag=True, help="Also those that a replay has taken up.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a letter and line.")
+@output_options
 @mesh_options
-def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: bool, mesh: Mesh) -> None:
+def list_command(tenant: str, table: str | None, with_taken_up: bool, output: str, mesh: Mesh) -> None:
     """List TENANT's dead letters by table and reason. `letter` is the number of the first, for `show`.
+
+    With --json each letter is an object on a line of its own.
 
     With --mesh those of the sink are listed whether or not a replay has taken them up: that stands in the sink's own files.
 
@@ -67,11 +69,13 @@ def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: b
         topic = choose_topic(tenant, table, delivered_topics(mesh.kafka, tenant)).name
         letters = [each for each in letters if each.letter.topic == topic]
     shown = [each for each in letters if each.is_waiting is not False or with_taken_up]
-    if as_json:
+    if output == "json":
         for each in shown:
             echo_lines(orjson.dumps(_as_json(each)))
         return
-    _show_groups(shown)
+    if print_document([orjson.loads(orjson.dumps(_as_json(each))) for each in shown], output):
+        return
+    _show_groups(shown, is_wide=output == "wide")
     if hidden := len(letters) - len(shown):
         echo(f"{hidden} more were taken up: see --all")
 
@@ -113,6 +117,7 @@ def show_command(tenant: str, letter: int, as_json: bool, mesh: Mesh) -> None:
 @click.option(
     "--timeout", "timeout_s", type=float, default=120.0, show_default=True, help="Seconds to wait for the sink."
 )
+@json_option
 @mesh_options
 def replay_command(
     tenant: str, table: str | None, keys: tuple[str, ...], leave_out_refused: bool, timeout_s: float, mesh: Mesh
@@ -139,15 +144,20 @@ def replay_command(
     requests = replay_requests(chosen_keys(parked, topics, keys), leave_out_refused=leave_out_refused)
     if not requests:
         echo("no key is parked")
-        for remedy in router_remedies(tenant, read_letters(mesh.kafka, tenant, parked), chosen):
+        remedies = list(router_remedies(tenant, read_letters(mesh.kafka, tenant, parked), chosen))
+        for remedy in remedies:
             echo(remedy)
+        answer({"tenant": tenant, "replayed": [], "remedies": remedies})
         return
     send_requests(mesh.kafka, tenant, requests)
     refused = 0
-    for request, answer in await_answers(mesh.home, tenant, requests, timeout_s=timeout_s):
-        done = answer.keys - answer.refused
-        refused += answer.refused
-        echo(f"{request.topic}: {done} of {answer.keys} key(s) taken up")
+    replayed = []
+    for request, answered in await_answers(mesh.home, tenant, requests, timeout_s=timeout_s):
+        done = answered.keys - answered.refused
+        refused += answered.refused
+        replayed.append({"topic": request.topic, "keys": answered.keys, "refused": answered.refused})
+        echo(f"{request.topic}: {done} of {answered.keys} key(s) taken up")
+    answer({"tenant": tenant, "replayed": replayed, "remedies": []})
     if refused:
         echo(f"{refused} key(s) stay parked: see `headwater dead-letter list {tenant}`", err=True)
         raise click.exceptions.Exit(1)
@@ -160,18 +170,21 @@ def _replay_elsewhere(
     if keys:
         raise click.UsageError("--key names a parked key, and with --mesh those cannot be seen: replay the whole table")
     letters = read_letters(mesh.kafka, tenant, None)
-    for remedy in router_remedies(tenant, letters, chosen):
+    remedies = list(router_remedies(tenant, letters, chosen))
+    for remedy in remedies:
         echo(remedy)
     with_letters = {each.letter.topic for each in letters if each.letter.set_aside_by is SetAsideBy.SINK}
     topics = sorted(with_letters if chosen is None else with_letters & set(chosen))
     if not topics:
         echo("the sink has set nothing aside")
+        answer({"tenant": tenant, "asked": [], "remedies": remedies})
         return
     requests = replay_requests(dict.fromkeys(topics, ()), leave_out_refused=leave_out_refused)
     send_requests(mesh.kafka, tenant, requests)
     echo(
         f"asked for all parked keys of {', '.join(topics)}; what becomes of it: dead_letters_replayed in the sink's log"
     )
+    answer({"tenant": tenant, "asked": topics, "remedies": remedies})
 
 
 def _letters(mesh: Mesh, tenant: str) -> list[StoredLetter]:
@@ -179,17 +192,14 @@ def _letters(mesh: Mesh, tenant: str) -> list[StoredLetter]:
     return read_letters(mesh.kafka, tenant, None if mesh.home is None else parked_keys(mesh.home, tenant))
 
 
-def _show_groups(letters: Sequence[StoredLetter]) -> None:
+def _show_groups(letters: Sequence[StoredLetter], *, is_wide: bool) -> None:
     groups: dict[tuple[str, str, bool | None, str], list[StoredLetter]] = {}
     for each in letters:
         letter = each.letter
         table = f"{letter.source}: {letter.database}.{letter.table}"
         groups.setdefault((table, letter.set_aside_by.value, each.is_waiting, letter.reason), []).append(each)
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("table", "by", "state", "letters", "keys", "since", "letter", "reason"):
-        shown.add_column(
-            name, justify="right" if name in ("letters", "keys", "letter") else "left", no_wrap=name != "reason"
-        )
+    columns = ("table", "by", "state", "letters", "keys", "since", "letter", "reason")
+    shown = plain_table(*columns, right=("letters", "keys", "letter"), folded=("reason", "table"))
     for (table, by, is_waiting, reason), group in sorted(groups.items(), key=lambda item: item[0][:3]):
         keys = {orjson.dumps(plain_key(each.letter.event_key or b"null"), default=repr) for each in group}
         state = "set aside" if by == SetAsideBy.ROUTER.value else _STATES[is_waiting]
@@ -204,7 +214,7 @@ def _show_groups(letters: Sequence[StoredLetter]) -> None:
             str(first.number),
             escape(reason),
         )
-    PlainConsole(width=None if sys.stdout.isatty() else _PLAIN_WIDTH).print(shown)
+    print_table(PlainConsole(width=None if sys.stdout.isatty() else _PLAIN_WIDTH), shown, is_wide=is_wide)
 
 
 def _facts(stored: StoredLetter) -> list[tuple[str, str]]:

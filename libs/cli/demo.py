@@ -5,13 +5,15 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import click
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from libs.cli.check import print_report
+from libs.cli.answer import answer, json_option
+from libs.cli.check import print_report, report_document
 from libs.cli.console import PlainConsole
-from libs.cli.terminal import echo, line_of, secho, styled
+from libs.cli.terminal import echo, is_json, line_of, secho, styled
 from libs.demo.latency import Latency
 from libs.demo.run import DemoReport, DemoSettings, Show, run_demo
 from libs.demo.sources import DEMO_SOURCES
@@ -21,6 +23,7 @@ from libs.setup.installation import command_path
 from libs.setup.run import MYSQL, STACK_STEPS, require
 from libs.tenants.place import nearest
 
+_COMPARE: Final = "compare row by row, every column"
 PLAIN_LINE_S = 5.0
 """Off a terminal, a phase says so often where it stands."""
 
@@ -53,6 +56,7 @@ def _known_source(_context: click.Context, _parameter: click.Parameter, value: s
     "--scale", type=click.FloatRange(0.01, 10), default=1.0, show_default=True, help="Multiple of the 200,000 rows."
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random traffic.")
+@json_option
 def demo(source: str, keep: bool, home: Path, traffic_s: float, scale: float, seed: int) -> None:
     """Run the main job: a real MySQL into two tenants' Iceberg tables, with kills, then a comparison.
 
@@ -80,12 +84,28 @@ def demo(source: str, keep: bool, home: Path, traffic_s: float, scale: float, se
     signal.signal(signal.SIGHUP, _interrupt)
     started_s = time.monotonic()
     settings = DemoSettings(home=where, source=source, keep=keep, traffic_s=traffic_s, scale=scale, seed=seed)
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and not is_json():
         with _LiveShow() as live:
             report = run_demo(settings, live)
     else:
         report = run_demo(settings, _PlainShow())
-    _print(report, where, keep, time.monotonic() - started_s)
+    took_s = time.monotonic() - started_s
+    _print(report, where, keep, took_s)
+    answer(
+        {
+            "home": where.root,
+            "is_good": report.is_good,
+            "rows_loaded": report.rows_loaded,
+            "traffic_rows": report.traffic_rows,
+            "traffic_transactions": report.traffic_transactions,
+            "kills": report.kills,
+            "live_events": report.topics.events,
+            "remarks": report.remarks,
+            "check": report_document(report.check, dict(report.phases_s).get(_COMPARE, 0.0)),
+            "phases_s": dict(report.phases_s),
+            "took_s": took_s,
+        }
+    )
     if not report.is_good:
         raise click.exceptions.Exit(1)
 
@@ -156,7 +176,7 @@ class _LiveShow(Show):
 
 def _print(report: DemoReport, home: Home, keep: bool, took_s: float) -> None:
     echo()
-    check_s = dict(report.phases_s).get("compare row by row, every column", 0.0)
+    check_s = dict(report.phases_s).get(_COMPARE, 0.0)
     print_report(report.check, check_s)
     echo()
     topics = report.topics

@@ -2,6 +2,7 @@
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.terminal import echo, secho
 from libs.errors import InvalidSettings
@@ -15,6 +16,7 @@ from libs.tenants.place import nearest
 
 @click.command()
 @click.argument("source", required=False)
+@json_option
 @home_option
 def validate(home: Home, source: str | None) -> None:
     """List every mistake in sources/ and tenants/; with SOURCE, ask its server too. Exits with 2 if there is a mistake.
@@ -41,15 +43,24 @@ def validate(home: Home, source: str | None) -> None:
     ]
     if mistakes:
         raise InvalidSettings(str(home.root), mistakes)
-    if source is not None:
-        _validate_server(home, documents, source)
+    warnings = [] if source is None else _validate_server(home, documents, source)
     echo(
         f"no mistakes: {len(documents.sources)} source(s) ({', '.join(documents.sources) or 'none'}), "
         f"{len(documents.tenants)} tenant(s) ({', '.join(documents.tenants) or 'none'})"
     )
+    answer(
+        {
+            "home": home.root,
+            "sources": sorted(documents.sources),
+            "tenants": sorted(documents.tenants),
+            "asked_source": source,
+            "warnings": warnings,
+        }
+    )
 
 
-def _validate_server(home: Home, documents: Documents, source: str) -> None:
+def _validate_server(home: Home, documents: Documents, source: str) -> list[str]:
+    """Its warnings."""
     document = documents.sources.get(source)
     if document is None:
         raise InvalidSettings(
@@ -57,12 +68,14 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
         )
     resume_from = resume_position(home, source, document)
     report = preflight(document, resume_from=resume_from, has_begun=reader_has_begun(home, source, document))
-    for warning in report.warnings:
-        secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
+    warnings = [f"{each.what}; mend: {each.mend}" for each in report.warnings]
+    for warning in warnings:
+        secho(f"warning: {warning}", fg="yellow", err=True)
     if report.faults:
         raise InvalidSettings(where(document), [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
     known, note = known_tables(home, source, document)
     if note is not None:
+        warnings.append(note)
         secho(f"warning: {note}", fg="yellow", err=True)
     idle = [
         mistake
@@ -72,3 +85,4 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
     if idle:
         raise InvalidSettings(where(document), idle)
     echo(f"{source}: the server can be followed{', from the checkpoint on' if resume_from is not None else ''}")
+    return warnings

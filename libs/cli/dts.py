@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.terminal import echo
 from libs.config.connections import KafkaAccess, KafkaSettings, SaslMechanism, SecurityProtocol
 from libs.config.load import Secret
@@ -68,6 +69,7 @@ def _with_connection(command: _Command) -> _Command:
 
 
 @dts.command()
+@json_option
 @_with_connection
 @click.option("--group", "group_id", required=True, help="Consumer group; its offset is left as it is.")
 @click.option("--partition", type=click.IntRange(0), default=0, show_default=True)
@@ -95,9 +97,11 @@ def record(
         messages = Masker(secrets.token_bytes(32)).masked(messages)
     count = write_recording(file, heading_of(wanted, is_masked=mask), messages)
     echo(f"{count:,} messages of {topic}[{partition}] in {file}{', masked' if mask else ''}")
+    answer({"file": file, "topic": topic, "kafka_partition": partition, "messages": count, "is_masked": mask})
 
 
 @dts.command("replay")
+@json_option
 @_with_connection
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def replay_command(
@@ -110,3 +114,4 @@ def replay_command(
     sent = replay(connection, topic, messages)
     left_out = len(messages) - sent
     echo(f"{sent:,} messages to {topic}" + (f"; {left_out:,} were left out when they were masked" if left_out else ""))
+    answer({"topic": topic, "sent": sent, "left_out": left_out})

@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option, home_words
 from libs.cli.terminal import echo, secho
 from libs.errors import InvalidSettings
@@ -25,6 +26,7 @@ from libs.operations.first_source import (
 @click.option("--source", help="Name of the source. Default: the database's name.")
 @click.option("--tenant", default="acme", show_default=True, help="Name of the first tenant. It gets every table.")
 @click.option("--tls-ca-file", help="Certificate authority of the server (PEM); the connection then needs TLS.")
+@json_option
 @home_option
 def init(url: str | None, source: str | None, tenant: str, tls_ca_file: str | None, home: Home) -> None:
     """Make a home folder; with URL, follow that database: write its source, a first tenant, and run the pre-flight.
@@ -58,8 +60,10 @@ def init(url: str | None, source: str | None, tenant: str, tls_ca_file: str | No
 
 
 def _write_examples(home: Home) -> None:
-    for path in write_examples(home):
+    written = write_examples(home)
+    for path in written:
         echo(f"wrote {path}")
+    answer({"home": home.root, "written": written})
     echo(
         f"next: copy the examples in {home.sources_dir} and {home.tenants_dir} to names without .example, edit them, "
         f"then `headwater up`; or let `headwater init {SHOWN_URL}` write them"
@@ -80,6 +84,18 @@ def _show(home: Home, database: DatabaseUrl, made: FirstSource, source: str) -> 
     for warning in made.report.warnings:
         secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
     where = home_words(home)
+    if made.access is Access.DENIED or not made.report.faults:
+        answer(
+            {
+                "home": home.root,
+                "source": source,
+                "written": made.written,
+                "kept": made.kept,
+                "account": made.account,
+                "is_denied": made.access is Access.DENIED,
+                "warnings": [f"{each.what}; mend: {each.mend}" for each in made.report.warnings],
+            }
+        )
     if made.access is Access.DENIED:
         echo(f"{place} does not let {database.user} in yet. Run the statements as an administrator, then start:")
         echo(f"  mysql -h {database.host} -P {database.port} -u root -p < {made.account_file}")

@@ -6,11 +6,12 @@ import threading
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.console import PlainConsole
 from libs.cli.home import home_option, home_words
 from libs.cli.on_the_way import interruptible
 from libs.cli.status import print_faults
-from libs.cli.terminal import echo, echo_lines, line_of, secho, styled
+from libs.cli.terminal import echo, echo_lines, is_json, line_of, secho, styled
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
 from libs.mesh.state import ServicePhase, StackPhase, StackState, running_state
@@ -33,6 +34,7 @@ _COLOURS = {
 
 
 @click.command()
+@json_option
 @home_option
 @click.option("--detach", is_flag=True, help="Return once everything is up, and leave it running.")
 def up(home: Home, detach: bool) -> None:
@@ -84,6 +86,15 @@ def _up_detached(home: Home) -> None:
     faults = worst_first(process_faults(state))
     print_faults(faults, PlainConsole(stderr=True))
     echo(f"`headwater status{where}` shows its progress, `headwater down{where}` stops it")
+    answer(
+        {
+            "home": home.root,
+            "processes": [
+                {"name": each.name, "phase": each.phase.value, "detail": each.detail} for each in state.services
+            ],
+            "faults": faults,
+        }
+    )
     if broken or faults:
         raise click.exceptions.Exit(1)
     _show_first_query(home)
@@ -116,20 +127,26 @@ def _show_phase(home: Home):  # type: ignore[no-untyped-def]
     def show(phase: StackPhase) -> None:
         if phase is StackPhase.UP:
             stop = "Ctrl-C or `headwater down` stops it"
-            if faults := worst_first(process_faults(running_state(home))):
+            faults = worst_first(process_faults(running_state(home)))
+            answer({"home": home.root, "phase": phase.value, "faults": faults}, is_line=True)
+            if faults:
                 secho(f"the stack runs with {len(faults)} fault(s) (home {home.root}); {stop}", fg="red")
-                print_faults(faults, PlainConsole())
+                print_faults(faults, PlainConsole(stderr=is_json()))
             else:
                 secho(f"the stack is up (home {home.root}); {stop}", fg="green")
+                if is_json():
+                    return
                 # In a thread: it asks servers, and the supervisor's loop runs here.
                 threading.Thread(target=_show_first_query, args=(home,), name="first-query", daemon=True).start()
         elif phase is StackPhase.STOPPING:
             echo("stopping …")
+            answer({"home": home.root, "phase": phase.value}, is_line=True)
 
     return show
 
 
 @click.command()
+@json_option
 @home_option
 def down(home: Home) -> None:
     """Stop the embedded stack: Spark and the readers first, Kafka last. Nothing is lost; `up` continues where it stopped."""
@@ -140,3 +157,4 @@ def down(home: Home) -> None:
         echo("stopped")
     else:
         echo(f"nothing ran in {home.root}")
+    answer({"home": home.root, "has_run": has_run})

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from libs.cli.answer import error_document
 from libs.cli.on_the_way import Interrupted
 from libs.cli.terminal import echo, echo_lines
 from libs.config.plain_text import printable
@@ -143,25 +144,34 @@ def error_text(error: HeadwaterError) -> str:
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed or differences found, 2 a mistake of the user's, 130 Ctrl-C.
 
-    ``arguments`` are those of the process where none are given.
+    ``arguments`` are those of the process where none are given. With ``--json`` among them an error is one line of JSON.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    is_json = "--json" in given[: given.index("--")] if "--" in given else "--json" in given
     try:
         code = headwater.main(args=arguments, prog_name="headwater", standalone_mode=False)
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
-        error.message = printable(error.message)
-        error.show()
         code = error.exit_code
+        if is_json:
+            _show_json(code, error.format_message())
+        else:
+            error.message = printable(error.message)
+            error.show()
     except Interrupted as error:
-        echo(f"headwater: interrupted; {error.goes_on}", err=True)
         code = 130
+        text = f"interrupted; {error.goes_on}"
+        _show_json(code, text) if is_json else echo(f"headwater: {text}", err=True)
     except (click.Abort, KeyboardInterrupt):
-        echo("stopped", err=True)
         code = 130
+        _show_json(code, "stopped") if is_json else echo("stopped", err=True)
     except HeadwaterError as error:
-        echo_lines(f"headwater: {error_text(error)}", err=True)
         code = EXIT_MISTAKE if isinstance(error, InvalidSettings) else EXIT_FAILED
+        if is_json:
+            _show_json(code, error_text(error), error.mistakes if isinstance(error, InvalidSettings) else ())
+        else:
+            echo_lines(f"headwater: {error_text(error)}", err=True)
     except BrokenPipeError:
         # ``headwater tail … | head``: the reader has closed its end.
         sys.stderr.close()
@@ -169,9 +179,13 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.filename is None and error.errno not in _NO_ROOM:
             raise
-        echo(f"headwater: {_file_text(error)}", err=True)
         code = EXIT_FAILED
+        _show_json(code, _file_text(error)) if is_json else echo(f"headwater: {_file_text(error)}", err=True)
     sys.exit(code or 0)
+
+
+def _show_json(code: int, message: str, mistakes: Sequence[str] = ()) -> None:
+    echo_lines(error_document(code, message, mistakes), err=True)
 
 
 def _file_text(error: OSError) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.given_file import given_text
 from libs.cli.home import home_option
 from libs.cli.terminal import echo, echo_lines
@@ -11,7 +12,7 @@ from libs.config.plain_text import one_line
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
 from libs.mesh.state import replace_file
-from libs.migrate.carry import PASSWORD
+from libs.migrate.carry import PASSWORD, Migration
 from libs.migrate.migrate import migrate
 
 
@@ -30,6 +31,7 @@ def migrate_command() -> None:
     help="The offsets that Kafka Connect has stored for a Vitess connector: the source continues there.",
 )
 @click.option("--stdout", "is_printed", is_flag=True, help="Print the document instead of writing it.")
+@json_option
 @home_option
 def debezium(config: Path, name: str | None, offsets_file: Path | None, is_printed: bool, home: Home) -> None:
     """Write sources/NAME.yaml from CONFIG, the JSON of a Debezium connector for MySQL or Vitess ("-": standard input).
@@ -54,6 +56,7 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
     found = migrate(text, subject=str(config), name=name, offsets=offsets)
     if is_printed:
         echo_lines(found.text(), nl=False)
+        answer(_told(found, None))
         return
     path = home.sources_dir / f"{found.source}.yaml"
     if path.exists():
@@ -70,3 +73,14 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
         for line in lines:
             echo(f"  - {one_line(line)}")
     echo(f"next: `headwater validate {found.source}`")
+    answer(_told(found, path))
+
+
+def _told(found: Migration, path: Path | None) -> dict[str, object]:
+    return {
+        "source": found.source,
+        "written": path,
+        "document": found.text(),
+        "for_tenants": found.tenant,
+        "left_out": found.left_out,
+    }

@@ -2,6 +2,7 @@
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.mesh import mesh_options
 from libs.cli.terminal import echo
 from libs.mesh.mesh import Mesh
@@ -10,6 +11,7 @@ from libs.operations import reader_control
 
 @click.command()
 @click.argument("source")
+@json_option
 @mesh_options
 def pause(source: str, mesh: Mesh) -> None:
     """Hold SOURCE's readers: they publish nothing more until `headwater resume`.
@@ -25,10 +27,12 @@ def pause(source: str, mesh: Mesh) -> None:
     readers = reader_control.readers_of(mesh, source)
     reader_control.pause(readers)
     echo(f"paused {', '.join(each.name for each in readers)}; `headwater resume {source}` continues")
+    answer({"source": source, "paused": [each.name for each in readers]})
 
 
 @click.command()
 @click.argument("source")
+@json_option
 @mesh_options
 def resume(source: str, mesh: Mesh) -> None:
     """Have SOURCE's readers continue where `headwater pause` held them.
@@ -41,3 +45,4 @@ def resume(source: str, mesh: Mesh) -> None:
     readers = reader_control.readers_of(mesh, source)
     reader_control.resume(readers)
     echo(f"resumed {', '.join(each.name for each in readers)}")
+    answer({"source": source, "resumed": [each.name for each in readers]})

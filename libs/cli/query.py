@@ -33,9 +33,10 @@ from libs.warehouse_readers.warehouse import rows_of, run_query, tables_of
     show_default=True,
     help="json: one object a line.",
 )
+@click.option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.option("--max-rows", type=click.IntRange(1), default=200, show_default=True, help="For --format table.")
 @home_option
-def query(tenant: str, sql: str | None, output: str, max_rows: int, home: Home) -> None:
+def query(tenant: str, sql: str | None, output: str, as_json: bool, max_rows: int, home: Home) -> None:
     """Run SQL on TENANT's tables (DuckDB's dialect); without SQL, list them.
 
     Tables have their names at the source: `orders`, or `shop.orders`; `"source.shop".orders` if two sources have it.
@@ -47,6 +48,7 @@ def query(tenant: str, sql: str | None, output: str, max_rows: int, home: Home) 
       headwater query acme "SELECT status, count(*), sum(total) FROM orders GROUP BY status"
       headwater query acme "FROM customers LIMIT 3" --format json
     """
+    output = "json" if as_json else output
     warehouse = warehouse_of(home, read_documents(home), tenant)
     tables = tables_of(warehouse.tables(), tenant)
     if sql is not None:

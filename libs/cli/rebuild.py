@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
 from libs.cli.terminal import echo, secho
@@ -36,6 +37,7 @@ from libs.stack.lifecycle import load_documents
     help="For a source that logs parts of rows (binlog_row_image NOBLOB, MINIMAL): take a NULL of this column in an update for "
     "a value that was not logged, and keep the former one.",
 )
+@json_option
 @home_option
 def rebuild(
     tenant: str,
@@ -77,3 +79,4 @@ def rebuild(
     for note in notes:
         secho(f"note: {note}", fg="yellow")
     echo(f'query it: headwater query {tenant} "SELECT * FROM {into}"')
+    answer({"tenant": tenant, "as_of": moment.text, "built": built, "notes": notes})

@@ -2,6 +2,7 @@
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.mesh import mesh_options
 from libs.cli.on_the_way import told_on_the_way
 from libs.cli.terminal import echo
@@ -15,6 +16,7 @@ from libs.operations.reset import reset as reset_source
 @click.argument("source")
 @click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask.")
 @click.option("--reason", default="headwater reset", show_default=True, help="Text for the audit record.")
+@json_option
 @mesh_options
 def reset(source: str, is_confirmed: bool, reason: str, mesh: Mesh) -> None:
     """Forget the place in SOURCE's log: its reader copies all tables again, and then follows the log from there.
@@ -39,13 +41,14 @@ def reset(source: str, is_confirmed: bool, reason: str, mesh: Mesh) -> None:
     found = checkpoints_of(mesh, source)
     if not found:
         echo(f"{source}: has no checkpoint: its reader copies all tables when it starts")
+        answer({"source": source, "reset": []})
         return
     for each in found:
         position = each.position.token.decode(errors="replace")
         echo(f"{each.partition}: forgets {position}")
     echo("every tenant of the source gets all rows again; changes since that place come to nobody as events")
     if not is_confirmed:
-        click.confirm(f"copy all tables of {source} again?", abort=True)
+        click.confirm(f"copy all tables of {source} again?", abort=True, err=True)
     for each in found:
         try:
             with told_on_the_way() as show:
@@ -55,3 +58,12 @@ def reset(source: str, is_confirmed: bool, reason: str, mesh: Mesh) -> None:
             raise Fenced(f"{error}: stop the reader first ({where}), then run the same command again") from error
     echo(f"{source}: reset; `headwater status --source {source}` shows the copy")
     echo("when it is done: headwater check TENANT --repair, which removes rows that were deleted meanwhile")
+    answer(
+        {
+            "source": source,
+            "reset": [
+                {"source_partition": each.partition.name, "position": each.position.token.decode(errors="replace")}
+                for each in found
+            ],
+        }
+    )

@@ -2,6 +2,7 @@
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.on_the_way import interruptible, told_on_the_way
 from libs.cli.terminal import echo
@@ -28,6 +29,7 @@ _DEFAULT_TIMEOUT_S = 3_600.0
 @click.option(
     "--give-up", "is_giving_up", is_flag=True, help="Give up a resync that has begun; the table stays as it is."
 )
+@json_option
 @home_option
 def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: Home) -> None:
     """Build TENANT's TABLE again from the source's rows, and swap it in.
@@ -59,18 +61,22 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: 
         echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")
     goes_on = "the resync goes on: the same command waits for it again, with --give-up it is given up"
     with interruptible(goes_on), told_on_the_way() as show:
-        answer = carry_out(home, tenant, begun, timeout_s=timeout_s, on_progress=show)
-    if answer.refused_because:
-        echo(f"{begun.table} was not built, and is unchanged: {answer.refused_because}", err=True)
+        ended = carry_out(home, tenant, begun, timeout_s=timeout_s, on_progress=show)
+    told = {"tenant": tenant, "table": begun.table, "topic": begun.topic}
+    if ended.refused_because:
+        echo(f"{begun.table} was not built, and is unchanged: {ended.refused_because}", err=True)
+        answer({**told, "refused_because": ended.refused_because})
         raise click.exceptions.Exit(1)
-    took_s = (answer.at_us - begun.begun_at_us) / 1e6
-    echo(f"{begun.table}: built again from {answer.events:,} event(s), swapped in {took_s:.0f} s after the start")
+    took_s = (ended.at_us - begun.begun_at_us) / 1e6
+    echo(f"{begun.table}: built again from {ended.events:,} event(s), swapped in {took_s:.0f} s after the start")
     echo(f"compare it with the source: headwater check {tenant}")
+    answer({**told, "events": ended.events, "took_s": took_s})
 
 
 def _give_up(home: Home, tenant: str, table: str) -> None:
     chosen = choose_table(sink_progress(home, tenant), tenant, table)
     given_up = forget(home, tenant, chosen.topic)
+    answer({"tenant": tenant, "table": chosen.table, "topic": chosen.topic, "is_given_up": given_up is not None})
     if given_up is None:
         echo(f"{chosen.table}: no resync has begun")
     elif given_up.to_offsets is None:

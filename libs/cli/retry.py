@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from libs.cli.answer import answer, json_option
 from libs.cli.mesh import mesh_options
 from libs.cli.tail import choose_topic
 from libs.cli.terminal import echo, echo_lines
@@ -17,6 +18,7 @@ from libs.sink_state.progress import TableProgress
 @click.command()
 @click.argument("tenant")
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@json_option
 @mesh_options
 def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
     """Try TENANT's parked tables again now: all of them, or each TABLE named.
@@ -45,6 +47,14 @@ def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
         echo(f"{table.table} is not parked: none of its events wait", err=True)
     for table in chosen.catching_up:
         echo(f"{table.table} is no longer parked: its waiting events are being read", err=True)
+    answer(
+        {
+            "tenant": tenant,
+            "asked": [each.table for each in chosen.parked],
+            "not_parked": [each.table for each in chosen.not_parked],
+            "catching_up": [each.table for each in chosen.catching_up],
+        }
+    )
     if chosen.parked:
         ask_for_retry(mesh.kafka, tenant, [each.topic for each in chosen.parked])
         echo_lines(
@@ -62,9 +72,11 @@ def _ask_elsewhere(mesh: Mesh, tenant: str, tables: Sequence[str]) -> None:
     chosen = [choose_topic(tenant, table, topics) for table in tables] or topics
     if not chosen:
         echo(f"no table of {tenant} has a topic yet")
+        answer({"tenant": tenant, "asked": []})
         return
     ask_for_retry(mesh.kafka, tenant, [each.name for each in chosen])
     echo(f"the sink will try those of {len(chosen)} table(s) of {tenant} that are parked now")
+    answer({"tenant": tenant, "asked": [f"{each.database}.{each.table}" for each in chosen]})
 
 
 def _named(tables: Sequence[TableProgress]) -> str:

@@ -4,8 +4,9 @@ import datetime
 import heapq
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import sleep as pause
 
 import click
 import msgspec
@@ -13,10 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from libs.cli.console import PlainConsole
+from libs.cli.answer import output_options, print_document
+from libs.cli.console import PlainConsole, plain_table, print_table
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
-from libs.cli.terminal import echo_lines
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
 from libs.mesh.mesh import mesh_settings
@@ -35,12 +36,31 @@ from libs.sink_state.progress import TableTimings, table_phases
 from libs.types.fault import Fault, FaultScope, Severity
 
 PLAIN_WIDTH = 200
+_TEXTS = ("", "position", "outcome", "table", "warehouse", "signal")
+_NUMBERS = (
+    "pid",
+    "restarts",
+    "memory",
+    "cpu",
+    "rows published",
+    "rows",
+    "events",
+    "behind",
+    "batches behind",
+    "share",
+    "epoch",
+    "changes/s",
+    "data files",
+    "delete files",
+    "size",
+)
 SHOWN_SHARDS = 10
 SHOWN_TENANTS = 10
 SHOWN_FAULTS = 20
 SHOWN_TABLES = 30
 SHOWN_SIGNALS = 5
 _SEVERITY_COLOURS = {Severity.HALTED: "red", Severity.DIFFERS: "red", Severity.DEGRADED: "yellow"}
+_GOING_ON = ("starting", "connecting", "snapshotting", "streaming")
 _COLOURS = {
     "up": "green",
     "streaming": "green",
@@ -59,12 +79,30 @@ _COLOURS = {
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
 @click.option("--tenant", help="Show only this tenant.")
 @click.option("--source", help="Show only this source.")
+@click.option("--problems", "only_problems", is_flag=True, help="Show only faults, and what stands still or lags.")
+@click.option(
+    "--watch",
+    "watch_s",
+    is_flag=False,
+    flag_value=2.0,
+    type=click.FloatRange(0.2),
+    metavar="[SECONDS]",
+    help="Show it again and again, every 2 seconds or as said, until Ctrl-C.",
+)
+@output_options
 @home_option
 @mesh_file_option
-def status(as_json: bool, tenant: str | None, source: str | None, home: Home, mesh_file: Path | None) -> None:
+def status(
+    tenant: str | None,
+    source: str | None,
+    only_problems: bool,
+    watch_s: float | None,
+    output: str,
+    home: Home,
+    mesh_file: Path | None,
+) -> None:
     """Show faults, processes, and the progress of sources and tables.
 
     The first lines are the faults, the worst first, each with its cause, place and remedy. Exits with 1 while one lasts.
@@ -83,20 +121,41 @@ def status(as_json: bool, tenant: str | None, source: str | None, home: Home, me
       headwater status --json | jq '.sources[].lag_s'
       headwater status --tenant acme
       headwater status --mesh mesh.yaml
-      watch -n 2 headwater status
+      headwater status --problems --watch
+      headwater status -o wide
     """
-    if mesh_file is None:
-        found = gather_status(home, running_state(home), read_documents(home))
-    else:
-        found = gather_mesh_status(mesh_settings(mesh_file, os.environ), str(mesh_file))
-    found = of_interest(found, tenant, source)
-    if as_json:
-        echo_lines(msgspec.json.format(msgspec.json.encode(found)))
-    else:
-        # Off a terminal rich would cut at 80 columns.
-        print_status(found, PlainConsole(width=None if sys.stdout.isatty() else PLAIN_WIDTH))
-    if not is_well(found):
+    while True:
+        found = _gathered(home, mesh_file)
+        chosen = of_interest(found, tenant, source)
+        chosen = problems_of(chosen) if only_problems else chosen
+        if watch_s is not None:
+            click.clear()
+        if not print_document(chosen, output):
+            # Off a terminal rich would cut at 80 columns.
+            console = PlainConsole(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+            print_status(chosen, console, is_wide=output == "wide")
+        if watch_s is None:
+            break
+        pause(watch_s)
+    if not is_well(chosen):
         raise click.exceptions.Exit(1)
+
+
+def _gathered(home: Home, mesh_file: Path | None) -> Status:
+    if mesh_file is None:
+        return gather_status(home, running_state(home), read_documents(home))
+    return gather_mesh_status(mesh_settings(mesh_file, os.environ), str(mesh_file))
+
+
+def problems_of(found: Status) -> Status:
+    """The same without everything that is well: processes that are up, sources that go on, tables that keep up."""
+    return msgspec.structs.replace(
+        found,
+        processes=tuple(each for each in found.processes if each.phase != "up" or each.detail),
+        sources=tuple(each for each in found.sources if each.state not in _GOING_ON or each.quarantined or each.detail),
+        tables=tuple(each for each in found.tables if each.detail),
+        routed=tuple(each for each in found.routed if each.standing),
+    )
 
 
 def is_well(found: Status) -> bool:
@@ -111,29 +170,28 @@ def is_well(found: Status) -> bool:
     )
 
 
-def print_status(found: Status, console: Console) -> None:
-    """For a person: the faults, the worst first; then a table each."""
+def print_status(found: Status, console: Console, *, is_wide: bool = False) -> None:
+    """For a person: the faults, the worst first; then a table each of those that have a row."""
     print_faults(found.faults, console)
-    console.print(f"home {found.home}   stack {_coloured(found.phase)}")
-    console.print(_processes(found.processes))
-    console.print(_sources(found.sources))
-    if any(source.shards for source in found.sources):
-        console.print(shards_table(found.sources))
-    if any(source.incremental for source in found.sources):
-        console.print(_incremental(found.sources))
-    if any(source.signals for source in found.sources):
-        console.print(_signals(found.sources))
-    if found.routed:
-        console.print(routed_table(found.routed))
+    console.print(f"home {found.home}   stack {_coloured(found.phase)}", soft_wrap=True)
     shown = worst_tables(found.tables)
-    if shown:
-        console.print(_tables(shown))
-    if any(table.warehouse is not None for table in shown):
-        console.print(warehouse_table(shown))
+    tables: tuple[tuple[object, Callable[[], Table]], ...] = (
+        (found.processes, lambda: _processes(found.processes)),
+        (found.sources, lambda: _sources(found.sources)),
+        (any(source.shards for source in found.sources), lambda: shards_table(found.sources)),
+        (any(source.incremental for source in found.sources), lambda: _incremental(found.sources)),
+        (any(source.signals for source in found.sources), lambda: _signals(found.sources)),
+        (found.routed, lambda: routed_table(found.routed)),
+        (shown, lambda: _tables(shown)),
+        (any(table.warehouse is not None for table in shown), lambda: warehouse_table(shown)),
+    )
+    for has_rows, make in tables:
+        if has_rows:
+            print_table(console, make(), is_wide=is_wide)
     if len(shown) < len(found.tables):
         console.print(f"{len(found.tables) - len(shown):,} more tables in --json; --tenant and --source choose some")
     for unknown in found.unknown:
-        console.print(f"[yellow]unknown[/]: {unknown}", highlight=False)
+        console.print(f"[yellow]unknown[/]: {escape(unknown)}", highlight=False, soft_wrap=True)
 
 
 def worst_tables(tables: Sequence[TableStatus]) -> tuple[TableStatus, ...]:
@@ -349,29 +407,7 @@ def short_position(position: str) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        is_number = column in (
-            "pid",
-            "restarts",
-            "memory",
-            "cpu",
-            "rows published",
-            "rows",
-            "events",
-            "behind",
-            "batches behind",
-            "share",
-            "epoch",
-            "changes/s",
-            "data files",
-            "delete files",
-            "size",
-        )
-        table.add_column(
-            column, justify="right" if is_number else "left", no_wrap=column not in ("", "position", "outcome")
-        )
-    return table
+    return plain_table(*columns, right=_NUMBERS, folded=_TEXTS)
 
 
 def _coloured(state: str) -> str:

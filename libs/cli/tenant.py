@@ -12,10 +12,11 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
+from libs.cli.answer import answer, json_option, output_options, print_document
 from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
-from libs.cli.terminal import echo, echo_lines, line_of, secho, styled
+from libs.cli.terminal import echo, echo_lines, is_json, line_of, secho, styled
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
 from libs.mesh.documents import mask_keys, read_documents
@@ -55,6 +56,7 @@ def tenant_command() -> None:
 
 @tenant_command.command(name="validate")
 @click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@json_option
 @home_option
 def validate_command(files: Sequence[Path], home: Home) -> None:
     """List every mistake of documents, by file and line. Nothing is changed.
@@ -82,6 +84,7 @@ def validate_command(files: Sequence[Path], home: Home) -> None:
         raise InvalidSettings(", ".join(map(str, files)) if len(files) <= 3 else f"{len(files)} documents", mistakes)
     scope = "" if _home_if_any(home) else "; not in a home, so its sources were not looked up"
     secho(f"no mistakes: {', '.join(owners)}{scope}", fg="green")
+    answer({"tenants": list(owners), "is_in_home": _home_if_any(home) is not None})
 
 
 @tenant_command.command(name="plan")
@@ -125,6 +128,7 @@ def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
 @click.option(
     "--yes", "is_confirmed", is_flag=True, help="Do not ask before columns are delivered that are hidden now."
 )
+@json_option
 @home_option
 def apply_command(file_or_tenant: str, number: int | None, is_confirmed: bool, home: Home) -> None:
     """Apply the document in FILE to its tenant; or, with --version, an earlier version of TENANT's document.
@@ -149,7 +153,9 @@ def apply_command(file_or_tenant: str, number: int | None, is_confirmed: bool, h
     if text is None or parsed is None:
         raise InvalidSettings(shown_as, mistakes)
     _let_pass(plan_tenant(home, documents, parsed.spec, parsed.lines), shown_as, is_confirmed=is_confirmed)
-    _print_applied(apply_text(home, text, shown_as=shown_as, now=now))
+    applied = apply_text(home, text, shown_as=shown_as, now=now)
+    _print_applied(applied)
+    answer(applied)
 
 
 def _let_pass(plan: TenantPlan, shown_as: str, *, is_confirmed: bool) -> None:
@@ -176,10 +182,10 @@ def _let_pass(plan: TenantPlan, shown_as: str, *, is_confirmed: bool) -> None:
 @click.option(
     "--diff", "diff", nargs=2, type=int, help="Show the differences between two versions of TENANT's document."
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@output_options
 @home_option
 def list_command(
-    tenant: str | None, show_versions: bool, diff: tuple[int, int] | None, as_json: bool, home: Home
+    tenant: str | None, show_versions: bool, diff: tuple[int, int] | None, output: str, home: Home
 ) -> None:
     """List the tenants, or the versions of their documents.
 
@@ -197,10 +203,10 @@ def list_command(
         _print_difference(home, tenant, *diff)
     elif show_versions:
         names = [tenant] if tenant else tenants_with_versions(home)
-        _print_versions([version for name in names for version in versions(home, name)], as_json)
+        _print_versions([version for name in names for version in versions(home, name)], output)
     else:
         listed = [each for each in list_tenants(home, read_documents(home)) if tenant in (None, each.tenant)]
-        _print_tenants(listed, as_json)
+        _print_tenants(listed, output)
 
 
 @tenant_command.command(name="explain")
@@ -252,6 +258,7 @@ def explain_command(
 @tenant_command.command(name="snapshot")
 @click.argument("tenant")
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@json_option
 @home_option
 def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
     """Copy the existing rows of TABLEs, or of all its tables, to TENANT. No other tenant gets anything.
@@ -267,12 +274,14 @@ def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
       headwater tenant snapshot acme orders shop.customers
     """
     running_state(home)
-    for asked in ask_for_tenant(home, load_documents(home), tenant, tables):
+    found = ask_for_tenant(home, load_documents(home), tenant, tables)
+    for asked in found:
         echo(
             f"asked the reader of {asked.source} for {', '.join(asked.tables)}, for {tenant} alone "
             f"(signal {asked.signal_id}, offset {asked.signal_offset})"
         )
     echo("watch it with: headwater status")
+    answer({"tenant": tenant, "asked": found})
 
 
 @tenant_command.command(name="decrypt")
@@ -280,6 +289,7 @@ def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
 @click.argument("values", nargs=-1)
 @click.option("--file", "file", help="Name of the key: the mask's key_from.file.")
 @click.option("--env", "env", help="Variable of the key: the mask's key_from.env.")
+@json_option
 @home_option
 def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: str | None, home: Home) -> None:
     """Decrypt VALUES that an encrypt mask of TENANT made; without VALUES, each line of standard input.
@@ -302,8 +312,12 @@ def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: s
     mistakes = []
     for number, value in enumerate(values or map(str.strip, sys.stdin), 1):
         try:
-            echo_lines(decrypt(value))
+            clear = decrypt(value)
+            answer({"value": clear}, is_line=True)
+            if not is_json():
+                echo_lines(clear)
         except NotDecryptable as error:
+            answer({"value": None}, is_line=True)
             echo()
             mistakes.append(f"value {number} {error}")
     if mistakes:
@@ -444,9 +458,8 @@ def _print_applied(applied: Applied) -> None:
         echo(f"tenant {applied.tenant}: nothing changes, version {applied.version.number} is in force")
 
 
-def _print_versions(found: Sequence[TenantVersion], as_json: bool) -> None:
-    if as_json:
-        echo_lines(msgspec.json.format(msgspec.json.encode(found)))
+def _print_versions(found: Sequence[TenantVersion], output: str) -> None:
+    if print_document(found, output):
         return
     if not found:
         echo("no versions yet: `headwater tenant apply FILE` keeps one each time")
@@ -468,9 +481,8 @@ def _print_difference(home: Home, tenant: str, first: int, second: int) -> None:
         echo_lines(line, nl=not line.endswith("\n"))
 
 
-def _print_tenants(listed: Sequence[ListedTenant], as_json: bool) -> None:
-    if as_json:
-        echo_lines(msgspec.json.format(msgspec.json.encode(listed)))
+def _print_tenants(listed: Sequence[ListedTenant], output: str) -> None:
+    if print_document(listed, output):
         return
     if not listed:
         echo("no tenants yet: `headwater tenant apply FILE`")

@@ -4,11 +4,14 @@ No other module of ``libs.cli`` prints (``tests/unit/cli/test_plain_text.py``); 
 """
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from libs.config.plain_text import one_line, printable
+
+JSON_ASKED: Final = "libs.cli.json"
+"""In a context's ``meta``: the command was given ``--json`` (``libs.cli.answer``); text for people goes to standard error."""
 
 
 class Coloured(str):
@@ -27,20 +30,28 @@ def line_of(*parts: str) -> Coloured:
     return Coloured("".join(part if isinstance(part, Coloured) else one_line(part) for part in parts))
 
 
+def is_json() -> bool:
+    """Whether the running command was given ``--json``, and prints text to standard error."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(JSON_ASKED))
+
+
 def echo(text: str = "", *, err: bool = False) -> None:
     """Print one line, whatever names and values of sources it holds: none makes a line of its own, or is obeyed."""
-    click.echo(line_of(text), err=err)
+    click.echo(line_of(text), err=err or is_json())
 
 
 def secho(text: str, *, err: bool = False, **style: Any) -> None:
     """As ``echo``, in a colour."""
-    click.echo(styled(text, **style), err=err)
+    click.echo(styled(text, **style), err=err or is_json())
 
 
 def echo_lines(text: str | bytes, *, err: bool = False, nl: bool = True) -> None:
     """As ``echo``, for text that has lines of its own. Bytes are printed as they are: they are JSON, which escapes control
     characters itself, or output that a person asked for as it is."""
-    click.echo(text if isinstance(text, bytes | Coloured) else printable(text), err=err, nl=nl)
+    is_text = not isinstance(text, bytes)
+    shown = text if isinstance(text, bytes | Coloured) else printable(text)
+    click.echo(shown, err=err or (is_text and is_json()), nl=nl)
 
 
 def is_terminal() -> bool:

@@ -2,11 +2,16 @@
 
 import click
 
+from libs.cli.answer import answer, json_option
+from libs.cli.terminal import echo
 from libs.operations.versions import versions
 
 
 @click.command()
+@json_option
 def version() -> None:
     """Print the versions of Headwater and its main packages."""
-    for name, found in versions().items():
-        click.echo(f"{name} {found}")
+    found = versions()
+    for name, each in found.items():
+        echo(f"{name} {each}")
+    answer(found)

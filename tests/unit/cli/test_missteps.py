@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 
 from libs.config.connections import GrpcServerSettings, TelemetrySettings
 from libs.mesh.home import Home, home_at, write_examples
@@ -353,6 +354,38 @@ def test_a_refused_signal_is_told_to_who_sent_it_and_in_status(stack: Stack, mon
     assert json.loads(machine.stdout)["failures"] == [f"reader-shop: {reason}"]
     assert (waited.exit_code, machine.exit_code, shown.exit_code) == (1, 1, 0)
     assert re.search(rf"^s1 +shop +\d{{4}}-\S+ \S+ +{reason}", shown.output, re.M), shown.output
+
+
+def test_problems_are_shown_alone_and_in_each_form(stack: Stack) -> None:
+    """Without one nothing is left but the home."""
+    home = ("--home", str(stack.home.root))
+    well = run_here("status", "--problems", *home)
+    stack.reader.interrupted("10.0.0.7:3306: connection refused; next try in 8 s", retry_s=8)
+    ill = run_here("status", "--problems", *home)
+    document = yaml.safe_load(run_here("status", "-o", "yaml", *home).stdout)
+
+    assert well.output.splitlines() == [f"home {stack.home.root}   stack up"]
+    assert "shop/0" in ill.output
+    assert document == json.loads(run_here("status", "-o", "json", *home).stdout) | {
+        "processes": document["processes"]  # of another moment
+    }
+    assert (well.exit_code, ill.exit_code) == (0, 1)
+
+
+def test_status_is_shown_again_until_it_is_stopped(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Ctrl-C, which here comes in the third pause."""
+    pauses: list[float] = []
+
+    def pause(span_s: float) -> None:
+        pauses.append(span_s)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("libs.cli.status.pause", pause)
+    shown = run_here("status", "--watch", "7", "--home", str(stack.home.root))
+
+    assert shown.output.count("stack up") == 3
+    assert (pauses, shown.exit_code) == ([7.0] * 3, 130)
 
 
 def test_the_doctor_has_the_faults_of_a_stack_that_runs(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from libs.cli.status import PLAIN_WIDTH, of_interest, print_status, routed_table, shards_table, warehouse_table
@@ -17,6 +18,47 @@ from libs.operations.status import (
 from libs.sink_state.progress import TableFiles, TableTimings
 from libs.telemetry.faults import PROCESS_DOWN, fault_of
 from libs.types.fault import Fault, FaultScope
+
+NUMBERS = {
+    "events": ("123,456,789", 123_456_789),
+    "behind": ("1,234,567", 1_234_567),
+    "rows published": ("1,234,567,890", 1_234_567_890),
+}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_no_number_is_cut_however_narrow_the_terminal(width: int) -> None:
+    """Less telling columns are left out; `wide` shows all of them, on lines that the terminal breaks."""
+    table = TableStatus(
+        tenant="a-tenant-with-a-long-name",
+        source="warehouse-production",
+        table="production.customer_orders",
+        hop="sink",
+        events=NUMBERS["events"][1],
+        position="00000000.0000004711.0000003",
+        committed_at_us=1_764_300_000_000_000,
+        lag_events=NUMBERS["behind"][1],
+        lag_s=4_000.0,
+        detail="parked: total: 65 digits do not fit",
+    )
+    source = SourceStatus(
+        source="warehouse-production",
+        source_partition="0",
+        state="streaming",
+        position="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-77777",
+        rows_published=NUMBERS["rows published"][1],
+    )
+    found = Status(home="/h", phase="up", processes=(), sources=(source,), tables=(table,))
+    narrow, wide = io.StringIO(), io.StringIO()
+
+    print_status(found, Console(file=narrow, width=width))
+    print_status(found, Console(file=wide, width=width), is_wide=True)
+
+    for text, _ in NUMBERS.values():
+        assert text in narrow.getvalue()
+        assert text in wide.getvalue()
+    assert "…" not in narrow.getvalue()
+    assert ("newest commit" in narrow.getvalue(), "newest commit" in wide.getvalue()) == (width == 200, True)
 
 
 def shard(name: str, *, behind: int | None, lag_s: float = 0.5, **rest: bool) -> ShardStatus:
