@@ -8,16 +8,14 @@ import click
 import orjson
 from confluent_kafka import Message
 
-from libs.cli.home import home_option
+from libs.cli.mesh import mesh_options
 from libs.cli.terminal import Coloured, echo_lines, line_of, styled
 from libs.errors import InvalidSettings
-from libs.events.names import row_topic_template
+from libs.events.names import ROW_TOPIC_TEMPLATES
 from libs.mesh.documents import read_documents
-from libs.mesh.home import Home
-from libs.mesh.mesh import stack_kafka
+from libs.mesh.mesh import Mesh, require_tenant
 from libs.mesh.readable import ReadableEvent, read_event, shorten
-from libs.mesh.state import running_state
-from libs.mesh.tenant_topics import DeliveredSchemas, RowTopic, follow_topic, open_consumer, row_topics
+from libs.mesh.tenant_topics import DeliveredSchemas, RowTopic, delivered_topics, follow_topic, open_consumer
 from libs.tenants.place import nearest
 from libs.types.tenant import EventFormat, TenantSpec, TopicLayout
 
@@ -30,8 +28,8 @@ _COLOURS = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red", "READ": "blu
 @click.option("--from-beginning", is_flag=True, help="Show the events in the topic first; default: new events only.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this many events.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, as the tenant receives it.")
-@home_option
-def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_json: bool, home: Home) -> None:
+@mesh_options
+def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_json: bool, mesh: Mesh) -> None:
     """Show the events of TENANT's TABLE as they come. TABLE is `orders`, or `shop.orders` if the name is not unique.
 
     \b
@@ -39,17 +37,20 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
       headwater tail acme orders
       headwater tail acme shop.orders --from-beginning -n 20
       headwater tail acme orders --json | jq .value.after
+      headwater tail acme orders --mesh mesh.yaml
     """
-    running_state(home)
-    spec = read_documents(home).require_tenant(tenant)
-    require_json(spec)
-    template = row_topic_template(spec)
-    is_shared = spec.topics.layout is TopicLayout.PER_TENANT
-    kafka = stack_kafka(home)
-    topics = row_topics(kafka, tenant, template)
-    topic = topics[0] if is_shared and topics else choose_topic(tenant, table, topics)
-    schemas = DeliveredSchemas(kafka, tenant)
-    consumer = open_consumer(kafka)
+    require_tenant(mesh, tenant)
+    delivered = delivered_topics(mesh.kafka, tenant)
+    topic = choose_topic(tenant, table, delivered)
+    is_shared = topic.name == ROW_TOPIC_TEMPLATES[TopicLayout.PER_TENANT].format(tenant=tenant)
+    if mesh.home is None:
+        is_shared = is_shared or sum(each.name == topic.name for each in delivered) > 1
+    else:
+        spec = read_documents(mesh.home).require_tenant(tenant)
+        require_json(spec)
+        is_shared = spec.topics.layout is TopicLayout.PER_TENANT
+    schemas = DeliveredSchemas(mesh.kafka, tenant)
+    consumer = open_consumer(mesh.kafka)
     shown = 0
     try:
         for message in follow_topic(consumer, topic.name, from_beginning=from_beginning):
