@@ -132,7 +132,7 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{partition}: a reset needs a reason, for the log")
         position = position_from_proto(request.position) if request.HasField("position") else None
         if request.begins_anew and position is not None:
-            reason = f"{partition}: a reset that begins anew takes no position"
+            reason = f"{partition}: a reset to a new snapshot takes no position"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         # So that a checkpoint committed before is judged before the reset, and not refused after it.
         await self._wait_for_barrier(partition, context)
