@@ -197,3 +197,30 @@ ENV PYTHONPATH=/app
 RUN python -m spark.jobs.class_archive /opt/headwater/spark-classes.jsa --jars-dir /opt/headwater/jars && rm -rf /tmp/hsperfdata_root
 USER 10001:10001
 ENTRYPOINT ["python", "-m", "spark.jobs.container"]
+
+# --- on trial ---------------------------------------------------------------------------------------------------------
+
+FROM build AS trial-packages
+COPY requirements/ requirements/
+RUN python3.11 -m venv /opt/headwater \
+    && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/cli.txt -r requirements/binlog_reader.txt \
+        -r requirements/vstream_reader.txt -r requirements/dts_decoder.txt -r requirements/schema_history.txt \
+        -r requirements/checkpoint_committer.txt -r requirements/router.txt -r requirements/tenant_operator.txt -r requirements/spark.txt
+COPY --from=wheel /dist /dist
+RUN /opt/headwater/bin/pip install --no-cache-dir --no-deps --no-index /dist/*.whl \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+# The installed wheel with a Java: the embedded stack in one container, for compose.yaml. Not for Kubernetes, so that `make images` leaves it out.
+# Its first `up` or `demo` downloads jars and MySQL into a volume.
+FROM ${PYTHON_IMAGE} AS trial
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+RUN useradd --uid 10001 --user-group --create-home --shell /usr/sbin/nologin headwater \
+    && install -d -o headwater -g headwater /data /cache
+COPY --from=trial-packages /opt/headwater /opt/headwater
+ENV PATH=/opt/headwater/bin:$PATH PYTHONUNBUFFERED=1 HEADWATER_CACHE=/cache
+WORKDIR /data
+USER 10001:10001
+ENTRYPOINT ["headwater"]

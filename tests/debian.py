@@ -80,20 +80,29 @@ def _bring(root: Path, home: Path) -> None:
     for path in MACHINE_FILES:
         if path.exists():
             shutil.copyfile(path, root / path.relative_to("/"))
-    clone, kept = root / home / "headwater", root / home / "kept"
-    if (clone / ".venv").is_dir():
-        (clone / ".venv").rename(kept)
-    shutil.rmtree(clone, ignore_errors=True)
-    cloned = ["git", "clone", "--quiet", "--no-hardlinks", REPOSITORY, clone]
-    run(cloned, purpose="cloning the repository", remedy=REMEDY, timeout_s=MAKE_TIMEOUT_S)
-    if kept.is_dir():
-        kept.rename(clone / ".venv")
+    clone = root / home / "headwater"
+    # What set-up put into an earlier clone is kept: files that git ignores.
+    if not (clone / ".git").is_dir():
+        _git("clone", "--quiet", "--no-hardlinks", str(REPOSITORY), str(clone))
+    _git("-C", str(clone), "fetch", "--quiet", str(REPOSITORY), "HEAD")
+    _git("-C", str(clone), "reset", "--quiet", "--hard", "FETCH_HEAD")
+    _git("-C", str(clone), "clean", "--quiet", "--force", "-d")
     maven = Path.home() / ".m2" / "settings.xml"
     if maven.exists():
         (root / home / ".m2").mkdir(exist_ok=True)
         shutil.copyfile(maven, root / home / ".m2" / "settings.xml")
     owned = ["chown", "-R", f"{USER_ID}:{USER_ID}", root / home]
     run(owned, purpose=f"giving {USER} her files", remedy=REMEDY, timeout_s=MAKE_TIMEOUT_S)
+
+
+def _git(*arguments: str) -> None:
+    """As root in a repository of another user's, which git refuses unless it is asked to."""
+    run(
+        ["git", "-c", "safe.directory=*", *arguments],
+        purpose="bringing a clone of the repository",
+        remedy=REMEDY,
+        timeout_s=MAKE_TIMEOUT_S,
+    )
 
 
 if __name__ == "__main__":

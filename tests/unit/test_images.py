@@ -182,3 +182,19 @@ def test_the_build_copies_nothing_that_is_ignored() -> None:
     copied = {path.split("/")[0] for line in lines for path in line.split()}
 
     assert copied == kept
+
+
+def test_the_compose_file_builds_the_image_of_the_wheel_and_listens_on_loopback() -> None:
+    """It was never run by Docker here: this holds its names to those of the Dockerfile."""
+    services = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]
+    target = services["headwater"]["build"]["target"]
+    packages, final = stage(f"{target}-packages"), stage(target)
+    mounted = {volume.partition(":")[2] for volume in services["headwater"]["volumes"]}
+
+    assert services["headwater"]["command"] == ["up"]
+    assert 'ENTRYPOINT ["headwater"]' in final
+    assert mounted == set(re.findall(r"-o headwater -g headwater (/\S+) (/\S+)", final)[0])
+    assert "HEADWATER_CACHE=/cache" in final and "WORKDIR /data" in final
+    assert "--no-deps --no-index /dist/*.whl" in packages
+    assert set(re.findall(r"-r requirements/(\w+)\.txt", packages)) == {*SERVICES, "cli", "spark"}
+    assert all(port.startswith("127.0.0.1:") for each in services.values() for port in each.get("ports", ()))
