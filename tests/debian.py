@@ -32,11 +32,11 @@ MACHINE_FILES: Final = (
     *(Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pip.conf")),
     *(Path("/etc/resolv.conf"), Path("/etc/hosts")),
 )
-# Without devices of its own a chroot has no /dev/null; without /proc no psutil.
+# Without devices a chroot has no /dev/null; without /proc no psutil. All processes inside end with the shell.
 ENTER: Final = """\
 mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
-exec chroot --userspec="$2" "$1" /usr/bin/env -i HOME="$3" PATH=/usr/bin:/bin LANG=C.UTF-8 sh -c "cd ~/headwater && $4"
+chroot --userspec="$2" "$1" /usr/bin/env -i HOME="$3" PATH=/usr/bin:/bin LANG=C.UTF-8 sh -c "cd ~/headwater && $4"
 """
 
 

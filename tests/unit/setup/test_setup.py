@@ -4,6 +4,7 @@ import hashlib
 import multiprocessing
 import os
 import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -258,6 +259,19 @@ def test_steps_that_are_done_are_left_alone(tmp_path: Path) -> None:
     failures = setup._set_up(steps, tmp_path)
 
     assert (done, failures) == (["missing"], [])
+
+
+def test_what_a_python_lacks_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup, "put_in_place", lambda _: [])
+    monkeypatch.setattr(setup, "LACKS", {sys.version_info[:2]: "`make fuzz` needs atheris"})
+
+    assert setup.main("python") == 0
+
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"Python {sys.version_info[0]}.{sys.version_info[1]}: `make fuzz` needs atheris"
+    assert len(said) == 2
 
 
 def test_step_is_done_after_those_it_uses(tmp_path: Path) -> None:
