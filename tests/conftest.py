@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import psutil
 import psycopg
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from libs.config.connections import PostgresqlSettings
@@ -47,14 +48,21 @@ pytest_plugins = ("tests.costs", "tests.tiers")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# No test is judged by how long it took: other tests share the cores.
-hypothesis_settings.register_profile("headwater", deadline=None)
-hypothesis_settings.load_profile("headwater")
 
 READY_TIMEOUT_S = 180.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 120.0
 _OWN_READY_TIMEOUT_S = 240.0  # Hive's metastore makes its tables first
 _TOLD_CHARS = 4_000
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No property is judged by how long its examples took: other tests share the cores. The gate tries the same examples each
+    time, so that it fails for a change alone; `make test-all` tries others.
+    """
+    is_gate = config.option.markexpr in ("gate", "fast")
+    unhurried = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    hypothesis_settings.register_profile("headwater", derandomize=is_gate, **unhurried)
+    hypothesis_settings.load_profile("headwater")
 
 
 @dataclass(slots=True)

@@ -71,7 +71,9 @@ def read(shared: SharedSpark, texts: list[str | None], kind: str, of_type: str =
 
 
 @pytest.mark.parametrize("of_type", [TYPE, PLAIN])
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(rows=st.lists(ROWS, min_size=30, max_size=60))
 def test_a_row_is_what_from_json_makes_of_it(shared: SharedSpark, of_type: str, rows: list[dict[str, Any]]) -> None:
     """Whatever values it has and lacks, with escapes and without, and with spaces between."""

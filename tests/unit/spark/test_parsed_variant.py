@@ -84,7 +84,9 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(st.lists(NUMBERS, min_size=50, max_size=50))
 def test_no_number_becomes_another(shared: SharedSpark, numbers: list[str]) -> None:
     """Property: it is the number told, or the double of which the text told is less than one unit of its last digit away, or
