@@ -78,10 +78,7 @@ SHOWN_ON_EACH = (
 """The gate asks each warehouse for these, besides its values below, and a mirror, a log and a history through an end
 (``faults/test_sink_kills.py``)."""
 SHOWN_AT_HAND = (
-    contract.late_and_repeated_changes_change_nothing,
-    contract.a_deleted_row_may_come_back,
     contract.a_truncation_takes_older_rows_and_leaves_newer_ones,
-    contract.soft_deletes_mark_rows,
     contract.a_key_of_ones_own_choice_may_be_null,
     contract.a_batch_is_recognised_by_every_table_that_holds_it,
     contract.a_first_batch_is_recognised_too,
@@ -93,7 +90,8 @@ SHOWN_AT_HAND = (
     contract.tables_are_written_at_once,
 )
 """For the product of both of Iceberg's ways with every promise: those of which a merge without a query has its own part. The
-others write no mirror, refuse the batch, or have no batch that goes this way."""
+others write no mirror, refuse the batch, or have no batch that goes this way. Late and repeated changes, deletes, rows that
+come back and soft deletes are in ``unit/spark/test_small_tables.py``: random batches that go both ways."""
 _tenants = itertools.count()
 
 

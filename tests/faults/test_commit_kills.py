@@ -203,6 +203,7 @@ def metadata_of(server: PostgresqlServer, tenants: Mapping[str, Tenants]) -> dic
     return found
 
 
+@pytest.mark.promise("killed sink")
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
     bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path

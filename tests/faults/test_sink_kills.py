@@ -70,7 +70,7 @@ def job(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) 
         yield opened
 
 
-@pytest.mark.promise("killed sink")
+@pytest.mark.rest(because="faults/test_commit_kills.py kills a job's process; the gate has every point below")
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_a_process_that_was_killed_has_its_work_done_by_the_next(job: SessionJob) -> None:
     """A mirror of two tables, an append table and a history, one job, which is a process of its own and dies by SIGKILL; its

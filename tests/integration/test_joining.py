@@ -118,6 +118,7 @@ def test_a_tenant_that_joins_under_writes_gets_the_existing_rows_and_the_other_s
             lambda: bool(read_topic(joining.bootstrap_servers, joining.topic(first, "t"))),
             because="the first tenant gets rows",
             seen=lambda: joining.router.log_text[-3000:],
+            pause_s=0.5,
         )
         late = joining.write_tenant("late")
         joining.ask("join-late", "t", late)
