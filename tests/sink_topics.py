@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic, table_schemas_topic, transactions_topic
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
+from tests.waiting import wait_until
 
 SOURCE = "shop"
 TIMEOUT_S = 120.0
@@ -31,6 +32,7 @@ class TenantTopics:
             {"bootstrap.servers": bootstrap_servers, "transactional.id": f"test-{tenant}", "log_level": 0}
         )
         self._producer.init_transactions(TIMEOUT_S)
+        self._kafka_partitions: dict[str, int] = {}
         self._create(table_schemas_topic(tenant), 1)
         self._rank = 0
         self._boundaries: str | None = None
@@ -66,17 +68,39 @@ class TenantTopics:
 
     @contextmanager
     def transaction(self, *, is_aborted: bool = False) -> Iterator["Transaction"]:
-        """One transaction of the source, and of Kafka unless it is split."""
+        """One transaction of the source, and of Kafka unless it is split. Behind it nothing is open: a reader that begins then
+        finds all of it, in one batch."""
         self._rank += 1
         self._producer.begin_transaction()
         self._boundary("BEGIN")
-        yield Transaction(self.tenant, self._producer, self._rank)
+        transaction = Transaction(self.tenant, self._producer, self._rank)
+        yield transaction
         self._boundary("END")
         if is_aborted:
             self._producer.flush(TIMEOUT_S)  # else the records never reach Kafka, and nothing is aborted there
             self._producer.abort_transaction(TIMEOUT_S)
         else:
             self._producer.commit_transaction(TIMEOUT_S)
+        written = transaction.topics | ({self._boundaries} if self._boundaries else set())
+        wait_until(
+            lambda: (
+                self._ends(written, IsolationLevel.READ_COMMITTED)
+                == self._ends(written, IsolationLevel.READ_UNCOMMITTED)
+            ),
+            because="Kafka has written the markers of the transaction, which it does after its answer",
+            pause_s=0.005,
+        )
+
+    def _ends(self, topics: Iterable[str], isolation: IsolationLevel) -> dict[TopicPartition, int]:
+        wanted = {
+            TopicPartition(topic, number): OffsetSpec.latest()
+            for topic in topics
+            for number in range(self._kafka_partitions.get(topic, 1))
+        }
+        if not wanted:
+            return {}
+        answers = self._admin.list_offsets(wanted, isolation_level=isolation)
+        return {place: answer.result(TIMEOUT_S).offset for place, answer in answers.items()}
 
     def _boundary(self, status: str) -> None:
         if self._boundaries is not None:
@@ -85,6 +109,7 @@ class TenantTopics:
     def _create(self, topic: str, kafka_partitions: int) -> None:
         for done in self._admin.create_topics([NewTopic(topic, kafka_partitions, 1)]).values():
             done.result(TIMEOUT_S)
+        self._kafka_partitions[topic] = kafka_partitions
 
 
 @dataclass(slots=True)
@@ -96,6 +121,8 @@ class Transaction:
     rank: int
     ordinal: int = 0
     committed_at_us: int = 1_795_224_576_114_628
+    topics: set[str] = field(default_factory=set)
+    """Those written to."""
 
     def split(self) -> None:
         """The rest comes in a further transaction of Kafka's, as of one that is too large."""
@@ -108,6 +135,7 @@ class Transaction:
         record = DeliveredSchema(topic=topic, source=SOURCE, table_schema=schema)
         key = delivered_schema_key(topic, schema.version)
         self.producer.produce(table_schemas_topic(self.tenant), encode_delivered_schema(record), key)
+        self.topics.add(table_schemas_topic(self.tenant))
 
     def change(
         self,
@@ -137,6 +165,7 @@ class Transaction:
         headers = [(ORDER_HEADER, order.encode()), (SCHEMA_VERSION_HEADER, str(schema.version).encode())]
         key_bytes = None if key is None else _json(key, is_wrapped)
         self.producer.produce(topic, _json(envelope, is_wrapped), key_bytes, headers=headers)
+        self.topics.add(topic)
         if op == "d" and key_bytes is not None:
             self.producer.produce(topic, None, key_bytes, headers=headers)
         return order

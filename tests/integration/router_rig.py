@@ -26,7 +26,7 @@ from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind, LogicalType
-from tests.kafka_reading import TopicRecords
+from tests.kafka_reading import TopicRecords, is_without_open_transaction
 from tests.service_forks import start_fork
 from tests.waiting import wait_until
 
@@ -212,6 +212,12 @@ class RouterProcess:
             return 0, ""
 
 
+def partitions_of(router: RouterProcess) -> int:
+    """How many it was assigned last."""
+    lines = [json.loads(line) for line in router.log_text.splitlines() if '"event": "partitions_assigned"' in line]
+    return int(lines[-1]["partitions"]) if lines else 0
+
+
 def read_topic(bootstrap_servers: str, topic: str) -> list[Message]:
     """Every committed record of a topic, Kafka partition by Kafka partition; none where the topic is missing."""
     committed = TopicRecords(bootstrap_servers, topic)
@@ -219,6 +225,15 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[Message]:
         return committed.read()
     finally:
         committed.close()
+
+
+def read_closed_topic(bootstrap_servers: str, topic: str) -> list[Message]:
+    """The same once no transaction is open: Kafka answers a commit before its records are visible."""
+    wait_until(
+        lambda: is_without_open_transaction(bootstrap_servers, topic),
+        because=f"Kafka has written the markers of the last commit to {topic}",
+    )
+    return read_topic(bootstrap_servers, topic)
 
 
 def read_until(bootstrap_servers: str, topic: str, enough: Callable[[list[Message]], bool]) -> list[Message]:

@@ -17,6 +17,9 @@ from tests.conftest import MysqlServer
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
 from tests.waiting import wait_until
 
+WRITES_PAUSE_S = 0.02
+"""Between rounds of statements: a chunk of a copy takes as long."""
+
 
 @pytest.fixture
 def start(start_reader: Callable[..., ReaderPipeline]) -> Callable[..., ReaderPipeline]:
@@ -213,11 +216,12 @@ def test_pausing_stopping_and_conditions(
             lambda: not control.GetStatus(pb.GetStatusRequest()).incremental.tables, because="no table is being copied"
         )
 
-    rows = pipeline.rows()
+    wanted = [n for n in range(100) if n % 3]
+    rows = pipeline.wait_for_rows(lambda rows: len(rows) >= len(wanted))
     assert "data-collections: names no table" in str(refused.value)
     assert "BLOCKING" in str(refused.value)
     assert {row.table for row in rows} == {f"{database}.a"}
-    assert sorted(row.value["after"]["id"] for row in rows) == [n for n in range(100) if n % 3]
+    assert sorted(row.value["after"]["id"] for row in rows) == wanted
     assert pipeline.reader.log_text.count('"incremental_table_refused"') == 2  # d has no key, c's condition is no SQL
 
 
@@ -364,7 +368,7 @@ def writing(mysql_server: MysqlServer, database: str, *statements: str) -> Itera
                 while not ends.is_set():
                     for statement in statements:
                         cursor.execute(statement)
-                    ends.wait(0.005)
+                    ends.wait(WRITES_PAUSE_S)
         except BaseException as error:
             failures.append(error)
 

@@ -111,7 +111,7 @@ def test_always_copies_at_each_start_and_initial_only_follows_nothing(
     pipeline.reader.start()
     wait_until(lambda: '"snapshot_only_finished"' in pipeline.reader.log_text, because="the snapshot ends")
     pipeline.reader.stop()
-    before = pipeline.rows()
+    before = pipeline.wait_for_rows(bool)
     pipeline.reader.settings = {**pipeline.reader.settings, "snapshot": {"mode": "always"}}
     pipeline.reader.start()
     rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 3)

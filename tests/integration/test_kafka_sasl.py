@@ -56,7 +56,7 @@ from spark.jobs.topic_tails import committed_ends
 from spark.transforms.read_topics import read_records
 from tests.certificates import write_certificates
 from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
-from tests.integration.router_rig import RouterProcess, created_ids, read_topic, read_until
+from tests.integration.router_rig import RouterProcess, created_ids, read_until
 from tests.integration.service_process import ServiceProcess, started_services
 from tests.integration.test_router_writer import Rig, numbered
 from tests.spark_session import shared_spark
@@ -386,8 +386,7 @@ async def test_a_topic_that_the_router_may_not_write_is_named_and_others_go_on(
         await writer.abort()
         await rig.write(writer, numbered(2, 2), next_offset=2)
 
-    found = read_topic(kafka.broker.bootstrap_servers, rig.topic)
-    assert [message.key() for message in found] == [b"0", b"1", b"2", b"3"]
+    assert [message.key() for message in rig.read()] == [b"0", b"1", b"2", b"3"]
 
 
 def _acl(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:

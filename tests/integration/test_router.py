@@ -40,6 +40,7 @@ from tests.integration.router_rig import (
     header,
     order_row,
     orders_schema,
+    partitions_of,
     payloads,
     read_topic,
     read_until,
@@ -409,7 +410,7 @@ def test_two_routers_give_a_topic_to_the_same_table(setting: Setting, tmp_path: 
         for router in routers:
             router.start()
         wait_until(
-            lambda: all(_partitions_of(router) == 1 for router in routers), because="each router has one partition"
+            lambda: all(partitions_of(router) == 1 for router in routers), because="each router has one partition"
         )
         for number, table_id in enumerate((LINE, BLANK)):
             source.creates([number], table=table_id)
@@ -439,13 +440,13 @@ def test_two_routers_share_sources_of_one_partition_each(setting: Setting, tmp_p
     try:
         first.start()
         wait_until(
-            lambda: _partitions_of(first) == 2,
+            lambda: partitions_of(first) == 2,
             because="the first router has both partitions",
             seen=lambda: first.log_text[-3000:],
         )
         second.start()
         wait_until(
-            lambda: _partitions_of(first) == _partitions_of(second) == 1,
+            lambda: partitions_of(first) == partitions_of(second) == 1,
             because="the routers share the partitions",
             seen=lambda: second.log_text[-3000:],
         )
@@ -457,19 +458,13 @@ def test_two_routers_share_sources_of_one_partition_each(setting: Setting, tmp_p
             assert created_ids(setting.read(f"{tenant}.{source.name}.shop.orders", 100)) == list(range(100))
         second.stop()
         wait_until(
-            lambda: _partitions_of(first) == 2,
+            lambda: partitions_of(first) == 2,
             because="the first router has both partitions again",
             seen=lambda: first.log_text[-3000:],
         )
     finally:
         first.stop()
         second.stop()
-
-
-def _partitions_of(router: RouterProcess) -> int:
-    """How many it was assigned last."""
-    lines = [json.loads(line) for line in router.log_text.splitlines() if '"event": "partitions_assigned"' in line]
-    return int(lines[-1]["partitions"]) if lines else 0
 
 
 def test_topic_that_kafka_refuses_hurts_its_tenant_alone(setting: Setting) -> None:
@@ -565,12 +560,12 @@ async def test_progress_is_reported_for_each_tenant(setting: Setting) -> None:
     rows: dict[str, int] = {}
 
     async with CheckpointCommitterClient(setting.services.checkpoint_committer.client_settings) as committer:
-        for _ in range(200):
+        for _ in range(1_200):
             reports = [
                 report for report in await committer.progress() if report.partition.source == setting.source.name
             ]
             rows = {report.tenant: report.rows for report in reports if report.hop == "router"}
-            if rows:
+            if rows == {tenant: 3, other: 1}:
                 break
             await asyncio.sleep(0.2)
 
@@ -594,13 +589,16 @@ def test_router_stops_cleanly_and_resumes_behind_its_offset(setting: Setting) ->
 
     assert created_ids(setting.read(setting.topic(tenant), 3)) == [1, 2, 3]
     assert setting.router.get("/healthz") == (200, "ok\n")
-    assert f'headwater_router_events_total{{tenant="{tenant}"}} 1.0' in setting.router.get("/metrics")[1]
+    wait_until(
+        lambda: f'headwater_router_events_total{{tenant="{tenant}"}} 1.0' in setting.router.get("/metrics")[1],
+        because="the one event since the start is counted, a moment after it is visible",
+    )
 
 
 def test_markers_and_aborted_batches_at_the_end_are_no_stall(setting: Setting) -> None:
     """An idle router is alive, whatever offsets stand behind its position."""
     tenant = setting.write_tenant("acme")
-    setting.router.settings = {**setting.router.settings, "stall_timeout_s": 2.0}
+    setting.router.settings = {**setting.router.settings, "stall_timeout_s": 4.0}
     setting.router.start()
     setting.source.creates([1])
     setting.source.publish()

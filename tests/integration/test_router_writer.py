@@ -25,10 +25,8 @@ from services.router.straggler_offsets import find_stragglers, is_anyone_behind,
 from services.router.topic_claims import TopicClaims
 from services.router.writer import TopicsRefused, TransactionWriter
 from tests.conftest import KafkaBroker, StartKafka
-from tests.integration.router_rig import read_topic
-from tests.kafka_reading import is_without_open_transaction
+from tests.integration.router_rig import read_closed_topic
 from tests.unit.router.batches import run_of
-from tests.waiting import until
 
 BROKERS_DEFAULT_LIMIT = 1_048_588
 """``message.max.bytes``; the test broker's own is higher."""
@@ -55,6 +53,7 @@ class Rig:
     """A changes partition to commit offsets of, and a topic to write to."""
 
     def __init__(self, bootstrap_servers: str, name: str, *, kafka_partitions: int = 1, **lane: Any) -> None:
+        self.bootstrap_servers = bootstrap_servers
         self.kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
         self.group = f"group-{name}"
         self.place = TopicPartition(f"changes-{name}", 0)
@@ -74,17 +73,12 @@ class Rig:
             await writer.close()
 
     async def write(self, writer: TransactionWriter, written: Records | PassedRows, next_offset: int = 1) -> None:
-        """One transaction, visible when this returns, but where Kafka wants a password."""
+        """One transaction; ``read`` waits until it is visible."""
         await writer.begin()
         await writer.write(written, [self.topic])
         await writer.send_gathered()
         await writer.send_offset(next_offset)
         await writer.commit()
-        if not self.kafka.sasl_mechanism:
-            await until(
-                lambda: is_without_open_transaction(self.kafka.bootstrap_servers, self.topic),
-                because="Kafka has written the markers of the commit",
-            )
 
     def committed(self) -> int:
         """Where the next owner goes on."""
@@ -101,8 +95,8 @@ class Rig:
         return _committed_offset(self.place, shared)
 
     def read(self) -> list[Message]:
-        """What is visible."""
-        return read_topic(self.kafka.bootstrap_servers, self.topic)
+        """What is visible once no transaction is open."""
+        return read_closed_topic(self.bootstrap_servers, self.topic)
 
 
 @pytest.fixture
@@ -318,7 +312,7 @@ async def test_a_topic_that_refuses_is_named_and_nothing_of_the_transaction_show
         await write_beside(rig, writer, small, b"fits", 3)
 
     assert keys_of(rig.read()) == [*(b"%d" % number for number in range(6)), b"beside"]
-    found = read_topic(rig.kafka.bootstrap_servers, small)
+    found = read_closed_topic(rig.bootstrap_servers, small)
     assert keys_of(found) == [b"refused", b"later", b"behind it"]
     assert rig.committed() == 3
 

@@ -129,6 +129,7 @@ def test_tenants_without_anything_new_run_no_batch(packed: Packed, shared: Share
     busy, *idle = packed.names
     packed.write(packed.names, 1)
     packed.wait_for(packed.names, 1)
+    wait_until(lambda: all(map(packed.turns.is_idle, idle)), because="nothing more is new")
     before = {name: load_progress(Path(packed.settings.state_dir), name).batch_id for name in idle}
 
     for key in range(2, 5):

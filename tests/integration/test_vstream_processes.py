@@ -227,7 +227,7 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing(failpoint: str, mesh
             mesh.signal("execute-snapshot", "again")
         if pipeline.reader.has_ended(within_s=0.1):
             break
-        assert number < 600, f"the reader was never killed:\n{pipeline.reader.log_text[-2000:]}"
+        assert number < 6_000, f"the reader was never killed:\n{pipeline.reader.log_text[-2000:]}"
 
     pipeline.reader.start()
     mesh.write("UPDATE t SET v = 99 WHERE id = 1", "DELETE FROM t WHERE id = 2")

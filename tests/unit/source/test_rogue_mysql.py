@@ -168,7 +168,7 @@ def test_no_file_is_sent(during: str) -> None:
 
 
 def test_a_handshake_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_LEAST_HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(client, "_LEAST_HANDSHAKE_S", 1.0)
     is_over = threading.Event()
 
     def drips(peer: Peer) -> None:

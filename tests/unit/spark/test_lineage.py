@@ -193,7 +193,7 @@ def test_events_are_lines_of_a_file(tmp_path: Path) -> None:
 
 def test_who_does_not_take_events_costs_events_alone(catalogue: Catalogue) -> None:
     """Refused and unreachable: counted, not raised; the next one is told."""
-    settings = LineageSettings(url=catalogue.url, timeout_s=1.0)
+    settings = LineageSettings(url=catalogue.url, timeout_s=30.0)
     lineage = Lineage(settings)
     run = TenantLineage(lineage, job(settings), ACME)
     before = dropped("refused")
