@@ -69,12 +69,18 @@ _COLLATION_IDS: Final = {
     "utf16le": (56, 62), "utf32": (60, 61, *range(160, 184)), "utf8mb3": (33, 76, 83, *range(192, 216), 223), "binary": (63,),
 }  # fmt: skip
 """``information_schema.COLLATIONS`` of MySQL 9.7, without utf8mb4; a test compares."""
+_UTF8MB4_IDS: Final = frozenset({45, 46, *range(224, 248), *range(255, 324)})
 _CHARSET_OF_ID: Final = {number: charset for charset, numbers in _COLLATION_IDS.items() for number in numbers}
 
 
 def charset_of_collation_id(collation: int) -> str:
     """The character set of a collation, by MySQL's number of it; utf8mb4 also for numbers that are not MySQL 9's."""
     return _CHARSET_OF_ID.get(collation, "utf8mb4")
+
+
+def known_charset_of_collation_id(collation: int) -> str | None:
+    """The same; None for a number that MySQL 9.7 has not."""
+    return _CHARSET_OF_ID.get(collation) or ("utf8mb4" if collation in _UTF8MB4_IDS else None)
 
 
 def python_codec(charset: str) -> str:

@@ -1,26 +1,44 @@
 """What a table map says of its columns beyond their widths, compared with the schema that is held of the table.
 
 A statement that was read wrongly, or never seen, often leaves a table of the same widths: a renamed column, an ENUM with other
-members, ``INT`` for ``INT UNSIGNED``. The table map tells: with ``binlog_row_metadata=FULL`` names, members and key of the
-table, by default (MINIMAL) which numbers are unsigned. It is looked at once for each layout of a table: it costs a row nothing.
+members, ``INT`` for ``INT UNSIGNED``, a text in another character set. The table map tells: with ``binlog_row_metadata=FULL``
+names, members and key of the table, by default (MINIMAL) which numbers are unsigned, and the texts' collations. It is looked at
+once for each layout of a table: it costs a row nothing.
 
 Layout: MySQL source ``libs/mysql/binlog/event/rows_event.h``, ``Table_map_event::Optional_metadata_field_type``.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from libs.errors import SchemaContradiction
 from libs.mysql.binlog_events import read_packed
-from libs.mysql.charsets import python_codec
+from libs.mysql.charsets import known_charset_of_collation_id, python_codec
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.row_key import row_key
 from libs.types.table import Column, TableSchema
 
-_SIGNEDNESS, _COLUMN_NAME, _SET_MEMBERS, _ENUM_MEMBERS = 1, 4, 5, 6
-_SIMPLE_KEY, _KEY_WITH_PREFIX = 8, 9
+_SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_MEMBERS, _ENUM_MEMBERS = 1, 2, 3, 4, 5, 6
+_SIMPLE_KEY, _KEY_WITH_PREFIX, _MEMBERS_DEFAULT_CHARSET, _MEMBERS_COLUMN_CHARSET = 8, 9, 10, 11
 _NUMERIC: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "year"})
+
+
+_BYTE_TYPES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_TEXT_TYPES: Final = (*_BYTE_TYPES, "char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+
+
+@dataclass(frozen=True, slots=True)
+class Collations:
+    """Numbers of collations, of some columns in their order."""
+
+    default: int | None = None
+    """Of a column that ``others`` lacks."""
+    others: Mapping[int, int] = field(default_factory=dict)
+    """By place among these columns."""
+
+    def of(self, place: int) -> int | None:
+        return self.others.get(place, self.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +53,10 @@ class TableFacts:
     enum_members: tuple[tuple[bytes, ...], ...] | None = None
     key: tuple[int, ...] | None = None
     """Places of the primary key's columns, in key order."""
+    text_collations: Collations = Collations()
+    """Of texts and bytes; 63 is that of bytes."""
+    member_collations: Collations = Collations()
+    """Of ENUM and SET columns."""
 
 
 def parse_facts(metadata: bytes) -> TableFacts:
@@ -58,7 +80,17 @@ def parse_facts(metadata: bytes) -> TableFacts:
         set_members=tuple(_members(found[_SET_MEMBERS])) if _SET_MEMBERS in found else None,
         enum_members=tuple(_members(found[_ENUM_MEMBERS])) if _ENUM_MEMBERS in found else None,
         key=places,
+        text_collations=_collations(found.get(_DEFAULT_CHARSET), found.get(_COLUMN_CHARSET)),
+        member_collations=_collations(found.get(_MEMBERS_DEFAULT_CHARSET), found.get(_MEMBERS_COLUMN_CHARSET)),
     )
+
+
+def _collations(default: bytes | None, by_column: bytes | None) -> Collations:
+    """A default and the places of others, or a number for each column."""
+    if default is not None:
+        first, *pairs = _numbers(default)
+        return Collations(first, dict(zip(pairs[::2], pairs[1::2], strict=True)))
+    return Collations(None, dict(enumerate(_numbers(by_column or b""))))
 
 
 def _numbers(data: bytes) -> Iterator[int]:
@@ -101,6 +133,8 @@ def require_agreement(schema: TableSchema, facts: TableFacts) -> None:
             declared = parse_column_type(column.source_type)
             agrees = declared.name == "year" or declared.is_unsigned == is_unsigned
             _require(agrees, schema, column, "has it " + ("unsigned" if is_unsigned else "signed"))
+    _require_charsets(schema, _TEXT_TYPES, facts.text_collations)
+    _require_charsets(schema, ("enum", "set"), facts.member_collations)
     _require_members(schema, "enum", facts.enum_members)
     _require_members(schema, "set", facts.set_members)
     if facts.key is not None and facts.names is not None:
@@ -111,6 +145,18 @@ def require_agreement(schema: TableSchema, facts: TableFacts) -> None:
                 f"{schema.table_id}: the log has the primary key ({', '.join(names)}) where version {schema.version} of the "
                 f"schema has ({', '.join(own)}); re-snapshot the table"
             )
+
+
+def _require_charsets(schema: TableSchema, types: Collection[str], collations: Collations) -> None:
+    columns = [column for column in schema.columns if parse_column_type(column.source_type).name in types]
+    for place, column in enumerate(columns):
+        collation = collations.of(place)
+        charset = None if collation is None else known_charset_of_collation_id(collation)
+        is_of_bytes = parse_column_type(column.source_type).name in _BYTE_TYPES
+        held = "binary" if is_of_bytes else column.charset or charset
+        if column.is_generated:
+            continue  # of its expression: 63 for AS (NULL)
+        _require(charset in (None, held), schema, column, f"has it in the character set {charset}")
 
 
 def _require_members(schema: TableSchema, kind: str, logged: tuple[tuple[bytes, ...], ...] | None) -> None:
@@ -136,5 +182,5 @@ def _require(agrees: bool, schema: TableSchema, column: Column, what: str) -> No
     if not agrees:
         raise SchemaContradiction(
             f"{schema.table_id}.{column.name}: the log {what} where version {schema.version} of the schema has "
-            f"{column.name} {column.source_type}; re-snapshot the table"
+            f"{column.name} {column.source_type}{f' {column.charset}' if column.charset else ''}; re-snapshot the table"
         )

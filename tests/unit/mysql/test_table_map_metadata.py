@@ -4,7 +4,7 @@ import pytest
 
 from libs.errors import SchemaContradiction
 from libs.mysql.ddl import show_create_to_schema
-from libs.mysql.table_map_metadata import TableFacts, parse_facts, require_agreement
+from libs.mysql.table_map_metadata import Collations, TableFacts, parse_facts, require_agreement
 from libs.types.table import TableId, TableSchema
 
 TABLE = """CREATE TABLE t (
@@ -26,16 +26,24 @@ def field(kind: int, value: bytes) -> bytes:
     return bytes((kind, len(value))) + value
 
 
-def metadata(*, unsigned: int = 0b1100_0000, key: bytes = b"\x01", members: bytes = b"\xbc") -> bytes:
-    """As a server with binlog_row_metadata=FULL writes it, character sets (which are not looked at) included."""
+def metadata(
+    *,
+    unsigned: int = 0b1100_0000,
+    key: bytes = b"\x01",
+    members: bytes = b"\xbc",
+    texts: bytes = field(2, b"\xfc\xff\x00"),
+    sets: bytes = field(11, b"\x09\xfc\xff\x00"),
+) -> bytes:
+    """As a server with binlog_row_metadata=FULL writes it: the collations are utf8mb4_0900_ai_ci and latin2_general_ci."""
     return b"".join(
         (
             field(1, bytes((unsigned,))),
-            field(2, b"\xff"),
+            texts,
             field(4, packed(*(name.encode() for name in NAMES))),
             field(5, b"\x02" + packed(b"x", b"y")),
             field(6, b"\x02" + packed(b"a", members)),
             field(8, key),
+            sets,
         )
     )
 
@@ -43,8 +51,15 @@ def metadata(*, unsigned: int = 0b1100_0000, key: bytes = b"\x01", members: byte
 def test_all_facts_are_read() -> None:
     """Fields stand in any order, each behind its type and length."""
     assert parse_facts(metadata()) == TableFacts(
-        unsigned=b"\xc0", names=NAMES, set_members=((b"x", b"y"),), enum_members=((b"a", b"\xbc"),), key=(1,)
+        unsigned=b"\xc0",
+        names=NAMES,
+        set_members=((b"x", b"y"),),
+        enum_members=((b"a", b"\xbc"),),
+        key=(1,),
+        text_collations=Collations(255),
+        member_collations=Collations(None, {0: 9, 1: 255}),
     )
+    assert parse_facts(field(2, b"\x08\x01\x3f\x03\x2e")).text_collations == Collations(8, {1: 63, 3: 46})
     assert parse_facts(field(9, b"\x01\x00\x05\x0a")).key == (1, 5)
     assert parse_facts(b"") == TableFacts()
 
@@ -63,6 +78,13 @@ def test_a_true_schema_agrees() -> None:
         (metadata(unsigned=0b1000_0000), TABLE, r"d\.t\.u: the log has it signed"),
         (metadata(members=b"b"), TABLE, r"d\.t\.e: the log gives the enum other members"),
         (metadata(), TABLE.replace("'y'", "'z'"), r"d\.t\.st: the log gives the set other members"),
+        (
+            metadata(texts=field(2, b"\x08")),
+            TABLE,
+            r"d\.t\.name: the log has it in the character set latin1 where .* utf8mb4",
+        ),
+        (metadata(texts=field(3, b"\x3f")), TABLE, r"d\.t\.name: the log has it in the character set binary"),
+        (metadata(sets=field(10, b"\x09")), TABLE, r"d\.t\.st: the log has it in the character set latin2"),
         (metadata(key=b"\x02"), TABLE, r"primary key \(s\) where .* \(u\)"),
     ],
 )
@@ -70,6 +92,14 @@ def test_a_contradiction_names_the_column(facts: bytes, definition: str, told: s
     """Though the widths of both are the same."""
     with pytest.raises(SchemaContradiction, match=told):
         require_agreement(schema(definition), parse_facts(facts))
+
+
+def test_collations_of_bytes_and_of_a_later_server_agree() -> None:
+    """A BLOB has collation 63; a number that is not known here says nothing."""
+    own = schema("CREATE TABLE t (b BLOB, a VARCHAR(9) CHARACTER SET latin1, c CHAR(3) BYTE, j JSON, g POINT)")
+
+    require_agreement(own, TableFacts(text_collations=Collations(63, {1: 8})))
+    require_agreement(own, TableFacts(text_collations=Collations(63, {1: 2000})))
 
 
 def test_members_of_the_charset_binary_are_bytes_that_a_definition_prints() -> None:
