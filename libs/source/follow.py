@@ -120,6 +120,7 @@ async def _follow_once(
     publisher = publisher_of(token, on_published)
     try:
         await publisher.start()
+        await publisher.require_no_open_transaction()
         checkpoint = await committer.checkpoint(partition)
         status.resumed(checkpoint)
         status.connecting()

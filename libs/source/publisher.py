@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
@@ -33,6 +34,7 @@ from libs.events.heartbeat import heartbeat
 from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
+from libs.kafka.tail import fetch_end_offsets
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.spill import Spool
 from libs.telemetry import metrics
@@ -48,6 +50,8 @@ _TRANSACTION_TIMEOUT_S: Final = 300.0
 50 MB/s and more. One that a killed reader leaves blocks ``read_committed`` for so long, or until the next reader starts."""
 _ABORT_TIMEOUT_S: Final = 2.0
 _RETRY_S: Final = 60.0
+_MARKERS_WITHIN_S: Final = 15.0
+"""How long the ends of fenced transactions may take to be seen."""
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the transaction's own timeout, or it would be aborted under the call
 _MAX_TRANSACTION_BATCHES: Final = 16
 _MAX_TRANSACTION_AGE_S: Final = 0.2
@@ -121,6 +125,7 @@ class Publisher:
         self._left: ReadBatch | None = None
         """Taken from the queue, for the next Kafka transaction."""
         self._partition = partition
+        self._kafka = settings
         self._fencing_token = fencing_token
         self._on_published = on_published
         self._topic = changes_topic(partition.source)
@@ -172,6 +177,37 @@ class Publisher:
             Fenced: a newer owner started meanwhile.
         """
         await asyncio.to_thread(_call, self._producer.init_transactions, _KAFKA_CALL_TIMEOUT_S)
+
+    async def require_no_open_transaction(self) -> None:
+        """Return when no transaction is open in this source partition's part of the changes topic. Call it after ``start``.
+
+        Nobody else writes there, and ``start`` ended the older owners' transactions. One that stays open is one whose end Kafka
+        lost when a broker was killed (KAFKA-20734): no router reads past it, however long it waits.
+
+        Raises:
+            BrokerUnavailable: one stays open, the message has the command that ends it; or Kafka does not answer. Try again.
+        """
+        admin = AdminClient(client_config(self._kafka))
+        deadline_s = time.monotonic() + _MARKERS_WITHIN_S
+        numbers = (self._changes_partition,)
+        while True:
+            stable, end = await asyncio.to_thread(
+                lambda: tuple(
+                    fetch_end_offsets(admin, self._topic, numbers, isolation)[self._changes_partition]
+                    for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+                )
+            )
+            if stable == end:
+                return
+            if time.monotonic() >= deadline_s:
+                break
+            await asyncio.sleep(_LAST_PAUSE_S)
+        raise BrokerUnavailable(
+            f"a transaction of no living reader holds back {self._topic}, Kafka partition {self._changes_partition}, from "
+            f"offset {stable} to {end}: Kafka lost its end when a broker was killed. End it: kafka-transactions.sh "
+            f"--bootstrap-server {self._kafka.bootstrap_servers} abort --topic {self._topic} "
+            f"--partition {self._changes_partition} --start-offset {stable}; the reader then goes on by itself"
+        )
 
     def run(self, rows_published: int) -> None:
         """Begin to publish; ``rows_published`` is the count that the newest checkpoint holds."""

@@ -32,6 +32,7 @@ class Rig:
 
     def __init__(self, bootstrap_servers: str, source: str, spill_dir: Path) -> None:
         self.source = source
+        self.bootstrap_servers = bootstrap_servers
         self._kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
         topics = (changes_topic(source), CHECKPOINTS_TOPIC, heartbeat_topic(source), source_dead_letter_topic(source))
         ensure_topics(self._kafka, [TopicSpec(name=name) for name in topics])
@@ -251,3 +252,25 @@ async def test_dead_letters_become_visible_with_their_batch_and_not_before(rig: 
 
     assert await asyncio.to_thread(rig.visible, topic) == [b"one", b"two"]
     assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
+
+
+async def test_a_transaction_that_no_reader_owns_is_named_with_the_command_that_ends_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka forgets a transaction's end where a broker is killed in the wrong moment: to readers it is open for ever."""
+    await rig.publisher.require_no_open_transaction()
+    lost = Producer({"bootstrap.servers": rig.bootstrap_servers, "transactional.id": f"lost-{rig.source}"})
+    await asyncio.to_thread(lost.init_transactions, PUBLISHED_WITHIN_S)
+    lost.begin_transaction()
+    lost.produce(changes_topic(rig.source), b"lost", partition=0)
+    await asyncio.to_thread(lost.flush, PUBLISHED_WITHIN_S)
+    monkeypatch.setattr("libs.source.publisher._MARKERS_WITHIN_S", 0.0)
+
+    with pytest.raises(
+        TransientError, match=f"abort --topic {changes_topic(rig.source)} --partition 0 --start-offset 0;"
+    ):
+        await rig.publisher.require_no_open_transaction()
+
+    monkeypatch.undo()
+    await asyncio.to_thread(lost.abort_transaction, PUBLISHED_WITHIN_S)
+    await rig.publisher.require_no_open_transaction()

@@ -463,6 +463,7 @@ class World:
                 (publisher, "threading", Threading),
                 (publisher, "queue", SimpleNamespace(Queue=Queue, Empty=queue.Empty, Full=queue.Full)),
                 (publisher, "failpoint", self.failpoint),
+                (publisher.Publisher, "require_no_open_transaction", _has_every_marker),
                 (follow, "ensure_topics", lambda *_: None),
                 (follow, "uuid", SimpleNamespace(uuid4=lambda: next(names))),
                 (follow, "log", LOG),
@@ -470,3 +471,7 @@ class World:
             ),
         ):
             yield
+
+
+async def _has_every_marker(_publisher: Any) -> None:
+    """The simulated Kafka forgets no transaction's end."""

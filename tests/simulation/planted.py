@@ -231,7 +231,8 @@ OWNERSHIP = (
             Edit(
                 follow,
                 "_follow_once",
-                "await publisher.start()\n        checkpoint = await committer.checkpoint(partition)",
+                "await publisher.start()\n        await publisher.require_no_open_transaction()\n"
+                "        checkpoint = await committer.checkpoint(partition)",
                 "checkpoint = await committer.checkpoint(partition)\n        await publisher.start()",
             ),
         ),

@@ -125,7 +125,10 @@ def default_differs(column: ServerColumn, ours: Column) -> bool:
     """Whether the DEFAULT is another constant."""
     if ours.is_default_computed or ours.is_generated or parse_column_type(column.source_type).name in _BYTE_DEFAULTS:
         return False
-    return (column.default or None) != (ours.default_expression or None)
+    server = column.default or ""
+    if column.source_type.startswith("char("):
+        server = server.rstrip(" ")  # of a session with PAD_CHAR_TO_FULL_LENGTH
+    return (server or None) != (ours.default_expression or None)
 
 
 _BYTE_DEFAULTS: Final = ("binary", "varbinary", "json", "text", "blob", "geometry")
