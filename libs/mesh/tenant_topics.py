@@ -2,15 +2,24 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable
@@ -108,6 +117,40 @@ def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Mapping[tuple[str,
         for partition in partitions_of(consumer, topic):
             _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
             found[topic, partition] = end
+    return found
+
+
+def committed_ends(kafka: KafkaSettings, topics: Collection[str]) -> dict[str, dict[int, int]]:
+    """As ``end_offsets``, by topic, of any number of topics in two requests: 50,000 of them one by one take minutes.
+
+    A topic that does not exist has no partitions. One whose end a broker did not say is left out.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    admin = AdminClient({**client_config(kafka), "log_level": 0})
+    try:
+        known = admin.list_topics(timeout=TIMEOUT_S).topics
+        found: dict[str, dict[int, int]] = {topic: {} for topic in topics}
+        asked: dict[TopicPartition, OffsetSpec] = {
+            TopicPartition(topic, partition): OffsetSpec.latest()
+            for topic in topics
+            if topic in known
+            for partition in known[topic].partitions
+        }
+        if not asked:
+            return found
+        answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_S)
+    except KafkaException as error:
+        raise BrokerUnavailable(f"Kafka at {kafka.bootstrap_servers} does not answer: is the stack up?") from error
+    for place, answer in answers.items():
+        try:
+            end = int(answer.result(timeout=TIMEOUT_S).offset)  # type: ignore[attr-defined]
+        except (KafkaException, TimeoutError):
+            found.pop(place.topic, None)
+        else:
+            if place.topic in found:
+                found[place.topic][place.partition] = end
     return found
 
 

@@ -37,7 +37,7 @@ from libs.mesh.sink_state import committed_offsets, sink_progress
 from libs.mesh.state import ServicePhase, ServiceState, StackState
 from libs.mesh.taken_over import ChangedDocument, changed_since
 from libs.mesh.tenant_objects import objects_in_cluster, tenant_of
-from libs.mesh.tenant_topics import end_offsets, has_records_between, open_consumer
+from libs.mesh.tenant_topics import committed_ends, has_records_between, open_consumer
 from libs.operations.resync import Resync, running_resyncs
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.client import open_channel
@@ -755,10 +755,18 @@ def _further_behind(one: TableStatus, other: TableStatus) -> TableStatus:
 def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableStatus]:
     """Each table by the sink's files, against the ends of its topics."""
     found = []
+    written = {tenant: sink_progress(home, tenant) for tenant in sorted(documents.tenants)}
+    topics = {topic for progress in written.values() if progress is not None for topic in progress.tables}
+    ends: dict[str, dict[int, int]] = {}
+    try:
+        ends = committed_ends(stack_kafka(home), topics) if topics else {}
+    except HeadwaterError as error:
+        unknown.append(f"lag of {len(topics):,} table(s): {error}")
+    else:
+        unknown += [f"lag of {topic}: Kafka did not say where it ends" for topic in sorted(topics - ends.keys())]
     consumer = open_consumer(stack_kafka(home))
     try:
-        for tenant in sorted(documents.tenants):
-            progress = sink_progress(home, tenant)
+        for tenant, progress in written.items():
             if progress is None:
                 continue
             done = committed_offsets(home, tenant)
@@ -768,11 +776,12 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
                 unknown.append(f"resyncs of {tenant}: {error}")
                 resyncs = {}
             for topic, table in sorted(progress.tables.items()):
+                lag = None
                 try:
-                    lag = _topic_lag(consumer, topic, done.get(topic, {}))
+                    if topic in ends:
+                        lag = _topic_lag(consumer, topic, ends[topic], done.get(topic, {}))
                 except HeadwaterError as error:
                     unknown.append(f"lag of {topic}: {error}")
-                    lag = None
                 if lag is not None and table.parked is not None:
                     lag += table.parked.waiting_offsets  # the stream went on without them
                 age_s = max(0.0, time.time() - table.committed_at_us / 1e6)
@@ -824,9 +833,9 @@ def _table_detail(table: TableProgress) -> str:
     return f"left out by policy: {'; '.join(table.ignored)}" if table.ignored else ""
 
 
-def _topic_lag(consumer: Consumer, topic: str, done: Mapping[int, int]) -> int:
+def _topic_lag(consumer: Consumer, topic: str, ends: Mapping[int, int], done: Mapping[int, int]) -> int:
     lag = 0
-    for (_, partition), end in end_offsets(consumer, [topic]).items():
+    for partition, end in ends.items():
         start = done.get(partition, 0)
         # A few offsets may be transaction marks only; many are surely events, and not worth a look.
         if end - start > FEW_OFFSETS or has_records_between(consumer, topic, partition, start, end):

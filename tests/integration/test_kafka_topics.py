@@ -5,11 +5,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from confluent_kafka import Producer
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, PipelineHalted
-from libs.kafka.clients import TopicSpec, all_topics, create_topics, ensure_partitions, ensure_topics
+from libs.kafka.clients import TopicSpec, all_topics, client_config, create_topics, ensure_partitions, ensure_topics
 from libs.kafka.tail import identify_log
+from libs.mesh.tenant_topics import committed_ends, end_offsets, open_consumer
+from tests.waiting import wait_until
 
 PARTITIONS = 30
 """So many take a broker a moment: until then it answers NOT_LEADER_FOR_PARTITION."""
@@ -96,3 +99,33 @@ async def test_tasks_that_start_together_may_each_want_another_number_of_partiti
         each.result()
 
     assert len((await identify_log(kafka, topic)).end_offsets) == 8
+
+
+def test_the_ends_of_many_topics_are_one_answer(bootstrap_servers: str, unique_name: Callable[[str], str]) -> None:
+    """Equal to those that are asked one by one: behind the markers of transactions, before one that is open."""
+    kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
+    first, second, missing = (unique_name("ends") for _ in range(3))
+    ensure_topics(kafka, [TopicSpec(name=first, kafka_partitions=2), TopicSpec(name=second)])
+    producer = Producer({**client_config(kafka), "transactional.id": unique_name("ends")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(first, b"1", partition=1)
+    producer.commit_transaction(60)
+    producer.begin_transaction()
+    producer.produce(second, b"2", partition=0)
+    producer.flush(60)
+    consumer = open_consumer(kafka)
+
+    def one_by_one() -> dict[tuple[str, int], int]:
+        return dict(end_offsets(consumer, [first, second]))
+
+    wait_until(lambda: one_by_one()[first, 1] == 2, because="the marker of the commit is written", seen=one_by_one)
+    try:
+        found = committed_ends(kafka, [first, second, missing])
+        alone = one_by_one()
+    finally:
+        producer.abort_transaction(60)
+        consumer.close()
+
+    assert found == {first: {0: 0, 1: 2}, second: {0: 0}, missing: {}}
+    assert {(topic, number): end for topic, ends in found.items() for number, end in ends.items()} == alone

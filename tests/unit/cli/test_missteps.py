@@ -388,6 +388,29 @@ def test_status_is_shown_again_until_it_is_stopped(stack: Stack, monkeypatch: py
     assert (pauses, shown.exit_code) == ([7.0] * 3, 130)
 
 
+def test_kafka_that_is_away_is_asked_once_however_many_tables_there_are(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time-out for each table would be minutes at the moment when `status` is needed most."""
+    monkeypatch.setattr("libs.mesh.tenant_topics.TIMEOUT_S", 0.2)
+    stack.tenant(TENANT)
+    tables = {
+        f"acme.shop.t{number}": TableProgress(
+            topic=f"acme.shop.t{number}", source="shop", table=f"shop.t{number}", warehouse_table=f"acme.t{number}"
+        )
+        for number in range(300)
+    }
+    progress = SinkProgress(tenant="acme", written_at_us=1, tables=tables)
+    replace_file(stack.home.sink_dir / "progress" / "acme.json", msgspec.json.encode(progress))
+
+    document = json.loads(run_here("status", "--json", "--home", str(stack.home.root)).stdout)
+
+    assert [each for each in document["unknown"] if each.startswith("lag of")] == [
+        "lag of 300 table(s): Kafka at 127.0.0.1:1 does not answer: is the stack up?"
+    ]
+    assert {each["lag_events"] for each in document["tables"]} == {None}
+
+
 def test_the_doctor_has_the_faults_of_a_stack_that_runs(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """With their remedies."""
     monkeypatch.setattr("libs.mesh.tenant_topics.TIMEOUT_S", 0.2)
