@@ -23,10 +23,10 @@ from libs.mesh.documents import mask_keys, read_documents
 from libs.mesh.home import Home, is_initialised
 from libs.mesh.mesh import MeshSettings, mesh_settings
 from libs.mesh.state import running_state
-from libs.mesh.tenant_objects import BY_HAND, object_in, object_in_cluster
+from libs.mesh.tenant_objects import BY_HAND, object_in, object_in_cluster, objects_in_cluster
 from libs.operations.explain_elsewhere import explain_elsewhere
 from libs.operations.tenant_explain import Explanation, TableFate, explain
-from libs.operations.tenant_list import ListedTenant, list_tenants
+from libs.operations.tenant_list import ListedTenant, list_elsewhere, list_tenants
 from libs.operations.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, plan_tenant
 from libs.operations.tenant_snapshot import ask_for_tenant
 from libs.operations.tenant_versions import (
@@ -183,18 +183,37 @@ def _let_pass(plan: TenantPlan, shown_as: str, *, is_confirmed: bool) -> None:
     "--diff", "diff", nargs=2, type=int, help="Show the differences between two versions of TENANT's document."
 )
 @output_options
+@mesh_file_option
 @home_option
 def list_command(
-    tenant: str | None, show_versions: bool, diff: tuple[int, int] | None, output: str, home: Home
+    tenant: str | None,
+    show_versions: bool,
+    diff: tuple[int, int] | None,
+    output: str,
+    mesh_file: Path | None,
+    home: Home,
 ) -> None:
     """List the tenants, or the versions of their documents.
+
+    With --mesh the tenants are the ConfigMaps that kubectl lists, each with its state; FILE needs `kubernetes: {}`.
 
     \b
     Examples:
       headwater tenant list
       headwater tenant list acme --versions
       headwater tenant list acme --diff 2 3
+      headwater tenant list --mesh mesh.yaml
     """
+    if mesh_file is not None:
+        if show_versions or diff is not None:
+            raise click.UsageError("--mesh does not go with --versions and --diff: Kubernetes keeps no versions")
+        settings = mesh_settings(mesh_file, os.environ)
+        if settings.kubernetes is None:
+            raise InvalidSettings(str(mesh_file), ["kubernetes: is missing: {} asks kubectl in all namespaces"])
+        objects = objects_in_cluster(settings.kubernetes, "or list the tenants by kubectl")
+        listed = [each for each in list_elsewhere(objects) if tenant in (None, each.tenant)]
+        _print_tenants(listed, output, is_elsewhere=True)
+        return
     if not is_initialised(home):
         raise InvalidSettings(str(home.root), ["is no Headwater home: run `headwater init`, or name one with --home"])
     if diff is not None:
@@ -481,9 +500,10 @@ def _print_difference(home: Home, tenant: str, first: int, second: int) -> None:
         echo_lines(line, nl=not line.endswith("\n"))
 
 
-def _print_tenants(listed: Sequence[ListedTenant], output: str) -> None:
+def _print_tenants(listed: Sequence[ListedTenant], output: str, *, is_elsewhere: bool = False) -> None:
     if print_document(listed, output):
         return
+    in_force = "no tenant-operator has reported" if is_elsewhere else "in force"
     if not listed:
         echo("no tenants yet: `headwater tenant apply FILE`")
         return
@@ -492,11 +512,11 @@ def _print_tenants(listed: Sequence[ListedTenant], output: str) -> None:
         [
             (
                 item.tenant,
-                "by hand" if item.version is None else str(item.version),
+                "" if is_elsewhere else "by hand" if item.version is None else str(item.version),
                 ", ".join(item.sources),
                 item.sink,
                 item.file,
-                "in force" if not item.mistakes else f"refused: {item.mistakes[0]}",
+                f"refused: {item.mistakes[0]}" if item.mistakes else item.state or in_force,
             )
             for item in listed
         ],

@@ -1,13 +1,17 @@
-"""The tenants of a home, one line each: ``headwater tenant list``."""
+"""The tenants of a home or of a cluster, one line each: ``headwater tenant list``."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
+from libs.mesh.tenant_objects import tenant_of
 from libs.operations.tenant_versions import version_text, versions
-from libs.tenants.document import document_files
+from libs.tenants.config_map import REFUSED, TenantObject
+from libs.tenants.document import document_files, read_tenant
+from libs.types.tenant import TenantSpec
 
 
 class ListedTenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +27,8 @@ class ListedTenant(msgspec.Struct, frozen=True, kw_only=True):
     """``iceberg mirror``; ``topics only``."""
     mistakes: tuple[str, ...] = ()
     """Why the document is not in force."""
+    state: str = ""
+    """In Kubernetes: as tenant_operator writes it to the ConfigMap; empty: none has yet."""
 
 
 def list_tenants(home: Home, documents: Documents) -> list[ListedTenant]:
@@ -37,7 +43,7 @@ def list_tenants(home: Home, documents: Documents) -> list[ListedTenant]:
                 file=documents.tenant_lines[name].file,
                 version=None if file is None else _version_in(home, name, file),
                 sources=tuple(selection.name for selection in spec.sources),
-                sink="topics only" if spec.sink is None else f"{spec.sink.warehouse} {spec.sink.mode.value}",
+                sink=_sink_of(spec),
             )
         )
     for shown_as, file in files.items():
@@ -46,6 +52,36 @@ def list_tenants(home: Home, documents: Documents) -> list[ListedTenant]:
         name = file.parent.name if file.name == "tenant.yaml" else file.stem
         listed.append(ListedTenant(tenant=name, file=shown_as, mistakes=mistakes))
     return sorted(listed, key=lambda item: (item.tenant, item.file))
+
+
+def list_elsewhere(found: Sequence[TenantObject]) -> list[ListedTenant]:
+    """Every tenant's ConfigMap, by tenant; ``file`` is its place."""
+    listed = []
+    for each in found:
+        parsed = None if each.text is None else read_tenant(each.text, mistakes=[])
+        spec = None if parsed is None else parsed.spec
+        is_refused = spec is None or each.state == REFUSED
+        why = each.message or f"ConfigMap {each.place} has no good document"
+        listed.append(
+            ListedTenant(
+                tenant=tenant_of(each),
+                file=each.place,
+                sources=() if spec is None else tuple(selection.name for selection in spec.sources),
+                sink="" if spec is None else _sink_of(spec),
+                mistakes=tuple(_mistakes_in(why)) if is_refused else (),
+                state=each.state or "",
+            )
+        )
+    return sorted(listed, key=lambda item: (item.tenant, item.file))
+
+
+def _mistakes_in(message: str) -> list[str]:
+    """As tenant_operator lists them, a line each; else the message."""
+    return [line.removeprefix("- ") for line in message.splitlines() if line.startswith("- ")] or [message]
+
+
+def _sink_of(spec: TenantSpec) -> str:
+    return "topics only" if spec.sink is None else f"{spec.sink.warehouse} {spec.sink.mode.value}"
 
 
 def _version_in(home: Home, tenant: str, file: Path) -> int | None:

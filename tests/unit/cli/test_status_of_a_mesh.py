@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,31 @@ def test_what_teams_read_of_their_tenants_is_told(
         ("tenant_refused", "globex", ""),
         ("table_refused", "acme", "shop.orders"),
     ]
+
+
+def test_tenants_in_kubernetes_are_listed_with_their_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes keeps no versions, so none are asked for."""
+    unseen = {
+        "metadata": {"namespace": "team-new", "name": "new"},
+        "data": {"tenant.yaml": "tenant: new\nsources: [{name: web}]\nsink: null\n"},
+    }
+    kubectl(tmp_path, monkeypatch, CONFIG_MAP, REFUSED, unseen)
+    file = mesh_file(tmp_path, kubernetes={})
+
+    shown = run_here("tenant", "list", "--mesh", file)
+    document = json.loads(run_here("tenant", "list", "acme", "--mesh", file, "--json").stdout)
+    versions = run_here("tenant", "list", "--mesh", file, "--versions")
+    alone = run_here("tenant", "list", "--mesh", mesh_file(tmp_path))
+
+    assert [re.sub(r" {2,}", "|", line.rstrip()) for line in shown.output.splitlines()] == [
+        "tenant|version|sources|sink|file|state",
+        "acme|shop|iceberg mirror|team-acme/acme-cdc|degraded",
+        "globex|team-globex/globex|refused: tenant.yaml:3: no",
+        "new|web|topics only|team-new/new|no tenant-operator has reported",
+    ]
+    assert [(each["tenant"], each["state"], each["mistakes"]) for each in document] == [("acme", "degraded", [])]
+    assert (versions.exit_code, alone.exit_code) == (2, 2)
+    assert "kubernetes: is missing" in alone.stderr
 
 
 def test_readers_are_held_and_continue(reader: ReaderStatus, server: RpcServer, tmp_path: Path) -> None:
