@@ -28,7 +28,7 @@ from libs.operations.explain_elsewhere import explain_elsewhere
 from libs.operations.tenant_explain import Explanation, TableFate, explain
 from libs.operations.tenant_list import ListedTenant, list_elsewhere, list_tenants
 from libs.operations.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, plan_tenant
-from libs.operations.tenant_snapshot import ask_for_tenant
+from libs.operations.tenant_snapshot import ask_for_tenant, ask_for_tenant_elsewhere
 from libs.operations.tenant_versions import (
     Applied,
     TenantVersion,
@@ -47,6 +47,14 @@ from libs.types.tenant import KeyFrom
 
 _FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 _WIDE = 1_000
+_document_option = click.option(
+    "--document",
+    "document_file",
+    type=_FILE,
+    help='With --mesh: FILE has TENANT\'s document, or its ConfigMap as kubectl prints it (-o yaml, -o json). "-" reads '
+    "standard input. kubectl is not asked then.",
+    metavar="FILE",
+)
 
 
 @click.group(name="tenant")
@@ -232,14 +240,7 @@ def list_command(
 @click.argument("tenant")
 @click.argument("table")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
-@click.option(
-    "--document",
-    "document_file",
-    type=_FILE,
-    help='With --mesh: FILE has TENANT\'s document, or its ConfigMap as kubectl prints it (-o yaml, -o json). "-" reads '
-    "standard input. kubectl is not asked then.",
-    metavar="FILE",
-)
+@_document_option
 @mesh_file_option
 @home_option
 def explain_command(
@@ -260,8 +261,7 @@ def explain_command(
       headwater tenant explain globex orders --mesh mesh.yaml
       kubectl get configmap globex -o yaml | headwater tenant explain globex orders --mesh mesh.yaml --document -
     """
-    if mesh_file is None and document_file is not None:
-        raise click.UsageError("--document needs --mesh: on one machine the document is the one in tenants/")
+    _require_mesh(mesh_file, document_file)
     if mesh_file is None:
         explanation = explain(home, load_documents(home), tenant, table)
     else:
@@ -278,8 +278,12 @@ def explain_command(
 @click.argument("tenant")
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @json_option
+@_document_option
+@mesh_file_option
 @home_option
-def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
+def snapshot_command(
+    tenant: str, tables: Sequence[str], document_file: Path | None, mesh_file: Path | None, home: Home
+) -> None:
     """Copy the existing rows of TABLEs, or of all its tables, to TENANT. No other tenant gets anything.
 
     The readers copy the tables by incremental snapshots, while changes go on. The rows come to the tenant's topics as reads,
@@ -287,19 +291,29 @@ def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
     source.database.table. The request is durable when the command returns; `headwater status` shows its progress. With
     `snapshot: {on_joining: true}` in its document, a new tenant or table is copied without this command.
 
+    With --mesh the document is that of TENANT's ConfigMap, as for `tenant explain`, and tables are those that schema_history
+    recorded. A table that the source's reader does not read is named in the outcome of the signal (`headwater status`).
+
     \b
     Examples:
       headwater tenant snapshot acme
       headwater tenant snapshot acme orders shop.customers
+      headwater tenant snapshot acme orders --mesh mesh.yaml
     """
-    running_state(home)
-    found = ask_for_tenant(home, load_documents(home), tenant, tables)
+    _require_mesh(mesh_file, document_file)
+    if mesh_file is None:
+        running_state(home)
+        found = ask_for_tenant(home, load_documents(home), tenant, tables)
+    else:
+        settings = mesh_settings(mesh_file, os.environ)
+        document = _tenant_elsewhere(settings, mesh_file, tenant, document_file)
+        found = ask_for_tenant_elsewhere(settings, document, tenant, tables)
     for asked in found:
         echo(
             f"asked the reader of {asked.source} for {', '.join(asked.tables)}, for {tenant} alone "
             f"(signal {asked.signal_id}, offset {asked.signal_offset})"
         )
-    echo("watch it with: headwater status")
+    echo("for its outcome: headwater status")
     answer({"tenant": tenant, "asked": found})
 
 
@@ -341,6 +355,11 @@ def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: s
             mistakes.append(f"value {number} {error}")
     if mistakes:
         raise InvalidSettings(f"tenant {tenant}", mistakes)
+
+
+def _require_mesh(mesh_file: Path | None, document_file: Path | None) -> None:
+    if mesh_file is None and document_file is not None:
+        raise click.UsageError("--document needs --mesh: on one machine the document is the one in tenants/")
 
 
 def _tenant_elsewhere(settings: MeshSettings, mesh_file: Path, tenant: str, document_file: Path | None) -> TenantObject:

@@ -25,14 +25,15 @@ def explain_elsewhere(mesh: MeshSettings, found: TenantObject, tenant: str, tabl
         InvalidSettings: the document has mistakes or is another tenant's, or no source that it names has such a table.
         BrokerUnavailable: Kafka does not answer.
     """
-    parsed = _document(found, tenant)
+    parsed = document_elsewhere(found, tenant)
     sources = _sources(mesh, parsed.spec)
     explanation = explain_table(parsed.spec, parsed.lines, table, sources, found.refused_tables)
     notes = [*explanation.notes, *_notes(found, explanation)]
     return msgspec.structs.replace(explanation, notes=tuple(notes))
 
 
-def _document(found: TenantObject, tenant: str) -> ParsedTenant:
+def document_elsewhere(found: TenantObject, tenant: str) -> ParsedTenant:
+    """The document of ``tenant`` in what was found. Raises InvalidSettings: it has mistakes, or is another tenant's."""
     subject = f"ConfigMap {found.place}" if found.is_config_map else found.place
     if found.text is None:
         raise InvalidSettings(subject, [f"has no {DOCUMENT_KEY!r}: put the tenant's document there"])

@@ -22,6 +22,7 @@ from libs.errors import HeadwaterError, InvalidSettings
 from libs.failpoints import failpoint
 from libs.mesh.documents import Documents, DtsDocument, mask_keys
 from libs.mesh.home import Home
+from libs.mesh.mesh import stack_kafka
 from libs.operations.tenant_snapshot import captured_tables, send_for_tenant
 from libs.operations.tenant_versions import documents_of
 from libs.source.joining import NOBODY, DueCopy, NoticedTenant, begins_with, changed_sources, notice, sent
@@ -118,7 +119,7 @@ def _watch(home: Home, documents: Documents, tell: Callable[[str], None], ends: 
         return () if document is None or isinstance(document, DtsDocument) else captured_tables(home, source, document)
 
     def send(tenant: str, copy: DueCopy) -> None:
-        send_for_tenant(home, tenant, copy.source, copy.tables, copy.signal_id)
+        send_for_tenant(stack_kafka(home), tenant, copy.source, copy.tables, copy.signal_id)
 
     around = Surroundings(captured, send, tell)
     folder = TenantFolder(home.tenants_dir, check_condition=condition_mistakes, check_key=mask_keys(home).mistake)

@@ -5,13 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from libs.config.connections import KafkaSettings
 from libs.errors import InvalidSettings
 from libs.mesh.documents import Documents, DtsDocument, SourceDocument
 from libs.mesh.home import Home
-from libs.mesh.mesh import stack_kafka
+from libs.mesh.mesh import MeshSettings, stack_kafka
+from libs.mesh.recorded_tables import recorded_tables
 from libs.mesh.source_tables import is_captured, source_tables
+from libs.operations.explain_elsewhere import document_elsewhere
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
+from libs.tenants.config_map import TenantObject
 from libs.tenants.place import nearest
 from libs.tenants.view import is_selected
 from libs.types.table import TableId
@@ -38,11 +42,14 @@ def captured_tables(home: Home, source: str, document: SourceDocument) -> list[T
 
 
 def choose_tables(
-    spec: TenantSpec, documents: Documents, captured: Mapping[str, Sequence[TableId]], names: Sequence[str]
+    spec: TenantSpec,
+    sources: Mapping[str, SourceDocument],
+    captured: Mapping[str, Sequence[TableId]],
+    names: Sequence[str],
 ) -> dict[str, tuple[str, ...]]:
     """By source, a tenant's part of ``captured``: all of it, or the tables that ``names`` mean.
 
-    A name is ``table``, ``database.table`` or ``source.database.table``.
+    A name is ``table``, ``database.table`` or ``source.database.table``. ``sources``: the documents, as far as they are known.
 
     Raises:
         InvalidSettings: with every impossible name, the reason and the remedy.
@@ -69,7 +76,7 @@ def choose_tables(
     mistakes += [
         f"source {source} {TAKES_NO_SIGNALS}: there are no rows of it for one tenant alone"
         for source in sorted({source for source, _ in chosen})
-        if isinstance(documents.sources.get(source), DtsDocument)
+        if isinstance(sources.get(source), DtsDocument)
     ]
     if mistakes:
         raise InvalidSettings(f"snapshot for {spec.tenant}", mistakes)
@@ -96,13 +103,34 @@ def ask_for_tenant(home: Home, documents: Documents, tenant: str, names: Sequenc
         for selection in spec.sources
         if selection.name in documents.sources
     }
-    chosen = choose_tables(spec, documents, captured, names)
-    return [send_for_tenant(home, tenant, source, tables, str(uuid.uuid4())) for source, tables in chosen.items()]
+    return _ask(stack_kafka(home), tenant, choose_tables(spec, documents.sources, captured, names))
 
 
-def send_for_tenant(home: Home, tenant: str, source: str, tables: Iterable[str], signal_id: str) -> AskedSnapshot:
+def ask_for_tenant_elsewhere(
+    settings: MeshSettings, found: TenantObject, tenant: str, names: Sequence[str]
+) -> list[AskedSnapshot]:
+    """The same of a mesh elsewhere, by the tenant's document that was found, and the tables that schema_history recorded.
+
+    Raises as ``ask_for_tenant``, and AccessDenied: the user may not read the topic of schema_history.
+    """
+    spec = document_elsewhere(found, tenant).spec
+    wanted = {selection.name for selection in spec.sources}
+    recorded = recorded_tables(settings.kafka, settings.schema_history_topic, wanted)
+    if recorded is None:
+        lack = f"Kafka has no topic {settings.schema_history_topic}: name it by schema_history_topic in the file for --mesh"
+        raise InvalidSettings(f"snapshot for {tenant}", [lack])
+    captured = {source: sorted(tables, key=str) for source, tables in recorded.by_source.items()}
+    return _ask(settings.kafka, tenant, choose_tables(spec, {}, captured, names))
+
+
+def _ask(kafka: KafkaSettings, tenant: str, chosen: Mapping[str, Sequence[str]]) -> list[AskedSnapshot]:
+    return [send_for_tenant(kafka, tenant, source, tables, str(uuid.uuid4())) for source, tables in chosen.items()]
+
+
+def send_for_tenant(
+    kafka: KafkaSettings, tenant: str, source: str, tables: Iterable[str], signal_id: str
+) -> AskedSnapshot:
     """The signal; durable when this returns. Raises BrokerUnavailable."""
-    kafka = stack_kafka(home)
     names = tuple(tables)
     offset = send_signal(kafka, source, snapshot_for_tenant(signal_id, tenant, names))
     return AskedSnapshot(source=source, tables=names, signal_id=signal_id, signal_offset=offset)

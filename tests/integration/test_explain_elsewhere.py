@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,16 @@ import yaml
 from click.testing import CliRunner, Result
 
 from libs.cli.main import headwater
-from libs.config.connections import GrpcClientSettings
+from libs.config.connections import GrpcClientSettings, KafkaSettings
+from libs.errors import InvalidSettings
+from libs.events.names import SIGNALS_TOPIC
 from libs.events.schema_change import SchemaChangeKind
+from libs.kafka.clients import ensure_topics
+from libs.mesh.tenant_topics import open_consumer, read_to_end
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.servers.ports import LOOPBACK, free_port
+from libs.source.signal_topic import signals_topic
+from libs.source.signals import ExecuteSnapshot, parse_signal
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
@@ -72,6 +79,30 @@ def config_map(document: str, **annotations: str) -> dict[str, Any]:
 def other_table(name: str) -> TableSchema:
     key = column("id", LogicalKind.INT64, "bigint", is_optional=False)
     return TableSchema(table_id=TableId(database="shop", table=name), columns=(key,), key=("id",))
+
+
+async def test_a_tenants_rows_are_asked_for_from_elsewhere(elsewhere: Elsewhere, services: Services) -> None:
+    """By the tables that schema_history recorded and the document's rules; a table that it does not see is refused."""
+    await record_schema(elsewhere.history, elsewhere.source, orders_schema(), rank=3)
+    await record_schema(elsewhere.history, elsewhere.source, other_table("notes"), rank=4)
+    kafka = KafkaSettings(bootstrap_servers=services.bootstrap_servers)
+    ensure_topics(kafka, [signals_topic(1)])
+    document = elsewhere.document(include_tables=["shop\\.orders"])
+    snapshot = ["tenant", "snapshot", "acme", "--mesh", str(elsewhere.file), "--document", "-"]
+
+    asked = CliRunner().invoke(headwater, [*snapshot, "--json"], input=document)
+    refused = CliRunner().invoke(headwater, [*snapshot, "notes"], input=document)
+
+    (told,) = json.loads(asked.stdout)["asked"]
+    assert (told["source"], told["tables"]) == (elsewhere.source, [str(ORDERS)])
+    with closing(open_consumer(kafka)) as consumer:
+        place = {(SIGNALS_TOPIC, 0): told["signal_offset"]}
+        sent = next(each for each in read_to_end(consumer, place, timeout_s=60) if each.key() is not None)
+    signal = parse_signal(sent.value() or b"")
+    assert isinstance(signal, ExecuteSnapshot)
+    assert (sent.key(), signal.for_tenants) == (elsewhere.source.encode(), ("acme",))
+    assert isinstance(refused.exception, InvalidSettings)
+    assert "tenant acme sees no such table" in str(refused.exception)
 
 
 async def test_columns_are_those_in_force_and_rules_have_their_lines(elsewhere: Elsewhere) -> None:

@@ -178,9 +178,9 @@ def test_tables_asked_for_by_hand_are_those_that_the_tenant_sees(home: Home) -> 
     spec, captured = documents.tenants["acme"], {"shop": [ORDERS, ITEMS]}
 
     for names in ([], ["orders"], ["shop.orders"], ["shop.shop.orders"]):
-        assert choose_tables(spec, documents, captured, names) == {"shop": ("shop.orders",)}
+        assert choose_tables(spec, documents.sources, captured, names) == {"shop": ("shop.orders",)}
     with pytest.raises(InvalidSettings) as refused:
-        choose_tables(spec, documents, captured, ["order", "items"])
+        choose_tables(spec, documents.sources, captured, ["order", "items"])
 
     assert refused.value.mistakes[0].endswith("; did you mean 'orders'?")
     assert refused.value.mistakes[1].startswith("items: tenant acme sees no such table")
