@@ -14,6 +14,7 @@ from libs.types.checkpoint import (
     FencingToken,
     FinishedCopy,
     IncrementalSnapshot,
+    KeptFault,
     RangeProgress,
     SnapshotProgress,
     TableCopy,
@@ -57,6 +58,8 @@ def checkpoint_to_proto(checkpoint: Checkpoint) -> checkpoint_pb2.Checkpoint:
         snapshot=snapshot_to_proto(checkpoint.snapshot) if checkpoint.snapshot is not None else None,
         incremental=incremental_to_proto(checkpoint.incremental),
         begins_anew=checkpoint.begins_anew,
+        changes_topic_id=checkpoint.changes_topic_id,
+        faults=[checkpoint_pb2.KeptFault(**msgspec.structs.asdict(each)) for each in checkpoint.faults],
     )
 
 
@@ -73,6 +76,11 @@ def checkpoint_from_proto(message: checkpoint_pb2.Checkpoint) -> Checkpoint:
         snapshot=snapshot_from_proto(message.snapshot) if message.HasField("snapshot") else None,
         incremental=incremental_from_proto(message.incremental),
         begins_anew=message.begins_anew,
+        changes_topic_id=message.changes_topic_id,
+        faults=tuple(
+            KeptFault(id=each.id, table=each.table, happened=each.happened, since_us=each.since_us)
+            for each in message.faults
+        ),
     )
 
 

@@ -19,7 +19,9 @@ from libs.errors import Fenced, PipelineHalted, TransientError
 from libs.events.batch import BatchIdentity
 from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_partitions, ensure_topics
+from libs.kafka.topic_id import topic_id
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.source.kept_faults import note_replaced_topic, raise_again
 from libs.source.port import ChangeLog, ConfirmsPosition, HasShards, QuarantinesTables, ResumePoint, Source
 from libs.source.publisher import MAX_RECORD_BYTES, Published, Publisher
 from libs.source.signal_topic import keep_beginning, signals_topic
@@ -82,7 +84,7 @@ async def follow(
     while True:
         began_s = time.monotonic()
         try:
-            await _follow_once(source, owner, connector, publisher, committer, lease_s, status)
+            await _follow_once(source, owner, connector, publisher, committer, lease_s, status, kafka)
         except TransientError as error:
             if time.monotonic() - began_s > _LAST_RETRY_S:
                 retry_s = _FIRST_RETRY_S
@@ -101,6 +103,7 @@ async def _follow_once(
     committer: CheckpointCommitterClient,
     lease_s: float,
     status: ReaderStatus,
+    kafka: KafkaSettings,
 ) -> None:
     partition = source.partition
     token = await _acquire(committer, source, owner, lease_s)
@@ -122,6 +125,10 @@ async def _follow_once(
         await publisher.start()
         await publisher.require_no_open_transaction()
         checkpoint = await committer.checkpoint(partition)
+        topic = changes_topic(partition.source)
+        changes_topic_id = await asyncio.to_thread(topic_id, kafka, topic)
+        raise_again(partition.source, checkpoint)
+        note_replaced_topic(checkpoint, topic, changes_topic_id)
         status.resumed(checkpoint)
         status.connecting()
         log.info("partition_acquired", fencing_token=token, has_checkpoint=checkpoint is not None)
@@ -130,7 +137,7 @@ async def _follow_once(
                 status.quarantined = lambda: change_log.quarantined
             if isinstance(change_log, HasShards):
                 status.shards = change_log.shards
-            publisher.run(checkpoint.rows_published if checkpoint is not None else 0)
+            publisher.run(checkpoint.rows_published if checkpoint is not None else 0, changes_topic_id)
             status.connected(checkpoint)
             metrics.READER_CONNECTED.labels(partition.source, partition.name).set(1)
 

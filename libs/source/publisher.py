@@ -35,6 +35,7 @@ from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic,
 from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
 from libs.kafka.tail import fetch_end_offsets
+from libs.source.kept_faults import kept_faults
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.spill import Spool
 from libs.telemetry import metrics
@@ -130,6 +131,7 @@ class Publisher:
         self._on_published = on_published
         self._topic = changes_topic(partition.source)
         self._changes_partition = changes_partition
+        self._changes_topic_id = ""
         self._dead_letter_topic = source_dead_letter_topic(partition.source)
         self._rows_published = 0
         self._transaction_began_s: float | None = None
@@ -209,9 +211,11 @@ class Publisher:
             f"--partition {self._changes_partition} --start-offset {stable}; the reader then goes on by itself"
         )
 
-    def run(self, rows_published: int) -> None:
-        """Begin to publish; ``rows_published`` is the count that the newest checkpoint holds."""
+    def run(self, rows_published: int, changes_topic_id: str = "") -> None:
+        """Begin to publish; ``rows_published`` is the count that the newest checkpoint holds, ``changes_topic_id`` Kafka's id
+        of the topic now."""
         self._rows_published = rows_published
+        self._changes_topic_id = changes_topic_id
         loop = asyncio.get_running_loop()
         self._loop, self._failure = loop, loop.create_future()
         age = metrics.PUBLISH_TRANSACTION_AGE.labels(self._partition.source, self._partition.name)
@@ -401,6 +405,8 @@ class Publisher:
             rows_published=self._rows_published + rows,
             snapshot=resume.snapshot,
             incremental=resume.incremental,
+            changes_topic_id=self._changes_topic_id,
+            faults=kept_faults(self._partition.source),
         )
         if self._heartbeat_interval_s and time.monotonic() >= self._heartbeat_due_s:
             self._heartbeat_due_s = time.monotonic() + self._heartbeat_interval_s

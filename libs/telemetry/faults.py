@@ -112,6 +112,16 @@ ROWS_SET_ASIDE = _kind(
     docs="docs/failure_modes.md",
     example="shop.orders.note at row 0: the stored bytes are no sjis text; repair the row at the source, or exclude the table",
 )
+CHANGES_LOST = _kind(
+    "changes_lost",
+    Severity.DIFFERS,
+    "A source's changes topic was deleted and made again. Changes that the router had not read are in no tenant's topic. It "
+    "ends when the source is copied from nothing, or when a MySQL source's tables were all read again for everybody.",
+    "Compare each tenant with `headwater check TENANT`, and resync tables that differ. Then read all tables again.",
+    command="headwater signal {source} execute-snapshot '.*'",
+    docs="docs/failure_modes.md#kafka",
+    example="headwater.changes.shop was deleted and made again: its id is 7tXo…, and rows up to the checkpoint went to fG3q…",
+)
 COPY_REFUSED = _kind(
     "copy_refused",
     Severity.DIFFERS,
@@ -287,6 +297,8 @@ SERVICE_DEGRADED = _kind(
 
 _lock = threading.Lock()
 _lasting: dict[tuple[str, FaultScope], Fault] = {}
+_raised_us: dict[tuple[str, FaultScope], int] = {}
+"""When each of them was raised last."""
 
 
 def fault_of(
@@ -305,17 +317,28 @@ def fault_of(
     )
 
 
-def raise_fault(kind: FaultKind, scope: FaultScope, *, happened: str, remedy: str = "", command: str = "") -> Fault:
+def raise_fault(
+    kind: FaultKind,
+    scope: FaultScope,
+    *,
+    happened: str,
+    remedy: str = "",
+    command: str = "",
+    since_us: int | None = None,
+) -> Fault:
     """Keep a fault until ``lift_fault`` of the same kind and scope. Safe from any thread.
 
     Raised again, it keeps its ``since_us`` and takes the newer words; the log has it once for each different cause.
+    ``since_us``: when an earlier process found it; None: now.
     """
     key = (kind.id, scope)
     with _lock:
         before = _lasting.get(key)
-        since_us = before.since_us if before is not None else time.time_ns() // 1_000
-        fault = fault_of(kind, scope, happened=happened, since_us=since_us, remedy=remedy, command=command)
+        begun_us = since_us if since_us is not None else time.time_ns() // 1_000
+        begun_us = before.since_us if before is not None else begun_us
+        fault = fault_of(kind, scope, happened=happened, since_us=begun_us, remedy=remedy, command=command)
         _lasting[key] = fault
+        _raised_us[key] = time.time_ns() // 1_000
         metrics.FAULTS.labels(*_labels(fault)).set(1)
     if before is None or before.happened != happened:
         log.warning(
@@ -329,11 +352,18 @@ def raise_fault(kind: FaultKind, scope: FaultScope, *, happened: str, remedy: st
     return fault
 
 
-def lift_fault(kind: FaultKind, scope: FaultScope) -> bool:
-    """End a fault; whether it lasted until now. Safe from any thread."""
+def lift_fault(kind: FaultKind, scope: FaultScope, *, raised_before_us: int | None = None) -> bool:
+    """End a fault; whether it lasted until now. Safe from any thread.
+
+    ``raised_before_us``: it stays if it was raised once more since then, by the clock of this process.
+    """
+    key = (kind.id, scope)
     with _lock:
-        fault = _lasting.pop((kind.id, scope), None)
+        if raised_before_us is not None and _raised_us.get(key, 0) >= raised_before_us:
+            return False
+        fault = _lasting.pop(key, None)
         if fault is not None:
+            del _raised_us[key]
             metrics.FAULTS.remove(*_labels(fault))
     if fault is not None:
         log.info("fault_lifted", fault=kind.id, place=str(scope))

@@ -91,6 +91,18 @@ class IncrementalSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 NO_INCREMENTAL: Final = IncrementalSnapshot()
 
 
+class KeptFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault about rows of a source, which lasts longer than the process that raised it."""
+
+    id: str
+    """Of the catalogue: ``rows_changed_unseen``."""
+    table: str
+    """``database.table``; empty: the whole source."""
+    happened: str
+    since_us: int
+    """Microseconds since 1970."""
+
+
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Written in the same Kafka transaction as the events that it covers; never inside a transaction's events."""
 
@@ -108,3 +120,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     incremental: IncrementalSnapshot = NO_INCREMENTAL
     begins_anew: bool = False
     """A person asked for it: the next reader copies all rows, and its events have a new epoch."""
+    changes_topic_id: str = ""
+    """Kafka's id of the changes topic that holds the events; empty: not known, of an earlier release or an old Kafka."""
+    faults: tuple[KeptFault, ...] = ()
+    """Those of the reader that outlive it."""

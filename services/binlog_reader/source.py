@@ -51,7 +51,7 @@ from libs.mysql.sql_lexer import first_words, names_in, sql_mode_of
 from libs.mysql.watermarks import open_low, set_high
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
-from libs.source.incremental import is_same_copy
+from libs.source.incremental import has_begun, is_same_copy
 from libs.source.mysql.client import (
     Connection,
     PacketReader,
@@ -103,6 +103,7 @@ from libs.source.unseen_rows import UnseenAction, action_for, report_unseen_rows
 from libs.telemetry import metrics
 from libs.telemetry.faults import (
     CASCADES_NOT_LOGGED,
+    CHANGES_LOST,
     COPY_REFUSED,
     ROWS_CHANGED_UNSEEN,
     ROWS_SET_ASIDE,
@@ -354,6 +355,11 @@ class BinlogChangeLog:
         self._connections: list[Connection] = []
         self._unseen: Mapping[str, str] = {}
         """Tables of which rows changed unseen, as they were reported last."""
+        self._has_reported_unseen = False
+        self._read_again: set[str] = set()
+        """Tables that were read again for everybody, from begin to end, since the log was opened."""
+        self._partly_read: frozenset[str] = frozenset()
+        """Tables of which an earlier life had read a part."""
         self._unseen_since: set[str] = set()
         """Those of them where that came after a copy had begun, which so has not read all of it."""
         self._to_resync: list[TableId] = []
@@ -398,6 +404,8 @@ class BinlogChangeLog:
             await self._follow_settings(checkpoint, position)
             self._report_quarantined(position.quarantined)
             self._report_unseen_rows(position.unseen)
+            begun = (copy.table for copy in checkpoint.incremental.tables if has_begun(copy))
+            self._partly_read = frozenset(begun)
             if start.learns_schemas:
                 readers = await self._open_readers(epoch=position.epoch, is_position=False)
                 at = CopiedAt(position, checkpoint.order, checkpoint.committed_at_us)
@@ -1110,8 +1118,9 @@ class BinlogChangeLog:
         return self._resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
 
     def _report_unseen_rows(self, unseen: Mapping[str, str]) -> None:
-        if unseen == self._unseen:
+        if unseen == self._unseen and self._has_reported_unseen:
             return
+        self._has_reported_unseen = True
         source = self._settings.source
         scopes = {FaultScope(source=source, table=table): happened for table, happened in unseen.items()}
         keep_faults({ROWS_CHANGED_UNSEEN: scopes}, lambda scope: scope.source == source)
@@ -1397,11 +1406,23 @@ class BinlogChangeLog:
                 decoder.seen_again(chunk.copy.table)
             self._unseen_since.discard(chunk.copy.table)
             lift_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=chunk.copy.table))
-            if not chunk.copy.condition and chunk.copy.table not in self._set_aside_in_copy:
+            is_for_all = not chunk.copy.condition and not chunk.copy.for_tenants
+            if is_for_all:
+                self._note_read_again(chunk.copy.table)
+            if is_for_all and chunk.copy.table not in self._set_aside_in_copy:
                 lift_fault(ROWS_SET_ASIDE, FaultScope(source=self._settings.source, table=chunk.copy.table))
             self._set_aside_in_copy.discard(chunk.copy.table)
             log.info("incremental_table_finished", table=chunk.copy.table, rows_read=chunk.copy.rows_read)
             note_finished(self._place, chunk.copy)
+
+    def _note_read_again(self, table: str) -> None:
+        """A fault about the whole source ends when each of its tables was read again."""
+        if table in self._partly_read:
+            self._partly_read -= {table}
+            return
+        self._read_again.add(table)
+        if self._read_again.issuperset(str(schema.table_id) for schema in self._tables.captured):
+            lift_fault(CHANGES_LOST, FaultScope(source=self._settings.source))
 
 
 def _parts(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:

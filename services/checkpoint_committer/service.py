@@ -236,6 +236,8 @@ def reset_entries(
         committed_at_us=0,
         published_at_us=now_us,
         rows_published=previous.rows_published if previous is not None else 0,
+        changes_topic_id=previous.changes_topic_id if previous is not None else "",
+        faults=previous.faults if previous is not None else (),
     )
     return [reset, lease, checkpoint]
 

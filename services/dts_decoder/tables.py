@@ -25,6 +25,7 @@ from libs.mysql.ddl import (
 )
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.kept_faults import lift_for_no_rows
 from libs.source.mysql.client import connect
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
@@ -153,6 +154,7 @@ class SubscribedTables:
             if change.kind is TableChangeKind.TRUNCATE:
                 if self._is_captured(change.table_id) and change.table_id in self.schemas:
                     self._append_truncate(ddl, self.schemas[change.table_id])
+                    lift_for_no_rows(self._source, str(change.table_id))
                 continue
             for table_id, kind, schema in _records_of(change):
                 renamed_from = change.previous_id if kind is SchemaChangeKind.ALTER else None
@@ -160,6 +162,8 @@ class SubscribedTables:
                     table_id, kind, schema, ddl, ddl=ddl.statement, renamed_from=renamed_from, is_told=database is None
                 )
                 made = applied[table_id] = self.schemas.get(table_id)
+                if made is None:
+                    lift_for_no_rows(self._source, str(table_id))
                 if made is not None and self._is_captured(table_id) and is_made_again(kind, made):
                     self._append_truncate(ddl, made)
         return applied

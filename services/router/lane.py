@@ -39,6 +39,7 @@ from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalte
 from libs.events.names import STRAGGLING, straggler_group
 from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
+from libs.kafka.topic_id import topic_id
 from libs.telemetry import metrics
 from libs.telemetry.faults import CHANGES_RECORD_SET_ASIDE, CHANGES_TOPIC_REPLACED, lift_fault, raise_fault
 from libs.types.fault import FaultScope
@@ -61,7 +62,6 @@ from services.router.straggler_offsets import (
     is_anyone_behind,
     noted_topic_id,
     own_note,
-    topic_id,
 )
 from services.router.stragglers import Straggler, Stragglers
 from services.router.writer import TopicsRefused, TransactionWriter

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aiokafka import TopicPartition
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as OffsetOf
 from confluent_kafka.admin import AdminClient
 
@@ -28,8 +28,6 @@ _RETRY_S: Final = 0.2
 _COUNT: Final = re.compile(rf"{STRAGGLING}=(\d+)")
 _TOPIC: Final = "topic"
 _TOPIC_ID: Final = re.compile(rf"(?:^|;){_TOPIC}=([^;]+);")
-_NO_ID: Final = "A" * 22
-"""A zero id, as Kafka writes it."""
 
 
 class CommittedOffset(NamedTuple):
@@ -109,19 +107,6 @@ def noted_topic_id(note: str) -> str:
     """The id that ``own_note`` wrote; empty: none, as after the offset was set by hand."""
     found = _TOPIC_ID.search(note)
     return found[1] if found is not None else ""
-
-
-def topic_id(kafka: KafkaSettings, topic: str) -> str:
-    """Kafka's own id of a topic; empty where Kafka has none (before 2.8). Blocks. Raises BrokerUnavailable."""
-    admin = AdminClient(client_config(kafka))
-    try:
-        described = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic].result(
-            _TIMEOUT_S
-        )
-    except (KafkaException, TimeoutError) as error:
-        raise BrokerUnavailable(f"Kafka does not tell the id of topic {topic}: {error}") from error
-    found = str(described.topic_id)
-    return "" if found == _NO_ID else found
 
 
 def _committed(

@@ -13,6 +13,7 @@ A fault of the second stream stays its own: a table or condition that vtgate ref
 that passes is tried again, and the main stream goes on meanwhile.
 """
 
+import time
 from collections.abc import Callable, Iterable, Set
 from typing import Final
 
@@ -22,6 +23,7 @@ import structlog
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, PositionPurged, TransientError
 from libs.source.incremental import chunk_delivered, drop_first, from_beginning, has_begun, put_first, take_signal
+from libs.source.kept_faults import lift_after_copy
 from libs.source.signal_outcomes import note_finished, note_given_up, note_refused, note_taken
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, id_of, parse_signal
@@ -76,6 +78,8 @@ class Recopy:
         """The same as it stands now: the first in ``state``, unless a signal has acted since."""
         self._left: frozenset[str] = frozenset()
         """Shards that the second stream saw ending: the main stream has to leave them before the copy begins again."""
+        self._begun_us: dict[str, int] = {}
+        """When this process began a table's copy; without those that an earlier one began."""
         self._opens_at_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
 
@@ -163,6 +167,7 @@ class Recopy:
             position = _beginning(self._settings.keyspace, main.shards.place)
             copy = _anew(copy, position)
             self.state = put_first(self.state, copy)
+            self._begun_us[copy.table] = time.time_ns() // 1_000
         self._opened = self._running = copy
         self.decoder = self._make_decoder(position, copy.for_tenants)
         log.info("recopy_begins", table=copy.table, condition=copy.condition, goes_on=goes_on)
@@ -212,6 +217,9 @@ class Recopy:
             log.info("incremental_table_finished", table=here.table, rows_read=here.rows_read)
             lift_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=here.table))
             note_finished(self._labels, here)
+            begun_us = self._begun_us.pop(here.table, None)
+            if begun_us is not None and not here.condition and not here.for_tenants:
+                lift_after_copy(self._settings.source, here.table, begun_us=begun_us)
         return is_done
 
     def broke(self, error: HeadwaterError | None, now_s: float) -> None:

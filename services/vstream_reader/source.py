@@ -32,7 +32,7 @@ from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
 from libs.events.envelope import VitessSourceBlock
 from libs.events.schema_change import SchemaChangeKind
 from libs.failpoints import failpoint
-from libs.mysql.ddl import TableChangeKind, apply_ddl, unseen_rows
+from libs.mysql.ddl import TableChangeKind, UnseenRows, apply_ddl, unseen_rows
 from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
 from libs.mysql.schema_change_event import schema_change_key, schema_change_value
@@ -778,19 +778,13 @@ class VstreamChangeLog:
         """A statement, for the schema-change topics of tenants that see its tables."""
         keyspace = self._settings.keyspace
         with suppress(DdlNotUnderstood):
-            report_unseen_rows(
-                unseen_rows(keyspace, found.statement, tables=self._schemas),
-                source=self._settings.source,
-                source_partition=self._labels[1],
-                is_captured=self._options.is_captured,
-                at=found.shard,
-                policies=self._settings.on_unseen_change,
-            )
+            self._report_unseen(unseen_rows(keyspace, found.statement, tables=self._schemas), found.shard)
         for table_id, is_truncated in tables_of(self._schemas, keyspace, found.statement).items():
             if not self._options.is_captured(table_id):
                 continue
             if is_truncated:
                 log.warning("truncate_not_followed", table=str(table_id), shard=found.shard)
+                self._report_unseen(UnseenRows("TRUNCATE TABLE", (table_id,)), found.shard)
             block = VitessSourceBlock(self._settings.source, keyspace, table_id.table, found.shard)
             self._batch.add_table_change(
                 table_id,
@@ -809,6 +803,17 @@ class VstreamChangeLog:
                     kind="ALTER",
                 ),
             )
+
+    def _report_unseen(self, unseen: UnseenRows | None, shard: str) -> None:
+        """Raises PipelineHalted: ``on_unseen_change`` says so."""
+        report_unseen_rows(
+            unseen,
+            source=self._settings.source,
+            source_partition=self._labels[1],
+            is_captured=self._options.is_captured,
+            at=shard,
+            policies=self._settings.on_unseen_change,
+        )
 
 
 def _placed(error: _Error, decoder: StreamDecoder) -> _Error:

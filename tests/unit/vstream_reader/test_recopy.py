@@ -8,7 +8,9 @@ import pytest
 import structlog
 
 from libs.errors import HeadwaterError, PositionPurged, SourceMisconfigured, SourceUnavailable, UndecodableValue
+from libs.telemetry.faults import ROWS_CHANGED_UNSEEN, lasting_faults, raise_fault
 from libs.types.checkpoint import NO_INCREMENTAL, IncrementalSnapshot, TableCopy
+from libs.types.fault import FaultScope
 from libs.types.position import SourcePosition
 from protos.vitess import binlogdata_pb2, vtgate_pb2
 from services.vstream_reader.client import ShardsNotInStream
@@ -221,9 +223,9 @@ def test_what_does_not_pass_takes_one_request_off_the_list(error: HeadwaterError
 
     assert rig.state.tables == (other,)
     assert rig.state.finished == ()
-    line, raised = lines
-    assert (line["event"], line["table"], line["reason"]) == ("incremental_table_refused", "ks.t", str(error))
-    assert (raised["event"], raised["fault"], raised["reason"]) == ("fault_raised", "copy_refused", str(error))
+    (line,) = [line for line in lines if line["event"] == "incremental_table_refused"]
+    assert (line["table"], line["reason"]) == ("ks.t", str(error))
+    assert [(fault.id, fault.scope.table) for fault in lasting_faults()] == [("copy_refused", "ks.t")]
 
 
 def test_a_copy_is_over_when_all_shards_are() -> None:
@@ -238,6 +240,23 @@ def test_a_copy_is_over_when_all_shards_are() -> None:
     assert rig.state.tables == ()
     (end,) = rig.state.finished
     assert (end.table, end.signal_id, end.rows_read) == ("ks.t", "1", 1)
+
+
+def test_a_whole_copy_for_everybody_ends_the_tables_faults() -> None:
+    """One for a tenant, or of a part, brings not all that differs."""
+    scope = FaultScope(source="s", table="ks.t")
+    raise_fault(ROWS_CHANGED_UNSEEN, scope, happened="TRUNCATE TABLE at -80")
+    for copy, lasts in (
+        (TableCopy(table="ks.t", condition="id > 5"), True),
+        (TableCopy(table="ks.t", for_tenants=("acme",)), True),
+        (TableCopy(table="ks.t"), False),
+    ):
+        rig = Rig(copy)
+        rig.due(*HALVES)
+
+        assert rig.feed(copied(7, {"80-": 7}, first=True), answer(event("COPY_COMPLETED", shard="")))
+
+        assert bool(lasting_faults()) == lasts, copy
 
 
 def test_a_copy_that_was_stopped_and_asked_for_anew_is_begun_anew() -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0protos/headwater/checkpoints/v1/checkpoint.proto\x12\x18headwater.checkpoints.v1\"4\n\x0eSourcePosition\x12\x13\n\x0bsource_kind\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c\"=\n\nEventOrder\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0c\n\x04rank\x18\x02 \x01(\t\x12\x12\n\ntx_ordinal\x18\x03 \x01(\x04\"\x9f\x03\n\nCheckpoint\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12:\n\x08position\x18\x03 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePosition\x12\x33\n\x05order\x18\x04 \x01(\x0b\x32$.headwater.checkpoints.v1.EventOrder\x12\x15\n\rfencing_token\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x06 \x01(\x03\x12\x17\n\x0fpublished_at_us\x18\x07 \x01(\x03\x12\x16\n\x0erows_published\x18\x08 \x01(\x04\x12<\n\x08snapshot\x18\t \x01(\x0b\x32*.headwater.checkpoints.v1.SnapshotProgress\x12\x42\n\x0bincremental\x18\n \x01(\x0b\x32-.headwater.checkpoints.v1.IncrementalSnapshot\x12\x13\n\x0b\x62\x65gins_anew\x18\x0b \x01(\x08\"\xc7\x01\n\x13IncrementalSnapshot\x12\x33\n\x06tables\x18\x01 \x03(\x0b\x32#.headwater.checkpoints.v1.TableCopy\x12\x11\n\tis_paused\x18\x02 \x01(\x08\x12\x1b\n\x0esignals_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x38\n\x08\x66inished\x18\x04 \x03(\x0b\x32&.headwater.checkpoints.v1.FinishedCopyB\x11\n\x0f_signals_offset\"k\n\x0c\x46inishedCopy\x12\r\n\x05table\x18\x01 \x01(\t\x12\x11\n\tsignal_id\x18\x02 \x01(\t\x12\x11\n\tcondition\x18\x03 \x01(\t\x12\x11\n\trows_read\x18\x04 \x01(\x04\x12\x13\n\x0b\x66or_tenants\x18\x05 \x03(\t\"\xe9\x01\n\tTableCopy\x12\r\n\x05table\x18\x01 \x01(\t\x12\x11\n\tcondition\x18\x02 \x01(\t\x12\x15\n\rsurrogate_key\x18\x03 \x01(\t\x12\x11\n\tsignal_id\x18\x04 \x01(\t\x12\x10\n\x08last_key\x18\x05 \x01(\x0c\x12\x13\n\x0bmaximum_key\x18\x06 \x01(\x0c\x12\x11\n\trows_read\x18\x07 \x01(\x04\x12\x16\n\x0erows_estimated\x18\x08 \x01(\x04\x12\x13\n\x0b\x63hunks_read\x18\t \x01(\x04\x12\x13\n\x0b\x66or_tenants\x18\n \x03(\t\x12\x14\n\x0crows_arrived\x18\x0b \x01(\x04\"\xca\x01\n\x10SnapshotProgress\x12\x17\n\x0f\x66inished_tables\x18\x01 \x03(\t\x12\x15\n\rcurrent_table\x18\x02 \x01(\t\x12\x10\n\x08last_key\x18\x03 \x01(\x0c\x12\x13\n\x0brows_copied\x18\x04 \x01(\x04\x12\x16\n\x0erows_estimated\x18\x05 \x01(\x04\x12\x37\n\x06ranges\x18\x06 \x03(\x0b\x32\'.headwater.checkpoints.v1.RangeProgress\x12\x0e\n\x06tables\x18\x07 \x01(\r\"?\n\rRangeProgress\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08last_key\x18\x02 \x01(\x0c\x12\r\n\x05until\x18\x03 \x01(\x0c\"\x80\x01\n\x05Lease\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x15\n\rfencing_token\x18\x04 \x01(\x04\x12\x15\n\rgranted_at_us\x18\x05 \x01(\x03\x12\x10\n\x08lease_ms\x18\x06 \x01(\x03\"\xc5\x01\n\x0f\x43heckpointReset\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12?\n\x08position\x18\x03 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePositionH\x00\x88\x01\x01\x12\x15\n\rfencing_token\x18\x04 \x01(\x04\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x13\n\x0breset_at_us\x18\x06 \x01(\x03\x42\x0b\n\t_positionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0protos/headwater/checkpoints/v1/checkpoint.proto\x12\x18headwater.checkpoints.v1\"4\n\x0eSourcePosition\x12\x13\n\x0bsource_kind\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c\"=\n\nEventOrder\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0c\n\x04rank\x18\x02 \x01(\t\x12\x12\n\ntx_ordinal\x18\x03 \x01(\x04\"\xee\x03\n\nCheckpoint\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12:\n\x08position\x18\x03 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePosition\x12\x33\n\x05order\x18\x04 \x01(\x0b\x32$.headwater.checkpoints.v1.EventOrder\x12\x15\n\rfencing_token\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x06 \x01(\x03\x12\x17\n\x0fpublished_at_us\x18\x07 \x01(\x03\x12\x16\n\x0erows_published\x18\x08 \x01(\x04\x12<\n\x08snapshot\x18\t \x01(\x0b\x32*.headwater.checkpoints.v1.SnapshotProgress\x12\x42\n\x0bincremental\x18\n \x01(\x0b\x32-.headwater.checkpoints.v1.IncrementalSnapshot\x12\x13\n\x0b\x62\x65gins_anew\x18\x0b \x01(\x08\x12\x18\n\x10\x63hanges_topic_id\x18\x0c \x01(\t\x12\x33\n\x06\x66\x61ults\x18\r \x03(\x0b\x32#.headwater.checkpoints.v1.KeptFault\"J\n\tKeptFault\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x10\n\x08happened\x18\x03 \x01(\t\x12\x10\n\x08since_us\x18\x04 \x01(\x03\"\xc7\x01\n\x13IncrementalSnapshot\x12\x33\n\x06tables\x18\x01 \x03(\x0b\x32#.headwater.checkpoints.v1.TableCopy\x12\x11\n\tis_paused\x18\x02 \x01(\x08\x12\x1b\n\x0esignals_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x38\n\x08\x66inished\x18\x04 \x03(\x0b\x32&.headwater.checkpoints.v1.FinishedCopyB\x11\n\x0f_signals_offset\"k\n\x0c\x46inishedCopy\x12\r\n\x05table\x18\x01 \x01(\t\x12\x11\n\tsignal_id\x18\x02 \x01(\t\x12\x11\n\tcondition\x18\x03 \x01(\t\x12\x11\n\trows_read\x18\x04 \x01(\x04\x12\x13\n\x0b\x66or_tenants\x18\x05 \x03(\t\"\xe9\x01\n\tTableCopy\x12\r\n\x05table\x18\x01 \x01(\t\x12\x11\n\tcondition\x18\x02 \x01(\t\x12\x15\n\rsurrogate_key\x18\x03 \x01(\t\x12\x11\n\tsignal_id\x18\x04 \x01(\t\x12\x10\n\x08last_key\x18\x05 \x01(\x0c\x12\x13\n\x0bmaximum_key\x18\x06 \x01(\x0c\x12\x11\n\trows_read\x18\x07 \x01(\x04\x12\x16\n\x0erows_estimated\x18\x08 \x01(\x04\x12\x13\n\x0b\x63hunks_read\x18\t \x01(\x04\x12\x13\n\x0b\x66or_tenants\x18\n \x03(\t\x12\x14\n\x0crows_arrived\x18\x0b \x01(\x04\"\xca\x01\n\x10SnapshotProgress\x12\x17\n\x0f\x66inished_tables\x18\x01 \x03(\t\x12\x15\n\rcurrent_table\x18\x02 \x01(\t\x12\x10\n\x08last_key\x18\x03 \x01(\x0c\x12\x13\n\x0brows_copied\x18\x04 \x01(\x04\x12\x16\n\x0erows_estimated\x18\x05 \x01(\x04\x12\x37\n\x06ranges\x18\x06 \x03(\x0b\x32\'.headwater.checkpoints.v1.RangeProgress\x12\x0e\n\x06tables\x18\x07 \x01(\r\"?\n\rRangeProgress\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08last_key\x18\x02 \x01(\x0c\x12\r\n\x05until\x18\x03 \x01(\x0c\"\x80\x01\n\x05Lease\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x15\n\rfencing_token\x18\x04 \x01(\x04\x12\x15\n\rgranted_at_us\x18\x05 \x01(\x03\x12\x10\n\x08lease_ms\x18\x06 \x01(\x03\"\xc5\x01\n\x0f\x43heckpointReset\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12?\n\x08position\x18\x03 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePositionH\x00\x88\x01\x01\x12\x15\n\rfencing_token\x18\x04 \x01(\x04\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x13\n\x0breset_at_us\x18\x06 \x01(\x03\x42\x0b\n\t_positionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,19 +36,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENTORDER']._serialized_start=132
   _globals['_EVENTORDER']._serialized_end=193
   _globals['_CHECKPOINT']._serialized_start=196
-  _globals['_CHECKPOINT']._serialized_end=611
-  _globals['_INCREMENTALSNAPSHOT']._serialized_start=614
-  _globals['_INCREMENTALSNAPSHOT']._serialized_end=813
-  _globals['_FINISHEDCOPY']._serialized_start=815
-  _globals['_FINISHEDCOPY']._serialized_end=922
-  _globals['_TABLECOPY']._serialized_start=925
-  _globals['_TABLECOPY']._serialized_end=1158
-  _globals['_SNAPSHOTPROGRESS']._serialized_start=1161
-  _globals['_SNAPSHOTPROGRESS']._serialized_end=1363
-  _globals['_RANGEPROGRESS']._serialized_start=1365
-  _globals['_RANGEPROGRESS']._serialized_end=1428
-  _globals['_LEASE']._serialized_start=1431
-  _globals['_LEASE']._serialized_end=1559
-  _globals['_CHECKPOINTRESET']._serialized_start=1562
-  _globals['_CHECKPOINTRESET']._serialized_end=1759
+  _globals['_CHECKPOINT']._serialized_end=690
+  _globals['_KEPTFAULT']._serialized_start=692
+  _globals['_KEPTFAULT']._serialized_end=766
+  _globals['_INCREMENTALSNAPSHOT']._serialized_start=769
+  _globals['_INCREMENTALSNAPSHOT']._serialized_end=968
+  _globals['_FINISHEDCOPY']._serialized_start=970
+  _globals['_FINISHEDCOPY']._serialized_end=1077
+  _globals['_TABLECOPY']._serialized_start=1080
+  _globals['_TABLECOPY']._serialized_end=1313
+  _globals['_SNAPSHOTPROGRESS']._serialized_start=1316
+  _globals['_SNAPSHOTPROGRESS']._serialized_end=1518
+  _globals['_RANGEPROGRESS']._serialized_start=1520
+  _globals['_RANGEPROGRESS']._serialized_end=1583
+  _globals['_LEASE']._serialized_start=1586
+  _globals['_LEASE']._serialized_end=1714
+  _globals['_CHECKPOINTRESET']._serialized_start=1717
+  _globals['_CHECKPOINTRESET']._serialized_end=1914
 # @@protoc_insertion_point(module_scope)
