@@ -211,7 +211,7 @@ PROPERTIES: Final = (
             ("__debezium-heartbeat",),
         ),
         ("topic.heartbeat.prefix", "", "as heartbeat.topics.prefix", ("__debezium-heartbeat",)),
-        ("include.schema.comments", "", "comments are in the schema-change events", ("true",)),
+        ("include.schema.comments", "", "schema-change events have no comments", ("false",)),
         ("incremental.snapshot.allow.schema.changes", "", "a chunk whose table changed is read again"),
         ("incremental.snapshot.watermarking.strategy", "", "GTID watermarks: nothing is written to the source"),
         ("read.only", "", "nothing is ever written to the source, its signal table is only read", ("true",)),
