@@ -29,6 +29,12 @@ public class EventsAtHand {
     }
   }
 
+  /** How many events of a topic there are. */
+  public int count(String topic) {
+    List rows = (List) byTopic.get(topic);
+    return rows == null ? 0 : rows.size();
+  }
+
   /** A topic's events behind "projections", one after another; a row is good until the next one. They are forgotten here. */
   public Iterator take(String topic, List projections) {
     List rows = (List) byTopic.remove(topic);

@@ -55,7 +55,7 @@ from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.events_at_hand import EventsAtHand
-from spark.jobs.goes_on import broken_off, made_again, unaccounted, whole_topic
+from spark.jobs.goes_on import broken_off, made_again, outside_ranges, unaccounted, whole_topic
 from spark.jobs.late_events import deleted_range, without_late_events
 from spark.jobs.letters import read_letters
 from spark.jobs.newest_events import EventPlace
@@ -113,6 +113,7 @@ from spark.sinks.port import (
 from spark.sinks.ready_table import ready_table
 from spark.transforms.cut_envelope import TRUNCATE
 from spark.transforms.fill import fill_of
+from spark.transforms.kafka_ranges import OffsetRange
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.passing import not_copied, passing
 from spark.transforms.read_topics import events_of, read_range, read_ranges
@@ -176,6 +177,8 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
             context = replace(context, cut=cut)
             failpoint("sink_after_cut_before_tables")
         events, surveyed = _surveyed(context, events)
+        if not is_cut(context):  # what waited for its transaction's end comes from before the batch
+            _check_read(batch, ranges, surveyed)
         requested = sink_request_topics(context.tenant.tenant)
         slices = [part for part in surveyed if part.topic not in requested]
         _check_first_topics(context, spark, progress, {part.topic for part in slices})
@@ -206,7 +209,8 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         as_ever = [part.own for part in ordered if part.own and not part.anew]
         if small := [table for table in as_ever if why_by_query(context, table) is None]:
             image_bytes = {table.topic: table.slices[0].image_bytes for table in small}
-            context = replace(context, at_hand=EventsAtHand(events, image_bytes))
+            rows = {table.topic: table.slices[0].rows for table in small}
+            context = replace(context, at_hand=EventsAtHand(events, image_bytes, rows=rows))
         written = [table for table in as_ever if not table.is_passed_over]
         context.newest_events.read(spark, [event for table in written if (event := _newest_event(table))])
         if isinstance(context.sink, ShowsTogether) and context.moves_together:
@@ -269,6 +273,19 @@ def _check_accounted(
         raise PipelineHalted(
             f"batch {batch} has read events of {', '.join(lost)} that it has neither written nor set aside; nothing is passed "
             "over. Restart the job; if that does not help, report it with this line"
+        )
+
+
+def _check_read(batch: BatchIdentity, ranges: Mapping[str, OffsetRange], read: Sequence[Slice]) -> None:
+    """Check, before anything is written, that the batch has the records of its own offsets, each once at most.
+
+    Raises:
+        PipelineHalted: it has others; nothing of it is written.
+    """
+    if wrong := outside_ranges(ranges, read):
+        raise PipelineHalted(
+            f"batch {batch} has records of {', '.join(wrong)} that its offsets do not hold, or some twice; nothing of it is "
+            "written. Restart the job; if that does not help, report it with this line"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from libs.errors import PipelineHalted
 from libs.types.table import TableSchema
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import OP_COLUMN, own_columns
@@ -32,8 +33,12 @@ class EventsAtHand:
     """A batch's events of some topics, given with how many bytes their images have. They are brought when the first table of a
     group is asked for; a table's are given once."""
 
-    def __init__(self, events: DataFrame, image_bytes: Mapping[str, int]) -> None:
+    def __init__(
+        self, events: DataFrame, image_bytes: Mapping[str, int], *, rows: Mapping[str, int] | None = None
+    ) -> None:
+        """``rows``: how many events each topic has, as they were counted when the batch was read."""
         self._events = events
+        self._rows = rows or {}
         self._groups: dict[str, _Group] = {}
         for group in _grouped(image_bytes):
             self._groups |= dict.fromkeys(group.topics, group)
@@ -42,11 +47,20 @@ class EventsAtHand:
         return topic in self._groups
 
     def take(self, topic: str, projections: Any) -> Any:
-        """Java's iterator over the topic's events after ``projections``."""
+        """Java's iterator over the topic's events after ``projections``.
+
+        Raises:
+            PipelineHalted: there are more or fewer than were counted; nothing of the table is written.
+        """
         group = self._groups[topic]
         with group.lock:
             if group.events is None:
                 group.events = self._brought(group.topics)
+            if (counted := self._rows.get(topic)) is not None and (found := group.events.count(topic)) != counted:
+                raise PipelineHalted(
+                    f"topic {topic}: the batch was read with {counted} events, and {found} are here to be written; nothing of "
+                    "the table is written. Restart the job; if that does not help, report it with this line"
+                )
             return group.events.take(topic, projections)
 
     def _brought(self, topics: Sequence[str]) -> Any:

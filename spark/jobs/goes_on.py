@@ -6,11 +6,14 @@ table; a topic that was made again has another id, and other events under the of
 events over, or have them twice.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 from libs.sink_state.progress import ParkedTable, SinkProgress, Standing, TableProgress
 from libs.types.tenant import SinkMode
 from spark.sinks.port import BatchIdentity
+from spark.transforms.kafka_ranges import OffsetRange
+from spark.transforms.survey import Slice
 
 
 def made_again(tenant: str, known: TableProgress, topic_id: str) -> str | None:
@@ -43,6 +46,25 @@ def unaccounted(
         if topic not in written and any(waits_to.get(partition, 0) < end for partition, end in ends.items()):
             lost.append(topic)
     return lost
+
+
+def outside_ranges(ranges: Mapping[str, OffsetRange], read: Iterable[Slice]) -> list[str]:
+    """Topics of which a batch has other records than its offsets say: from outside of them, or more than they hold.
+
+    ``ranges``: by topic, the offsets that the batch was to read, and that count as read when it is done.
+    """
+    wrong, rows = set(), Counter[str]()
+    for part in read:
+        begins, ends = ranges.get(part.topic, ({}, {}))
+        rows[part.topic] += part.rows
+        begin_early = any(first < begins.get(partition, 0) for partition, first in part.from_offsets.items())
+        if begin_early or any(end > ends.get(partition, 0) for partition, end in part.to_offsets.items()):
+            wrong.add(part.topic)
+    for topic, count in rows.items():
+        begins, ends = ranges.get(topic, ({}, {}))
+        if count > sum(end - begins.get(partition, 0) for partition, end in ends.items()):
+            wrong.add(topic)
+    return sorted(wrong)
 
 
 def broken_off(

@@ -4,8 +4,9 @@ import pytest
 
 from libs.sink_state.progress import ParkedTable, SinkProgress, Standing, TableProgress
 from libs.types.tenant import SinkMode
-from spark.jobs.goes_on import broken_off, made_again, unaccounted, whole_topic
+from spark.jobs.goes_on import broken_off, made_again, outside_ranges, unaccounted, whole_topic
 from spark.sinks.port import BatchIdentity
+from spark.transforms.survey import Slice
 
 BATCH = BatchIdentity("q", 7)
 LEFT = Standing(id="a", batch="q:5")
@@ -81,6 +82,40 @@ def test_events_that_nothing_has_are_told() -> None:
     assert unaccounted({"t": {0: 6}, "u": {0: 3}}, {"u"}, progress) == ["t"]
     assert unaccounted({"t": {0: 5, 1: 1}}, (), progress) == ["t"]
     assert unaccounted({"v": {0: 1}}, (), progress) == ["v"]
+
+
+def _read(topic: str, rows: int, begin: int, end: int) -> Slice:
+    return Slice(
+        topic=topic,
+        schema_version=1,
+        rows=rows,
+        from_offsets={0: begin},
+        to_offsets={0: end},
+        oldest_order="a",
+        newest_order="b",
+        newest_place=None,
+        newest_committed_at_us=0,
+        newest_keyless=None,
+        oldest_keyless=None,
+        newest_delete=None,
+        partial_rows=0,
+        first_rows=0,
+        snapshot_rows=0,
+        numbers=None,
+        live_changes={},
+        image_bytes=0,
+    )
+
+
+def test_a_batch_has_the_records_of_its_offsets_and_no_others() -> None:
+    """Fewer than its offsets are right: markers of transactions and tombstones have some."""
+    ranges = {"t": ({0: 5}, {0: 9}), "u": ({}, {0: 3})}
+
+    assert outside_ranges(ranges, [_read("t", 2, 5, 8), _read("t", 2, 6, 9), _read("u", 3, 0, 3)]) == []
+    assert outside_ranges(ranges, [_read("t", 1, 4, 6)]) == ["t"]
+    assert outside_ranges(ranges, [_read("t", 1, 8, 10)]) == ["t"]
+    assert outside_ranges(ranges, [_read("t", 3, 5, 9), _read("t", 2, 5, 9)]) == ["t"]  # one of them came twice
+    assert outside_ranges(ranges, [_read("v", 1, 0, 1)]) == ["v"]
 
 
 def test_a_topic_is_told_by_its_id() -> None:

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from libs.errors import PipelineHalted
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.sink_state.deleted_range import DeletedRange
@@ -382,6 +383,16 @@ def test_a_table_under_two_versions_is_written_by_a_query_beside_small_ones(
     context = replace(context, at_hand=EventsAtHand(batch, {"another": 1}))
 
     assert merge_at_hand(context, table, sink_table(context, table), {}) is ByQuery.EVENTS
+
+
+def test_a_table_whose_events_are_not_all_there_is_not_written(shared: SharedSpark) -> None:
+    """The events at hand are those that the batch was read with."""
+    schema = orders_schema(ID, NOTE)
+    batch = events(shared.session, schema.topic, [put(1, 1, "one"), put(2, 2, "two")])
+
+    for counted in (1, 3):
+        with pytest.raises(PipelineHalted, match=rf"with {counted} events, and 2 are here"):
+            EventsAtHand(batch, {schema.topic: 1}, rows={schema.topic: counted}).take(schema.topic, [])
 
 
 def test_events_are_brought_by_the_group() -> None:
