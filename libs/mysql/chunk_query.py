@@ -123,6 +123,21 @@ def chunk_statement(
     return _statement(schema, select_list, between, tail, table=table)
 
 
+def count_statement(
+    schema: TableSchema,
+    key: Sequence[str],
+    *,
+    behind: KeyPlace = b"",
+    until: KeyPlace = b"",
+    condition: str = "",
+    table: str = "",
+    limit_ms: int,
+) -> str:
+    """How many rows ``chunk_statement`` gives without a limit. MySQL ends it with an error after ``limit_ms``."""
+    counted = f"/*+ MAX_EXECUTION_TIME({limit_ms}) */ COUNT(*)"
+    return _statement(schema, counted, _between(schema, key, behind, until, condition), "", table=table)
+
+
 def last_key_statement(
     schema: TableSchema,
     key: Sequence[str],

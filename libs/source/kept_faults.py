@@ -8,6 +8,8 @@ read again, and the fault raised again.
 
 from typing import Final
 
+import structlog
+
 from libs.telemetry.faults import (
     CHANGES_LOST,
     COPY_REFUSED,
@@ -21,6 +23,8 @@ from libs.telemetry.faults import (
 )
 from libs.types.checkpoint import Checkpoint, KeptFault
 from libs.types.fault import FaultScope
+
+log = structlog.get_logger()
 
 KEPT: Final[dict[str, FaultKind]] = {
     kind.id: kind for kind in (ROWS_CHANGED_UNSEEN, ROWS_SET_ASIDE, COPY_REFUSED, CHANGES_LOST)
@@ -71,6 +75,13 @@ def lift_for_no_rows(source: str, table: str) -> None:
     scope = FaultScope(source=source, table=table)
     for kind in (ROWS_CHANGED_UNSEEN, ROWS_SET_ASIDE, COPY_REFUSED):
         lift_fault(kind, scope)
+
+
+def report_copy(source: str, table: str, contradiction: str) -> None:
+    """Raise a fault for a copy that is not whole, and so differs from its source; ``contradiction`` empty: it is whole."""
+    if contradiction:
+        log.error("copy_contradicts_its_view", table=table, reason=contradiction)
+        raise_fault(COPY_REFUSED, FaultScope(source=source, table=table), happened=contradiction)
 
 
 def note_replaced_topic(checkpoint: Checkpoint | None, topic: str, found_id: str) -> None:

@@ -52,6 +52,7 @@ from libs.mysql.watermarks import open_low, set_high
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
 from libs.source.incremental import has_begun, is_same_copy
+from libs.source.kept_faults import report_copy
 from libs.source.mysql.client import (
     Connection,
     PacketReader,
@@ -956,6 +957,7 @@ class BinlogChangeLog:
     ) -> AsyncIterator[ReadBatch]:
         for unread in chunk.left_out:
             self._leave_out(schema, unread, view)
+        report_copy(self._settings.source, str(schema.table_id), chunk.contradiction)
         run = RowRun(
             table_id=schema.table_id,
             schema_version=schema.version,

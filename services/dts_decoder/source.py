@@ -25,6 +25,7 @@ from libs.failpoints import failpoint
 from libs.mysql.gtid import GtidSet
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
+from libs.source.kept_faults import report_copy
 from libs.source.mysql.client import hang_up, query
 from libs.source.mysql.snapshot import (
     Chunk,
@@ -36,8 +37,10 @@ from libs.source.mysql.snapshot import (
     open_read_view,
     read_chunk,
     read_whole,
+    rows_in_view,
     without_places,
 )
+from libs.source.mysql.table_copy import contradiction
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.status import ReaderStatus
 from libs.telemetry import metrics
@@ -292,8 +295,14 @@ class DtsChangeLog:
                 yield Chunk(rows=rows, last_key=b"", has_more=following is not None), begins, following is None
                 rows, begins = following, False
             return
+        behind, read = last_key, 0
         while True:
             chunk = await asyncio.to_thread(read_chunk, view, schema, last_key, self._settings.snapshot.chunk_rows)
+            read += len(chunk.rows)
+            if not chunk.has_more and last_key != behind:  # one SELECT's answer is whole by itself
+                counted = await asyncio.to_thread(rows_in_view, view.connection, schema, behind=behind)
+                name = str(schema.table_id)
+                report_copy(self._settings.source, name, contradiction(name, counted, read))
             yield chunk, begins, not chunk.has_more
             if not chunk.has_more:
                 return

@@ -9,14 +9,17 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import orjson
+import pytest
 
 from libs.mysql.binlog_position import BinlogPosition
+from libs.mysql.chunk_query import pack_key
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
 from libs.mysql.logical import in_value_modes
 from libs.mysql.text_row import select_list, text_rows_decoder
 from libs.source.incremental import is_read
+from libs.source.mysql import table_copy
 from libs.source.mysql.client import Connection, connect, select_raw
 from libs.source.mysql.key_ranges import table_ranges
 from libs.source.mysql.settings import DatabaseSettings
@@ -49,7 +52,9 @@ _TEXT: Final = (
     "''", "'a'", "'A'", "'b'", "'ß'", "'ss'", "'É'", "'é'", "'z'", "'Z'", "'a b'", "'a\\tb'", "'%'", "'_'", "'\\\\'", "'\"'",
     "'it''s'", "'0'", "'-1'", "'NULL'", "'ż'", "'中'", "'日本'", "'😀'", "'~'", "CHAR(1)", "'aa'", "'a-b'",
 )  # fmt: skip
-_AT_US: Final = 1_700_000_000_000_000
+_AT: Final = CopiedAt(
+    BinlogPosition(gtid_set="", file="f", pos=4), EventOrder(epoch=0, rank=0, tx_ordinal=0), 1_700_000_000_000_000
+)
 TYPES: Final[dict[str, tuple[str, ...]]] = {
     "TINYINT": ("-128", "-1", "0", "1", "127", "50"),
     "SMALLINT UNSIGNED ZEROFILL": ("0", "1", "10", "65535", "300"),
@@ -175,6 +180,32 @@ def test_every_row_of_any_key_comes_once(mysql_server: MysqlServer, database: st
         beside.close()
 
 
+@pytest.mark.parametrize("behind", ["0", "30"], ids=["twice", "left out"])
+def test_a_copy_that_reads_rows_twice_or_not_at_all_says_so(
+    mysql_server: MysqlServer, database: str, monkeypatch: pytest.MonkeyPatch, behind: str
+) -> None:
+    """The view's own count contradicts a place that a chunk goes on from wrongly."""
+    mysql_server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        f"INSERT INTO t VALUES {', '.join(f'({key})' for key in range(1, 41))}",
+        database=database,
+    )
+    connection = connect(DatabaseSettings(host=mysql_server.host, port=mysql_server.port, user="root"))
+    places = iter([pack_key([behind.encode()])])
+    right = table_copy.place_of
+    monkeypatch.setattr(table_copy, "place_of", lambda *given: next(places, None) or right(*given))
+    try:
+        schema = _schema(connection, TableId(database=database, table="t"), ValueModes())
+        chunks = list(copy_range(connection, TableRange(schema), _AT, source="s", chunk_rows=10, leaves_out=False))
+    finally:
+        connection.close()
+
+    read = {"0": 50, "30": 20}[behind]
+    assert [chunk.contradiction for chunk in chunks if chunk.is_last] == [
+        f"{database}.t: the copy read {read} rows, and its read view has 40 of them"
+    ]
+
+
 def _some_types(chance: random.Random) -> tuple[str, ...]:
     return tuple(chance.choice([*TYPES]) for _ in range(chance.choice((2, 2, 3))))
 
@@ -233,10 +264,10 @@ def _ranges(connection: Connection, schema: TableSchema) -> list[TableRange]:
 
 
 def _initial(connection: Connection, parts: Iterable[TableRange], size: int) -> Iterator[Row]:
-    at = CopiedAt(BinlogPosition(gtid_set="", file="f", pos=4), EventOrder(epoch=0, rank=0, tx_ordinal=0), _AT_US)
     for part in parts:
-        for chunk in copy_range(connection, part, at, source="s", chunk_rows=size, leaves_out=False):
+        for chunk in copy_range(connection, part, _AT, source="s", chunk_rows=size, leaves_out=False):
             yield from map(_spelt, filter(None, (chunk.first, chunk.last)))
+            assert not chunk.contradiction
             assert not chunk.left_out
             for run in chunk.runs:
                 sent = Run.FromString(run.encoded())

@@ -25,7 +25,15 @@ from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
 from libs.events.batch import MAX_BATCH_ROWS, OP_READ, BatchBuilder, RowRun
 from libs.events.envelope import BEFORE_NULL_AFTER, MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.mysql.binlog_position import BinlogPosition
-from libs.mysql.chunk_query import KeyPlace, can_order_by, chunk_list, chunk_statement, place_of, places_changed
+from libs.mysql.chunk_query import (
+    KeyPlace,
+    can_order_by,
+    chunk_list,
+    chunk_statement,
+    count_statement,
+    place_of,
+    places_changed,
+)
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
@@ -33,7 +41,7 @@ from libs.mysql.reached_names import Definition
 from libs.mysql.row_key import row_key
 from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
-from libs.source.mysql.client import Connection, connect, query, select_raw
+from libs.source.mysql.client import Connection, connect, mysql_error_code, query, select_raw
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.checkpoint import SnapshotProgress
 from libs.types.order import EventOrder
@@ -42,6 +50,8 @@ from libs.types.table import TableId, TableSchema
 log = structlog.get_logger()
 
 _LOCK_WAIT_S: Final = 2
+_COUNT_LIMIT_MS: Final = 540_000  # below the connection's read_timeout of 600 s
+_TIME_LIMIT: Final = 3024
 _SELECT_TIMEOUT_S: Final = 600.0
 """How long MySQL may take for the first row of a chunk."""
 
@@ -388,6 +398,44 @@ def _decoded(schema: TableSchema, decoder: TextRowsDecoder, packet: bytes) -> tu
         return decoder.row(packet)
     except Exception as error:
         raise undecodable_text(schema, decoder, error) from error
+
+
+def rows_in_view(
+    connection: Connection,
+    schema: TableSchema,
+    *,
+    behind: KeyPlace = b"",
+    until: KeyPlace = b"",
+    condition: str = "",
+    table: str = "",
+) -> int | None:
+    """How many rows of a table with a key the view of ``connection`` has after one place, and up to another. Blocks.
+
+    None: counting took too long.
+
+    Raises as ``read_chunk``.
+    """
+    statement = count_statement(
+        schema,
+        row_key(schema),
+        behind=behind,
+        until=until,
+        condition=condition,
+        table=table,
+        limit_ms=_COUNT_LIMIT_MS,
+    )
+    try:
+        [(rows,)] = query(connection, statement)
+    except AccessDenied:
+        raise
+    except PipelineHalted as error:
+        if mysql_error_code(error) == _TIME_LIMIT:
+            log.warning("copy_not_counted", table=str(schema.table_id))
+            return None
+        raise SourceUnavailable(
+            f"{schema.table_id} was changed since the snapshot's view was opened: {error}"
+        ) from error
+    return int(rows)
 
 
 def read_whole(view: ReadView, schema: TableSchema) -> Iterator[list[tuple[bytes, bytes]]]:

@@ -14,7 +14,7 @@ import multiprocessing
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection as Pipe
 from typing import Final
 
@@ -37,6 +37,7 @@ from libs.source.mysql.snapshot import (
     copied_tail,
     is_chunked,
     open_read_view,
+    rows_in_view,
 )
 from libs.types.table import TableSchema
 
@@ -94,6 +95,8 @@ class CopiedChunk:
     is_last: bool
     left_out: Sequence[UnreadRow] = ()
     """Not among ``rows``."""
+    contradiction: str = ""
+    """Of a last chunk: the view has another number of rows of the range than were read."""
 
 
 class _Rows:
@@ -217,6 +220,7 @@ def copy_range(
     rows = _Rows(part.schema, text_rows_decoder(part.schema), _frame(at, part, source), leaves_out=leaves_out)
     limit = chunk_rows if is_chunked(part.schema) else 0
     behind = part.behind
+    read = selects = 0
 
     def place(packet: bytes) -> KeyPlace:
         return place_of(part.schema, row_key(part.schema), packet) if limit else b""
@@ -229,13 +233,50 @@ def copy_range(
             kept = min(end, nth + room) if limit else end
             has_more |= kept < end
             room -= kept - nth
+            read += kept - nth
             if kept > nth:
                 rows.add(packets, nth, kept)
                 yield from rows.full(place)
+        selects += 1
         behind = place(rows.newest) if has_more else b""
-        yield rows.rest(last_key=behind, is_last=not has_more)
+        rest = rows.rest(last_key=behind, is_last=not has_more)
+        # One SELECT's answer is whole by itself; that several follow one another without a gap is counted.
+        if not has_more and selects > 1:
+            rest = replace(rest, contradiction=_contradiction(connection, part, read))
+        yield rest
         if not has_more:
             return
+
+
+def _contradiction(connection: Connection, part: TableRange, read: int) -> str:
+    """Why ``read`` rows are not those of ``part`` in the connection's view; empty: they are, or counting takes too long."""
+    counted = rows_in_view(
+        connection,
+        part.schema,
+        behind=part.behind,
+        until=part.until,
+        condition="" if _is_select(part) else part.select,
+        table=_selected_table(part),
+    )
+    return contradiction(part.name, counted, read)
+
+
+def contradiction(table: str, counted: int | None, read: int) -> str:
+    """In words: the rows of a table that a view has, and that were read from it; empty: they agree."""
+    if counted is None or counted == read:
+        return ""
+    return f"{table}: the copy read {read} rows, and its read view has {counted} of them"
+
+
+def _is_select(part: TableRange) -> bool:
+    return part.select.lstrip()[:6].upper() == "SELECT"
+
+
+def _selected_table(part: TableRange) -> str:
+    """SQL that stands for the table; empty: the table itself."""
+    if not _is_select(part):
+        return ""
+    return f"({part.select}) AS {quote_table(part.schema.table_id).partition('.')[2]}"
 
 
 def _selected(
@@ -266,8 +307,6 @@ def _packet(packets: Packets, nth: int) -> bytes:
 def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
     """One more row than the limit means that there are more."""
     schema = part.schema
-    is_select = part.select.lstrip()[:6].upper() == "SELECT"
-    table = f"({part.select}) AS {quote_table(schema.table_id).partition('.')[2]}" if is_select else ""
     key = row_key(schema) if limit else ()
     return chunk_statement(
         schema,
@@ -275,9 +314,9 @@ def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
         key,
         behind=behind,
         until=part.until,
-        condition="" if is_select else part.select,
+        condition="" if _is_select(part) else part.select,
         limit=limit and limit + 1,
-        table=table,
+        table=_selected_table(part),
     )
 
 
