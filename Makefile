@@ -15,7 +15,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ test: setup ## run the gate: every promise once, on real servers (25 min; docs/t
 
 test-all: setup ## run every test there is: further warehouses, points of a kill, stacks, clusters, and Debezium's connectors (3 h)
 	@$(call BESIDE,$(SETUP) spark; $(VENV) -m tests.cluster.programs,)
+
+test-consumers: setup-spark ## programs of others on what is published: Debezium's JDBC sink, Flink, deserialisers, Polars … (jars and Polars at first: 420 MB)
+	@$(VENV) -m pytest -n 1 --dist loadfile --tb=short tests/consumers $(PYTEST_OPTIONS)
 
 test-costs: ## what each test of the last run cost: CPU seconds of all that it started, and JVMs, by tier, file and test
 	@$(VENV) -m tests.costs
@@ -157,7 +160,7 @@ locks: ## resolve the dependency groups of pyproject.toml into requirements/*.tx
 		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
 	@for group in compiler fuzz go uv; do \
 		$(LOCK) $(UPGRADE) --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
-	@for group in clickhouse kubectl; do \
+	@for group in clickhouse polars kubectl; do \
 		$(LOCK) $(UPGRADE) --no-deps --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 
 bench: setup-spark ## measure speed and memory; writes bench/RESULTS.md

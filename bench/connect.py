@@ -7,7 +7,7 @@ so that resuming it reads from where it was. (Paused, it would go on reading unt
 import json
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,10 +107,13 @@ def kafka_connect(
     connector_settings: Mapping[str, object],
     *,
     with_schemas: bool = False,
+    headers_with_schemas: bool | None = None,
+    further: Sequence[Mapping[str, object]] = (),
 ) -> Iterator[Connector]:
     """Connect with its connector, which has its task when the block begins; ended with the block.
 
-    The jars are fetched when they are not there. ``with_schemas``: each record carries its schemas.
+    The jars are fetched when they are not there. ``with_schemas``: each record carries its schemas;
+    ``headers_with_schemas``: each header too (None: as records). ``further``: connectors beside it, in the same JVM.
 
     Raises:
         SetupFailed: the jars could not be fetched.
@@ -121,11 +124,20 @@ def kafka_connect(
     rest_url = f"http://{LOOPBACK}:{free_port()}"
     worker = folder / "worker.properties"
     worker.write_text(
-        _as_properties(_worker_settings(folder, bootstrap_servers, rest_url, with_schemas=with_schemas)),
+        _as_properties(
+            _worker_settings(
+                folder,
+                bootstrap_servers,
+                rest_url,
+                with_schemas=with_schemas,
+                headers_with_schemas=with_schemas if headers_with_schemas is None else headers_with_schemas,
+            )
+        ),
         encoding="utf-8",
     )
-    connector = folder / "connector.properties"
-    connector.write_text(_as_properties(connector_settings), encoding="utf-8")
+    connectors = [folder / f"connector-{number}.properties" for number in range(1 + len(further))]
+    for path, settings in zip(connectors, (connector_settings, *further), strict=True):
+        path.write_text(_as_properties(settings), encoding="utf-8")
     main_class = "org.apache.kafka.connect.cli.ConnectStandalone"
     spec = ProcessSpec(
         name="debezium",
@@ -137,7 +149,7 @@ def kafka_connect(
             f"{jar_download.fetched(jars, cache_dir())}/*",
             main_class,
             str(worker),
-            str(connector),
+            *map(str, connectors),
         ),
         environ={},
         working_dir=folder,
@@ -151,7 +163,9 @@ def kafka_connect(
         stop(running, _STOP_TIMEOUT_S)
 
 
-def _worker_settings(folder: Path, bootstrap_servers: str, rest_url: str, *, with_schemas: bool) -> dict[str, object]:
+def _worker_settings(
+    folder: Path, bootstrap_servers: str, rest_url: str, *, with_schemas: bool, headers_with_schemas: bool
+) -> dict[str, object]:
     """Kafka 4.3 documentation, "Kafka Connect Configs"."""
     # Without schemas Connect's own choice for headers writes plain texts, as our router does.
     headers = {
@@ -159,7 +173,7 @@ def _worker_settings(folder: Path, bootstrap_servers: str, rest_url: str, *, wit
         "header.converter.schemas.enable": "true",
     }
     return {
-        **(headers if with_schemas else {}),
+        **(headers if headers_with_schemas else {}),
         "bootstrap.servers": bootstrap_servers,
         "listeners": rest_url,
         "offset.storage.file.filename": folder / "offsets",
@@ -172,6 +186,7 @@ def _worker_settings(folder: Path, bootstrap_servers: str, rest_url: str, *, wit
         "producer.linger.ms": 50,  # as our router: larger batches, fewer requests
         "producer.batch.size": 524_288,  # 16 KiB by default: thirty events
         "producer.buffer.memory": 67_108_864,  # twice the default, so that large batches do not wait for room
+        "consumer.isolation.level": "read_committed",  # of sinks: records of transactions that were broken off are none
     }
 
 

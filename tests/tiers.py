@@ -23,7 +23,7 @@ from tests.promises import PROMISES
 
 TESTS: Final = Path(__file__).parent
 NEEDS: Final = ("servers", "spark", "kill", "cluster")
-SERVER_FOLDERS: Final = ("integration", "faults", "e2e", "differential", "cluster")
+SERVER_FOLDERS: Final = ("integration", "faults", "e2e", "differential", "consumers", "cluster")
 SERVER_FIXTURES: Final = frozenset(
     [
         "bootstrap_servers",
@@ -45,9 +45,20 @@ SPARK_FIXTURES: Final = frozenset({"shared", "start_tenant"})
 TIMEOUTS_S: Final = {
     "faults": 1_800,  # Kafka and leases miss a killed process for half a minute, on a busy machine for several
     "differential": 1_800,  # the first one fetches Debezium's jars
+    "consumers": 1_800,  # the first one fetches jars and Polars
     "cluster": 1_800,  # the first one may wait for the control plane's build
 }
-ORDER: Final = ("e2e", "faults", "differential", "integration", "cluster", "contract", "simulation", "unit")
+ORDER: Final = (
+    "e2e",
+    "faults",
+    "differential",
+    "consumers",
+    "integration",
+    "cluster",
+    "contract",
+    "simulation",
+    "unit",
+)
 """Long ones first: a core that begins a long file last leaves the other cores idle."""
 
 

@@ -115,7 +115,7 @@ ROWS_SET_ASIDE = _kind(
 CHANGES_LOST = _kind(
     "changes_lost",
     Severity.DIFFERS,
-    "A source's changes topic was deleted and made again. Changes that the router had not read are in no tenant's topic. It "
+    "A source's changes topic was deleted and made again. Changes that the router had yet to read are in no tenant's topic. It "
     "ends when the source is copied from nothing, or when a MySQL source's tables were all read again for everybody.",
     "Compare each tenant with `headwater check TENANT`, and resync tables that differ. Then read all tables again.",
     command="headwater signal {source} execute-snapshot '.*'",

@@ -1,0 +1,1 @@
+"""Programs of others that read what Headwater publishes: each from its released artefact, its values against the source's."""
