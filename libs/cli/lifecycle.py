@@ -37,7 +37,10 @@ _COLOURS = {
 @json_option
 @home_option
 @click.option("--detach", is_flag=True, help="Return once everything is up, and leave it running.")
-def up(home: Home, detach: bool) -> None:
+@click.option(
+    "--without-tls", is_flag=True, help="Processes call one another in clear text, and anybody on this machine may."
+)
+def up(home: Home, detach: bool, without_tls: bool) -> None:
     """Start the embedded stack: Kafka, Valkey, every service, one reader for each source, Spark.
 
     It starts a PostgreSQL too if a tenant's warehouse is one and warehouses.yaml does not name yours. It does not start a
@@ -48,6 +51,8 @@ def up(home: Home, detach: bool) -> None:
     Without --detach it runs in the foreground until Ctrl-C; a second Ctrl-C ends it at once. A process that crashes is
     restarted. Each process writes to logs/<process>.log.
 
+    Processes and commands call one another by mutual TLS, with certificates that the stack makes and renews itself.
+
     \b
     Examples:
       headwater up                       in the foreground
@@ -56,16 +61,23 @@ def up(home: Home, detach: bool) -> None:
     """
     documents = stack.load_documents(home)
     require((*STACK_STEPS, POSTGRESQL) if documents.has_own_postgresql else STACK_STEPS)
+    if without_tls:
+        secho(
+            "--without-tls: whoever is on this machine may call the stack's processes: pause readers, forget progress, send "
+            "signals. Leave it out, and they ask for a certificate of this home",
+            fg="yellow",
+            err=True,
+        )
     if detach:
-        _up_detached(home)
+        _up_detached(home, has_tls=not without_tls)
         return
     for mistake in documents.tenant_mistakes:
         secho(f"tenant not served until its document is corrected: {mistake}", fg="yellow", err=True)
-    stack.run_stack(home, on_event=show_event, on_phase=_show_phase(home))
+    stack.run_stack(home, on_event=show_event, on_phase=_show_phase(home), has_tls=not without_tls)
 
 
-def _up_detached(home: Home) -> None:
-    supervisor_pid = stack.start_detached(home)
+def _up_detached(home: Home, *, has_tls: bool) -> None:
+    supervisor_pid = stack.start_detached(home, has_tls=has_tls)
     shown: set[tuple[str, ServicePhase, str]] = set()
 
     def show_changes(state: StackState) -> None:

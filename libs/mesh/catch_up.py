@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from libs.config.connections import GrpcClientSettings, KafkaSettings
+from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
 from libs.events.names import ROUTER_GROUP, changes_topic, is_straggling, row_topic_template, straggler_group
 from libs.kafka.clients import client_config
@@ -26,6 +26,7 @@ from libs.mesh.documents import Documents, SourceDocument
 from libs.mesh.executed import Executed, executed_in, executed_now, missing_transactions
 from libs.mesh.home import Home
 from libs.mesh.mesh import stack_kafka
+from libs.mesh.own_services import caller
 from libs.mesh.processes import CHECKPOINT_COMMITTER
 from libs.mesh.reader_tasks import last_generations, of_todays_readers, settings_of
 from libs.mesh.sink_state import committed_offsets, sink_progress
@@ -33,7 +34,6 @@ from libs.mesh.state import read_ports
 from libs.mesh.tenant_topics import end_offsets, has_records_between, open_consumer, row_topics
 from libs.mysql.gtid import GtidSet
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
-from libs.servers.ports import LOOPBACK
 from libs.types.checkpoint import Checkpoint
 from libs.types.tenant import TenantSpec
 
@@ -311,8 +311,8 @@ def checkpoints(home: Home) -> list[Checkpoint]:
     """The checkpoints of the readers of a stack that runs. Raises ServiceUnavailable: checkpoint_committer does not answer."""
 
     async def ask() -> list[Checkpoint]:
-        address = f"{LOOPBACK}:{read_ports(home)[f'{CHECKPOINT_COMMITTER}-grpc']}"
-        async with CheckpointCommitterClient(GrpcClientSettings(address=address, timeout_s=ANSWER_TIMEOUT_S)) as client:
+        port = read_ports(home)[f"{CHECKPOINT_COMMITTER}-grpc"]
+        async with CheckpointCommitterClient(caller(home, port, timeout_s=ANSWER_TIMEOUT_S)) as client:
             return await client.list_checkpoints()
 
     try:

@@ -116,6 +116,11 @@ class Home:
         return self.root / "run"
 
     @property
+    def tls_dir(self) -> Path:
+        """Certificates of the stack's processes, and their keys (``libs.stack.certificates``)."""
+        return self.run_dir / "tls"
+
+    @property
     def ports_file(self) -> Path:
         return self.run_dir / "ports.json"
 
@@ -273,7 +278,7 @@ sink:
 def keep_private(home: Home) -> None:
     """Let nobody but the home's owner read it: sources' documents and generated settings hold passwords, tables hold rows. What
     is somebody else's stays as that one has it."""
-    folders = (home.root, home.sources_dir, home.run_dir, home.keys_dir)
+    folders = (home.root, home.sources_dir, home.run_dir, home.keys_dir, home.tls_dir)
     for path, mode in (
         *((folder, 0o700) for folder in folders),
         *((document, 0o600) for document in home.sources_dir.glob("*.yaml")),

@@ -11,16 +11,15 @@ from typing import Final
 
 import msgspec
 
-from libs.config.connections import GrpcClientSettings
 from libs.errors import InvalidSettings
 from libs.mesh.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
 from libs.mesh.home import Home
+from libs.mesh.own_services import caller
 from libs.mesh.processes import SCHEMA_HISTORY
 from libs.mesh.state import holder, read_ports
 from libs.mysql.column_type import UnknownColumnType
 from libs.mysql.ddl import DdlNotUnderstood, StatementContext, show_create_to_schema
 from libs.rpc.schema_history_client import SchemaHistoryClient
-from libs.servers.ports import LOOPBACK
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import connect
 from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context
@@ -90,6 +89,6 @@ def is_captured(document: SourceDocument, table_id: TableId) -> bool:
 
 
 async def _recorded(home: Home, source: str) -> list[TableSchema]:
-    address = f"{LOOPBACK}:{read_ports(home)[f'{SCHEMA_HISTORY}-grpc']}"
-    async with SchemaHistoryClient(GrpcClientSettings(address=address, timeout_s=ANSWER_TIMEOUT_S)) as client:
+    port = read_ports(home)[f"{SCHEMA_HISTORY}-grpc"]
+    async with SchemaHistoryClient(caller(home, port, timeout_s=ANSWER_TIMEOUT_S)) as client:
         return await client.list_tables(source)

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from libs.config.connections import GrpcClientSettings, WatchedService
+from libs.config.connections import WatchedService
 from libs.errors import InvalidSettings
 from libs.mesh.mesh import Mesh, require_source
+from libs.mesh.own_services import caller
 from libs.mesh.processes import is_reader_of
 from libs.mesh.state import running_state
 from libs.rpc.client import answer_of, open_channel
-from libs.servers.ports import LOOPBACK
 from libs.tenants.place import nearest
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
@@ -37,7 +37,7 @@ def readers_of(mesh: Mesh, source: str) -> list[WatchedService]:
         WatchedService(
             name=service.name,
             source=source,
-            grpc=GrpcClientSettings(address=f"{LOOPBACK}:{service.grpc_port}", timeout_s=_TIMEOUT_S),
+            grpc=caller(mesh.home, service.grpc_port, timeout_s=_TIMEOUT_S),
         )
         for service in running_state(mesh.home).services
         if is_reader_of(service.name, source) and service.grpc_port is not None

@@ -11,11 +11,11 @@ from libs.config.connections import GrpcClientSettings
 from libs.errors import Fenced, InvalidSettings
 from libs.mesh.home import Home
 from libs.mesh.mesh import Mesh
+from libs.mesh.own_services import caller
 from libs.mesh.processes import CHECKPOINT_COMMITTER, is_reader_of
 from libs.mesh.state import running_state
 from libs.operations.status import COMMITTER_COMPONENT
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
-from libs.servers.ports import LOOPBACK
 from libs.types.checkpoint import Checkpoint
 
 _TIMEOUT_S: Final = 10.0
@@ -89,7 +89,8 @@ def _pids(home: Home, source: str) -> list[int]:
 def _committer(mesh: Mesh) -> GrpcClientSettings:
     if mesh.home is not None:
         port = next(each.grpc_port for each in running_state(mesh.home).services if each.name == CHECKPOINT_COMMITTER)
-        return GrpcClientSettings(address=f"{LOOPBACK}:{port}", timeout_s=_TIMEOUT_S)
+        assert port is not None, "it answers gRPC"
+        return caller(mesh.home, port, timeout_s=_TIMEOUT_S)
     found = next((each.grpc for each in mesh.services if each.name == COMMITTER_COMPONENT), None)
     if found is None:
         raise InvalidSettings(

@@ -32,6 +32,7 @@ from libs.mesh.documents import Documents, SourceDocument
 from libs.mesh.executed import executed_in, executed_now, missing_transactions
 from libs.mesh.home import Home
 from libs.mesh.mesh import MeshSettings, mesh_sources, stack_kafka
+from libs.mesh.own_services import caller
 from libs.mesh.processes import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
 from libs.mesh.sink_state import committed_offsets, sink_progress
 from libs.mesh.state import ServicePhase, ServiceState, StackState
@@ -285,7 +286,7 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
     """Ask everybody, a few seconds at most."""
     processes = _processes(state)
     found = [*process_faults(state), *_refused_tenants(documents)]
-    sources, progress, unknown = asyncio.run(_ask(state, documents))
+    sources, progress, unknown = asyncio.run(_ask(home, state, documents))
     sources_with_lag = with_source_lag(sources, documents.sources)
     tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown)]
     found += [*_sink_faults(home, documents), *_changed_documents(home, documents)]
@@ -571,7 +572,9 @@ def _rss_bytes(members: Sequence[psutil.Process]) -> int:
     return total
 
 
-async def _ask(state: StackState, documents: Documents) -> tuple[list[SourceStatus], list[Progress], list[str]]:
+async def _ask(
+    home: Home, state: StackState, documents: Documents
+) -> tuple[list[SourceStatus], list[Progress], list[str]]:
     ports: Mapping[str, int | None] = {service.name: service.grpc_port for service in state.services}
     unknown: list[str] = []
     readers = [
@@ -581,14 +584,14 @@ async def _ask(state: StackState, documents: Documents) -> tuple[list[SourceStat
         for name in [name for name in ports if is_reader_of(name, source)] or [reader_name(source)]
     ]
     sources, progress = await asyncio.gather(
-        asyncio.gather(*(ask_reader(source, _own_grpc(ports.get(name))) for source, name in readers)),
-        _progress(_own_grpc(ports.get(CHECKPOINT_COMMITTER)), unknown),
+        asyncio.gather(*(ask_reader(source, _own_grpc(home, ports.get(name))) for source, name in readers)),
+        _progress(_own_grpc(home, ports.get(CHECKPOINT_COMMITTER)), unknown),
     )
     return list(sources), progress, unknown
 
 
-def _own_grpc(port: int | None) -> GrpcClientSettings | None:
-    return None if port is None else GrpcClientSettings(address=f"{LOOPBACK}:{port}", timeout_s=ANSWER_TIMEOUT_S)
+def _own_grpc(home: Home, port: int | None) -> GrpcClientSettings | None:
+    return None if port is None else caller(home, port, timeout_s=ANSWER_TIMEOUT_S)
 
 
 async def _progress(committer: GrpcClientSettings | None, unknown: list[str]) -> list[Progress]:

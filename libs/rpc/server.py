@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import grpc
+import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -32,6 +33,9 @@ CONCURRENT_CALLS = 2_000
 # Clients ping every 20 s (libs.rpc.client); a server closes the connection of one that pings oftener than this.
 _SHORTEST_PING_INTERVAL_MS = 10_000
 _STOP_MARGIN_S = 5.0
+_LOOPBACKS = ("127.0.0.1", "::1", "localhost")
+
+log = structlog.get_logger()
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
@@ -93,6 +97,10 @@ async def start_server(
         reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     address = f"{settings.host}:{settings.port}"
     credentials = server_credentials(settings)
+    if credentials is None and settings.host not in _LOOPBACKS:
+        log.warning(
+            "grpc_without_tls", host=settings.host, remedy="set grpc.tls_certificate_file, _key_file, _client_ca_file"
+        )
     try:
         port = _bind(server, address, credentials)
     except RuntimeError as error:

@@ -7,6 +7,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import os
 import shutil
 import signal
@@ -45,8 +46,16 @@ from libs.servers.process import last_lines
 from libs.setup.compiled_modules import require_built
 from libs.setup.installation import IMPORT_ROOT, is_checkout
 from libs.setup.spark_toolchain import find_toolchain
+from libs.stack.certificates import forget_certificates, keep_renewed, renew_certificates
 from libs.stack.own_servers import own_servers
-from libs.stack.plan import STAGE_SERVERS, choose_ports, plan_processes, port_names, supervised
+from libs.stack.plan import (
+    STAGE_SERVERS,
+    certified_processes,
+    choose_ports,
+    plan_processes,
+    port_names,
+    supervised,
+)
 from libs.stack.restart import RestartPolicy
 from libs.stack.supervisor import StackEvent, Supervised, supervise
 
@@ -87,10 +96,12 @@ def run_stack(
     *,
     on_event: Callable[[StackEvent], None],
     on_phase: Callable[[StackPhase], None],
+    has_tls: bool = True,
 ) -> None:
     """Hold ``home``, start its stack and run it until SIGTERM or SIGINT; call it from the main thread.
 
-    A second signal ends everything at once, without the clean stop.
+    A second signal ends everything at once, without the clean stop. ``has_tls``: processes and commands call one another by
+    mutual TLS.
 
     Raises:
         AlreadyUp: another supervisor holds the home.
@@ -100,14 +111,15 @@ def run_stack(
     with hold(home):
         _sweep(home, on_event)
         note_taken_over(home)
-        planned = prepare(home, documents)
+        planned = prepare(home, documents, has_tls=has_tls)
         note_beginnings(home, documents)
         with watched_joining(home, documents, lambda said: on_event(StackEvent("tenants", ServicePhase.UP, said))):
-            asyncio.run(_supervise_until_signalled(home, planned, on_event, on_phase))
+            certified = certified_processes(documents) if has_tls else ()
+            asyncio.run(_supervise_until_signalled(home, planned, certified, on_event, on_phase))
 
 
-def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
-    """Choose ports, write every generated file, and return the processes to run.
+def prepare(home: Home, documents: Documents, *, has_tls: bool = True) -> tuple[Supervised, ...]:
+    """Choose ports, write every generated file and certificate, and return the processes to run.
 
     Raises:
         InvalidSettings: see ``run_stack``.
@@ -117,12 +129,16 @@ def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
         require_built(IMPORT_ROOT)
     toolchain = find_toolchain()
     generations = planned_generations(home, documents)
-    processes = plan_processes(home, documents, chosen, toolchain, generations)
+    processes = plan_processes(home, documents, chosen, toolchain, generations, has_tls=has_tls)
     store_generations(home, generations)
     keep_private(home)
     replace_file(home.ports_file, msgspec.json.format(msgspec.json.encode(chosen)))
     for folder in (home.logs_dir, home.data_dir, home.sink_dir, home.warehouse_dir):
         folder.mkdir(parents=True, exist_ok=True)
+    if has_tls:
+        renew_certificates(home, certified_processes(documents), datetime.datetime.now(datetime.UTC))
+    else:
+        forget_certificates(home)
     for planned in processes:
         _write_settings(home.settings_file(planned.name), planned.settings)
     kafka = kafka_broker.prepare(
@@ -146,7 +162,7 @@ def _own_postgresql(home: Home, documents: Documents, chosen: Mapping[str, int])
     return (Supervised(spec=spec, stage=STAGE_SERVERS, stop_timeout_s=10.0),)
 
 
-def start_detached(home: Home, *, dies_with_parent: bool = False) -> int:
+def start_detached(home: Home, *, dies_with_parent: bool = False, has_tls: bool = True) -> int:
     """Start ``headwater up`` for ``home`` in a process of its own; returns its id at once.
 
     With ``dies_with_parent`` it is stopped when the calling thread ends, however it ends.
@@ -162,6 +178,7 @@ def start_detached(home: Home, *, dies_with_parent: bool = False) -> int:
     home.logs_dir.mkdir(parents=True, exist_ok=True)
     with home.log_file("supervisor").open("ab") as log_file:
         command = [sys.executable, "-m", "libs.cli", "up", "--home", str(home.root)]
+        command += [] if has_tls else ["--without-tls"]
         if dies_with_parent and (setpriv := shutil.which("setpriv")):
             command = [setpriv, "--pdeathsig", "TERM", "--", *command]
         child = subprocess.Popen(
@@ -239,6 +256,7 @@ def sweep(state: StackState) -> int:
 async def _supervise_until_signalled(
     home: Home,
     planned: Sequence[Supervised],
+    certified: Sequence[str],
     on_event: Callable[[StackEvent], None],
     on_phase: Callable[[StackPhase], None],
 ) -> None:
@@ -254,7 +272,12 @@ async def _supervise_until_signalled(
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, handle, number)
-    await supervise(home, planned, stop=stop, policy=RestartPolicy(), on_event=on_event, on_phase=on_phase)
+    renewing = loop.create_task(keep_renewed(home, certified, on_event)) if certified else None
+    try:
+        await supervise(home, planned, stop=stop, policy=RestartPolicy(), on_event=on_event, on_phase=on_phase)
+    finally:
+        if renewing is not None:
+            renewing.cancel()
 
 
 def _kill_now(home: Home) -> None:

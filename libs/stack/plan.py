@@ -25,6 +25,7 @@ from libs.mesh.documents import (
     stated,
 )
 from libs.mesh.home import Home
+from libs.mesh.own_services import client_files, server_files
 from libs.mesh.processes import (
     CHECKPOINT_COMMITTER,
     KAFKA,
@@ -93,6 +94,12 @@ def port_names(documents: Documents) -> tuple[str, ...]:
     )
 
 
+def certified_processes(documents: Documents) -> tuple[str, ...]:
+    """The processes that answer or call by gRPC."""
+    readers = (name for source in sorted(documents.sources) for name in _readers(documents, source))
+    return (SCHEMA_HISTORY, CHECKPOINT_COMMITTER, ROUTER, *readers)
+
+
 def _readers(documents: Documents, source: str) -> tuple[str, ...]:
     return reader_names(source, tasks_of(documents.sources[source]))
 
@@ -124,10 +131,13 @@ def plan_processes(
     ports: Mapping[str, int],
     toolchain: SparkToolchain,
     generations: Generations,
+    *,
+    has_tls: bool = True,
 ) -> tuple[PlannedProcess, ...]:
     """Headwater's own processes, in the order of their start; servers (Kafka, Valkey) are not among them.
 
-    ``generations``: of ``reader_tasks.planned_generations``.
+    ``generations``: of ``reader_tasks.planned_generations``. ``has_tls``: their calls to one another are mutual TLS, with the
+    certificates of ``certified_processes``.
 
     Raises:
         InvalidSettings: no source to follow, or no tenant to deliver to.
@@ -142,17 +152,18 @@ def plan_processes(
             str(home.tenants_dir),
             ["no tenant: copy acme.yaml.example to <tenant>.yaml and edit it (`headwater init` writes the example)"],
         )
+    calls = _Calls(home, ports, has_tls)
     readers = [
-        _reader(home, name, documents.sources[name], ports, process, task)
+        _reader(home, name, documents.sources[name], calls, process, task)
         for name in sorted(documents.sources)
         for process, task in zip(_readers(documents, name), settings_of(generations.get(name)), strict=True)
     ]
     has_sinks = any(spec.sink is not None for spec in documents.tenants.values())
     return (
-        _view_service(SCHEMA_HISTORY, ports),
-        _view_service(CHECKPOINT_COMMITTER, ports),
+        _view_service(SCHEMA_HISTORY, calls),
+        _view_service(CHECKPOINT_COMMITTER, calls),
         *readers,
-        _router(home, documents, ports),
+        _router(home, documents, calls),
         *([_sink(home, documents, ports, toolchain)] if has_sinks else []),
     )
 
@@ -179,7 +190,27 @@ def supervised(home: Home, planned: PlannedProcess) -> Supervised:
     )
 
 
-def _view_service(name: str, ports: Mapping[str, int]) -> PlannedProcess:
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """How the processes call one another."""
+
+    home: Home
+    ports: Mapping[str, int]
+    has_tls: bool
+
+    def server(self, name: str) -> dict[str, Any]:
+        """Where ``name`` answers gRPC; a router on any port."""
+        files = server_files(self.home, name) if self.has_tls else {}
+        return {"host": LOOPBACK, "port": self.ports.get(f"{name}-grpc", 0), **files}
+
+    def client(self, caller: str, service: str) -> dict[str, Any]:
+        """How ``caller`` calls ``service``."""
+        files = client_files(self.home, caller) if self.has_tls else {}
+        return {"address": f"{LOOPBACK}:{self.ports[f'{service}-grpc']}", **files}
+
+
+def _view_service(name: str, calls: _Calls) -> PlannedProcess:
+    ports = calls.ports
     return PlannedProcess(
         name=name,
         module=f"services.{name}",
@@ -187,7 +218,7 @@ def _view_service(name: str, ports: Mapping[str, int]) -> PlannedProcess:
         settings={
             "kafka": {"bootstrap_servers": kafka_address(ports)},
             "redis": {"url": f"redis://{LOOPBACK}:{ports[VALKEY]}/0"},
-            "grpc": {"host": LOOPBACK, "port": ports[f"{name}-grpc"]},
+            "grpc": calls.server(name),
             "telemetry": _telemetry(ports[f"{name}-http"]),
         },
         http_port=ports[f"{name}-http"],
@@ -196,8 +227,9 @@ def _view_service(name: str, ports: Mapping[str, int]) -> PlannedProcess:
 
 
 def _reader(
-    home: Home, name: str, source: SourceDocument, ports: Mapping[str, int], process: str, task: TaskSettings | None
+    home: Home, name: str, source: SourceDocument, calls: _Calls, process: str, task: TaskSettings | None
 ) -> PlannedProcess:
+    ports = calls.ports
     return PlannedProcess(
         name=process,
         module=READER_OF_KIND[source.kind],
@@ -212,9 +244,9 @@ def _reader(
             "failure_handling": source.failure_handling.value,
             "lease_s": READER_LEASE_S,
             "kafka": {"bootstrap_servers": kafka_address(ports)},
-            "schema_history": _client(SCHEMA_HISTORY, ports),
-            "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
-            "grpc": {"host": LOOPBACK, "port": ports[f"{process}-grpc"]},
+            "schema_history": calls.client(process, SCHEMA_HISTORY),
+            "checkpoint_committer": calls.client(process, CHECKPOINT_COMMITTER),
+            "grpc": calls.server(process),
             "telemetry": {**_telemetry(ports[f"{process}-http"]), "tags": dict(source.metric_tags)},
         },
         http_port=ports[f"{process}-http"],
@@ -266,7 +298,8 @@ def _database(database: DatabaseDocument) -> dict[str, Any]:
     return {**stated(database), "password": database.password.reveal()}
 
 
-def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> PlannedProcess:
+def _router(home: Home, documents: Documents, calls: _Calls) -> PlannedProcess:
+    ports = calls.ports
     return PlannedProcess(
         name=ROUTER,
         module="services.router",
@@ -277,8 +310,9 @@ def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> Plann
             "keys_folder": str(home.keys_dir),
             "state_folder": str(home.data_dir / ROUTER),
             "kafka": {"bootstrap_servers": kafka_address(ports)},
-            "schema_history": _client(SCHEMA_HISTORY, ports),
-            "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
+            "schema_history": calls.client(ROUTER, SCHEMA_HISTORY),
+            "checkpoint_committer": calls.client(ROUTER, CHECKPOINT_COMMITTER),
+            "grpc": calls.server(ROUTER),
             **_schema_registry(documents),
             "topic_quotas": stated(documents.topic_quotas),
             "telemetry": _telemetry(ports[f"{ROUTER}-http"]),
@@ -322,10 +356,6 @@ def _openlineage(documents: Documents) -> dict[str, Any]:
         return {}
     key = {} if lineage.api_key is None else {"api_key": lineage.api_key.reveal()}
     return {"openlineage": {**stated(lineage), **key}}
-
-
-def _client(service: str, ports: Mapping[str, int]) -> dict[str, Any]:
-    return {"address": f"{LOOPBACK}:{ports[f'{service}-grpc']}"}
 
 
 def _telemetry(http_port: int) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder.settings import DtsDecoderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
+from services.tenant_operator.mesh_certificates import MeshCertificatesSettings
 from services.tenant_operator.mesh_users import MeshUsersSettings
 from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
@@ -60,6 +61,8 @@ from tests.cluster.programs import build_kube_score
 from tests.integration.service_process import eventually
 
 KUBERNETES = "1.34"
+JOBS = ("kafka-users", "certificates", "certificates-daily")
+CHECKED = {"enabled": True, "warehouses": {"delta": {"warehouse_dir": "/tables"}}}
 ON_AN_API_SERVER = pytest.mark.rest(
     because="a control plane is built for it; the gate renders the chart and holds each object to Kubernetes' schemas"
 )
@@ -75,6 +78,7 @@ SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
     "reader-web-1": VstreamReaderSettings,
     "sink": SinkJobSettings,
     "check": MeshSettings,
+    "certificates": MeshCertificatesSettings,
 }
 ACME = WITH_TENANTS["tenants"]["globex"]["document"]
 CUSTOM_KINDS = ("ServiceMonitor", "PrometheusRule", "Certificate")
@@ -90,6 +94,11 @@ def pod_specs(objects: list[Object]) -> dict[str, Object]:
     found |= {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Pod"}
     found |= {
         each["metadata"]["name"][:-9]: each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Job"
+    }
+    found |= {
+        f"{each['metadata']['name']}-daily": each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        for each in objects
+        if each["kind"] == "CronJob"
     }
     for each in executor_pods(objects):
         found["headwater-sink-executor"] = each["spec"]
@@ -450,7 +459,7 @@ def test_every_pod_is_confined(helm: HelmClient, values: Mapping[str, Any]) -> N
         assert is_executor or "memory" in container["resources"]["limits"], name
         # Services' variables begin with HEADWATER_ too, and a service refuses those that are no settings.
         assert spec["enableServiceLinks"] is False, name
-        asks_kubernetes = ("headwater-tenant-operator", "headwater-sink")
+        asks_kubernetes = ("headwater-tenant-operator", "headwater-sink", "headwater-certificates")
         assert spec["automountServiceAccountToken"] == (spec["serviceAccountName"] in asks_kubernetes), name
 
 
@@ -501,7 +510,7 @@ def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPla
 def test_probes_ask_what_a_supervisor_is_to_know(helm: HelmClient, values: Mapping[str, Any]) -> None:
     for name, spec in pod_specs(render(helm, values, "any")).items():
         # An executor's driver watches it; a trial's servers are others' programs; a Job ends.
-        if name.removeprefix("headwater-") in ("test-ready", "sink-executor", "kafka", "redis", "kafka-users"):
+        if name.removeprefix("headwater-") in ("test-ready", "sink-executor", "kafka", "redis", *JOBS):
             continue
         [container] = spec["containers"]
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz", name
@@ -796,6 +805,48 @@ def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(h
     assert called == names_of_callee.keys() - {"headwater-check"}
 
 
+def test_without_another_authority_the_chart_has_its_own(helm: HelmClient) -> None:
+    """Every pod of a service mounts a Secret that the Job makes, and servers let in those who call."""
+    objects = render(helm, {**SMALL, "check": CHECKED}, "any")
+    settings, specs = settings_of(objects), pod_specs(objects)
+    file = helm.folder / "certificates.yaml"
+    file.write_text(yaml.safe_dump(settings["certificates"]))
+    made = load_settings(MeshCertificatesSettings, path=file, environ={}, subject="certificates")
+    hosts = {each.secret: each.hosts for each in made.components}
+    mounted = {
+        each["metadata"]["name"]: volume["secret"]["secretName"]
+        for each in objects
+        if each["kind"] == "Deployment"
+        for volume in each["spec"]["template"]["spec"]["volumes"]
+        if volume["name"] == "tls"
+    }
+    callers = ("check", "reader-shop", "router", "tenant-operator")
+
+    assert mounted == {name.removesuffix("-tls"): name for name in hosts}
+    assert mounted.keys() == {f"headwater-{each}" for each in (*callers, "schema-history", "checkpoint-committer")}
+    for component, secret in mounted.items():
+        assert hosts[secret] == tuple(
+            f"{component}{rest}" for rest in ("", ".any", ".any.svc", ".any.svc.cluster.local")
+        )
+    for name, told in settings.items():
+        if "grpc" in told:
+            assert told["grpc"]["tls_client_ca_file"] == "/etc/headwater/tls/ca.crt", name
+            assert sorted(told["grpc"]["client_names"]) == [f"headwater-{each}.any.svc" for each in callers]
+    [role] = [
+        each for each in objects if (each["kind"], each["metadata"]["name"]) == ("Role", "headwater-certificates")
+    ]
+    named = [rule["resourceNames"] for rule in role["rules"] if "patch" in rule["verbs"]]
+    assert named == [sorted(["headwater-authority", *hosts])]
+    assert specs["headwater-certificates"] == specs["headwater-certificates-daily"]
+
+
+def test_a_mesh_in_the_clear_has_to_be_asked_for(helm: HelmClient) -> None:
+    clear = render(helm, {**SMALL, "tls": {"enabled": False}}, "any")
+
+    assert "tls_" not in yaml.safe_dump_all(clear)
+    assert not [each for each in clear if "certificates" in each["metadata"]["name"]]
+
+
 def test_those_who_call_are_let_in_by_a_name_of_their_certificate(helm: HelmClient) -> None:
     """And nobody else whom the same issuer has given a certificate; with Secrets of one's own, those whom the values name."""
     objects = render(helm, CERT_MANAGER, "any")
@@ -847,8 +898,8 @@ def test_no_password_stands_in_what_is_rendered(helm: HelmClient) -> None:
         ({"sources": {"shop": SHOP | {"settings": {"password": "x"}}}}, "settings"),
         ({"redis": {"url": "redis://:secret@redis:6379/0"}}, "url"),
         ({"sources": {"shop": SHOP | {"secretEnv": {"PASSWORD": {"name": "a", "key": "b"}}}}}, "PASSWORD"),
-        ({"tls": {"enabled": True}}, "tls.secret"),
-        ({"tls": {"certManager": MESH_ISSUER}}, "tls.enabled: true"),
+        ({"tls": {"secrets": {"router": "router-tls"}}}, r"tls\.secrets\.[a-z-]+: names no Secret"),
+        ({"tls": {"enabled": False, "certManager": MESH_ISSUER}}, "tls.enabled: true"),
         ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, "tls.certManager.issuerRef.name: is missing"),
         ({"tls": {"enabled": True, "secret": "mesh", "certManager": MESH_ISSUER}}, "leave those empty"),
         ({"tls": {"enabled": True, "secrets": {"router": "r"}, "certManager": MESH_ISSUER}}, "leave those empty"),
@@ -1041,7 +1092,11 @@ def test_executors_and_their_drivers_reach_one_another_and_nobody_else_does(helm
     assert [ports(rule) for rule in to_sinks] == [{7078, 7079}]
     for name, spec in pod_specs(objects).items():
         if spec["automountServiceAccountToken"]:
-            assert name in ("headwater-tenant-operator", "headwater-sink-packed-0")
+            assert name.removesuffix("-daily") in (
+                "headwater-tenant-operator",
+                "headwater-sink-packed-0",
+                "headwater-certificates",
+            )
 
 
 def test_a_team_s_pods_are_isolated_where_that_is_asked_for(helm: HelmClient) -> None:

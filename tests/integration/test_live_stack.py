@@ -5,9 +5,12 @@ Each has a tenant or tables of its own. Commands that end by themselves run in t
 """
 
 import csv
+import datetime
 import json
 import re
 import secrets
+import socket
+import ssl
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -15,13 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from libs.mesh.home import home_at
+from libs.mesh.documents import read_documents
+from libs.mesh.home import Home, home_at
+from libs.mesh.own_services import AUTHORITIES, COMMANDS, certificate_file, key_file
 from libs.mesh.processes import kafka_address
-from libs.mesh.state import read_ports
+from libs.mesh.state import read_ports, running_state
 from libs.servers.ports import LOOPBACK
+from libs.stack.certificates import renew_certificates
+from libs.stack.plan import certified_processes
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from libs.warehouse_readers.warehouse import load_table, open_catalog
@@ -469,7 +478,6 @@ def test_a_large_table_is_mended_chunk_by_chunk_beside_one_that_is_parked(stack:
     assert any(line["not_compared"] for line in lines)
 
 
-@pytest.mark.promise("erase")
 def test_a_source_that_is_reset_is_copied_again_by_its_own_reader(stack: Stack) -> None:
     """The command stops the reader, which its supervisor starts again; tables are equal after it."""
 
@@ -489,6 +497,50 @@ def test_a_source_that_is_reset_is_copied_again_by_its_own_reader(stack: Stack) 
     assert re.search(r"^acme +\S+ +\d+ rows x .*  equal$", stack.run("check", "acme"), re.M)
 
 
+def test_a_process_answers_a_certificate_of_the_home_alone_and_takes_a_renewed_one_without_a_restart(
+    stack: Stack,
+) -> None:
+    """A caller in the clear is refused; all certificates are made again, and rows go on."""
+    home = stack.command.home
+    port = read_ports(home)["checkpoint_committer-grpc"]
+    pids = {each.name: each.pid for each in running_state(home).services}
+    shown = certificate_at(home, port)
+    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel, pytest.raises(grpc.RpcError):
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+
+    for path in home.tls_dir.glob("*.pem"):
+        if "authorit" not in path.name:
+            path.unlink()
+    assert renew_certificates(home, certified_processes(read_documents(home)), datetime.datetime.now(datetime.UTC))
+    stack.execute("INSERT INTO copied VALUES (990001, 'renewed')")
+    topic = f"signalled.shop.{stack.database}.copied"
+    kafka = kafka_address(read_ports(home))
+    wait_until(
+        lambda: any(b"renewed" in (record.value() or b"") for record in read_topic(kafka, topic)),
+        because="a row comes after the renewal",
+        seen=lambda: stack.command.logs(),
+        pause_s=PAUSE_S,
+    )
+
+    assert certificate_at(home, port) != shown
+    assert "does not answer" not in stack.status()
+    assert {each.name: each.pid for each in running_state(home).services} == pids
+
+
+def certificate_at(home: Home, port: int) -> bytes | None:
+    """The certificate that a process shows to a command."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(certificate_file(home, AUTHORITIES))
+    context.load_cert_chain(certificate_file(home, COMMANDS), key_file(home, COMMANDS))
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((LOOPBACK, port), timeout=60) as connection,
+        context.wrap_socket(connection, server_hostname=LOOPBACK) as tls,
+    ):
+        return tls.getpeercert(binary_form=True)
+
+
+@pytest.mark.promise("erase")
 def test_a_tenant_is_erased_whole(stack: Stack) -> None:
     """What would go is told first; then nothing of it is found."""
     said = stack.run("erase", "acme", "--dry-run")

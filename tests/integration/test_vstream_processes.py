@@ -558,7 +558,7 @@ def _planned_readers(mesh: Mesh, home: Home, *, tasks: int) -> list[ServiceProce
     }
     generations = planned_generations(home, documents)
     toolchain = SparkToolchain(java_home=home.root, jars_dir=home.root, class_archive=home.root)
-    planned = plan_processes(home, documents, ports, toolchain, generations)
+    planned = plan_processes(home, documents, ports, toolchain, generations, has_tls=False)
     store_generations(home, generations)
     readers = [
         ServiceProcess.of("vstream_reader", home.root / f"{tasks}-{each.name}", each.settings)

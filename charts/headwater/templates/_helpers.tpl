@@ -60,7 +60,38 @@ command:
   - {{ get (dict "spark" "spark.jobs.container" "cli" "libs.cli") .image | default (printf "services.%s" (replace "-" "_" .image)) }}
 {{- end -}}
 
-{{- /* The Secret with a component's certificate, given or cert-manager's; empty without TLS. */ -}}
+{{- /* Whether the chart's own authority makes the certificates: nobody else does. Empty: it does not. */ -}}
+{{- define "headwater.ownAuthority" -}}
+{{- with .Values.tls -}}
+{{- if and .enabled (not .certManager.enabled) (not .secret) (not .secrets) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The names of a component in its certificate: its Service's, in every form. Takes root and component. JSON. */ -}}
+{{- define "headwater.hosts" -}}
+{{- $name := include "headwater.name" .component -}}
+{{- $namespace := .root.Release.Namespace -}}
+{{- list $name (printf "%s.%s" $name $namespace) (printf "%s.%s.svc" $name $namespace) (printf "%s.%s.svc.cluster.local" $name $namespace) | toJson -}}
+{{- end -}}
+
+{{- /* The components that answer or call by gRPC. JSON, as {"components": […]}. */ -}}
+{{- define "headwater.certified" -}}
+{{- $found := concat (list "schema-history" "checkpoint-committer") (include "headwater.callers" . | fromJson).components -}}
+{{- dict "components" $found | toJson -}}
+{{- end -}}
+
+{{- /* The components that call others. JSON, as {"components": […]}. */ -}}
+{{- define "headwater.callers" -}}
+{{- $found := list "tenant-operator" -}}
+{{- if .Values.sources }}{{ $found = append $found "router" }}{{ end -}}
+{{- if .Values.check.enabled }}{{ $found = append $found "check" }}{{ end -}}
+{{- range $name, $source := .Values.sources -}}
+{{- $found = concat $found (include "headwater.readers" (dict "name" $name "source" $source) | fromJson).names -}}
+{{- end -}}
+{{- dict "components" $found | toJson -}}
+{{- end -}}
+
+{{- /* The Secret with a component's certificate: given, cert-manager's, or of the chart's own authority; empty without TLS. */ -}}
 {{- define "headwater.tlsSecret" -}}
 {{- $tls := .root.Values.tls -}}
 {{- if and $tls.certManager.enabled (not $tls.enabled) -}}
@@ -69,7 +100,7 @@ command:
 {{- if and $tls.certManager.enabled (or $tls.secret $tls.secrets) -}}
 {{- fail "tls.certManager.enabled: makes every component's Secret, and tls.secret or tls.secrets names one too; leave those empty" -}}
 {{- end -}}
-{{- if $tls.certManager.enabled -}}
+{{- if or $tls.certManager.enabled (include "headwater.ownAuthority" .root) -}}
 {{- include "headwater.name" .component }}-tls
 {{- else if $tls.enabled -}}
 {{- $secret := get $tls.secrets (.role | default .component) | default $tls.secret -}}
@@ -102,11 +133,7 @@ spec:
   # cert-manager leaves Secrets behind: by this label they are found.
   secretTemplate: {labels: {headwater.dev/part-of: mesh}}
   issuerRef: {{- toYaml .issuerRef | nindent 4 }}
-  dnsNames:
-    - {{ $name }}
-    - {{ $name }}.{{ $namespace }}
-    - {{ $name }}.{{ $namespace }}.svc
-    - {{ $name }}.{{ $namespace }}.svc.cluster.local
+  dnsNames: {{- include "headwater.hosts" (pick $ "root" "component") | fromJsonArray | toYaml | nindent 4 }}
   usages: [digital signature, server auth, client auth]
   duration: {{ .duration }}
   renewBefore: {{ .renewBefore }}
@@ -193,16 +220,11 @@ client_names: {{ toJson . }}
 {{- end }}
 {{- end -}}
 
-{{- /* Whose certificates are let in, as a JSON array; of cert-manager's those of the components that call others. Empty: all of the authority. */ -}}
+{{- /* Whose certificates are let in, as a JSON array; of those that are made for the release, those of the components that call others. Empty: all of the authority. */ -}}
 {{- define "headwater.clientNames" -}}
 {{- $names := .Values.tls.clientNames -}}
-{{- if and .Values.tls.certManager.enabled (not $names) -}}
-{{- $callers := list "router" "tenant-operator" -}}
-{{- if .Values.check.enabled }}{{ $callers = append $callers "check" }}{{ end -}}
-{{- range $name, $source := .Values.sources -}}
-{{- $callers = concat $callers (include "headwater.readers" (dict "name" $name "source" $source) | fromJson).names -}}
-{{- end -}}
-{{- range $callers -}}
+{{- if and (or .Values.tls.certManager.enabled (include "headwater.ownAuthority" .)) (not $names) -}}
+{{- range (include "headwater.callers" . | fromJson).components -}}
 {{- $names = append $names (printf "%s.%s.svc" (include "headwater.name" .) $.Release.Namespace) -}}
 {{- end -}}
 {{- end -}}

@@ -8,6 +8,7 @@ import redis
 from libs.config.connections import GrpcClientSettings
 from libs.errors import ServiceUnavailable
 from libs.mesh.home import Home
+from libs.mesh.own_services import caller
 from libs.mesh.processes import CHECKPOINT_COMMITTER, VALKEY
 from libs.mesh.state import read_ports
 from libs.operations.erase.held import Held
@@ -41,8 +42,7 @@ async def _reports(home: Home, tenant: str) -> list[str]:
 
 
 def _committer(home: Home) -> GrpcClientSettings:
-    port = read_ports(home)[f"{CHECKPOINT_COMMITTER}-grpc"]
-    return GrpcClientSettings(address=f"{LOOPBACK}:{port}", timeout_s=_TIMEOUT_S)
+    return caller(home, read_ports(home)[f"{CHECKPOINT_COMMITTER}-grpc"], timeout_s=_TIMEOUT_S)
 
 
 def _redis_fields(home: Home, tenant: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from structlog.testing import capture_logs
 
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings
 from libs.errors import (
@@ -111,6 +112,15 @@ async def test_a_port_that_is_taken_is_refused(server: RpcServer) -> None:
     """Two servers never share one port and its calls."""
     with pytest.raises(InvalidSettings, match="cannot be bound"):
         await start(GrpcServerSettings(port=server.port))
+
+
+async def test_a_server_in_the_clear_warns_unless_it_is_on_loopback() -> None:
+    """Whoever asks for it is told once, at the start."""
+    with capture_logs() as told:
+        for host in ("127.0.0.1", "0.0.0.0"):
+            await (await start(GrpcServerSettings(host=host))).stop(0)
+
+    assert [each["host"] for each in told if each["event"] == "grpc_without_tls"] == ["0.0.0.0"]
 
 
 async def test_mutual_tls_admits_only_clients_of_the_same_authority(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """From documents and ports to processes: the generated settings are what each service reads."""
 
+import datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.kinds import READER_OF_KIND
 from libs.source.mysql.settings import TlsMode
 from libs.source.vitess.settings import EventSettings, KeyspaceSettings, StreamSettings, VtgateSettings
-from libs.stack.plan import PlannedProcess, choose_ports, plan_processes, port_names, supervised
+from libs.stack.certificates import renew_certificates
+from libs.stack.plan import PlannedProcess, certified_processes, choose_ports, plan_processes, port_names, supervised
 from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
@@ -73,6 +75,23 @@ def test_each_service_accepts_its_generated_settings(home: Home, name: str) -> N
     settings = load_settings(SETTINGS[name], path=path, environ={}, subject=name)
 
     assert settings.telemetry.http_port == plan(home)[name].http_port  # type: ignore[attr-defined]
+
+
+def test_every_call_between_processes_is_by_mutual_tls(home: Home) -> None:
+    """Each server asks for a certificate, and each caller shows its own."""
+    documents = read_documents(home)
+    renew_certificates(home, certified_processes(documents), datetime.datetime.now(datetime.UTC))
+
+    planned = plan(home, documents)
+
+    for name in set(planned) - {SINK}:
+        settings = planned[name].settings
+        assert Path(settings["grpc"]["tls_client_ca_file"]).exists()
+        for service in {"schema_history", "checkpoint_committer"} & settings.keys():
+            assert settings[service]["tls_ca_file"] == settings["grpc"]["tls_client_ca_file"]
+        for files in [settings["grpc"], *(settings[service] for service in settings if service in planned)]:
+            assert Path(files["tls_certificate_file"]).name == f"{name}.pem"
+            assert Path(files["tls_key_file"]).exists()
 
 
 def test_every_process_has_ports_of_its_own(home: Home) -> None:
