@@ -1,5 +1,6 @@
 """What ``headwater retry`` says, and how it exits."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,6 +61,21 @@ def test_all_parked_tables_are_asked_for(stack: Stack) -> None:
     assert "the sink will try 2 parked table(s) of acme now: shop.items, shop.orders" in answer.output
     assert "shop.users is no longer parked: its waiting events are being read" in answer.output
     assert stack.asked == ["acme: shop.items", "acme: shop.orders"]
+
+
+def test_for_programs_the_tables_are_named(stack: Stack) -> None:
+    """Text goes to standard error."""
+    stack.has(orders=WAITS, notes=None)
+
+    done = stack.run("acme", "orders", "notes", "--json")
+
+    assert json.loads(done.stdout) == {
+        "tenant": "acme",
+        "asked": ["shop.orders"],
+        "not_parked": ["shop.notes"],
+        "catching_up": [],
+    }
+    assert "parked table(s) of acme now" in done.stderr
 
 
 def test_a_named_table_that_is_not_parked_is_told_beside_those_that_are(stack: Stack) -> None:
