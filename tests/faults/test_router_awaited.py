@@ -69,7 +69,7 @@ def test_what_another_partition_holds_comes_first(make_rig: MakeRig) -> None:
     """It is not committed yet when the lane meets who awaits it; what stood before it is not held back, and a lane that awaits
     another partition is not taken for one that has stalled."""
     rig = make_rig(kafka_partitions=2)
-    rig.settings["stall_timeout_s"] = 1.0
+    rig.settings["stall_timeout_s"] = 3.0
     router = rig.router()
     router.start()
     publish(rig, 1, 2)
@@ -82,7 +82,7 @@ def test_what_another_partition_holds_comes_first(make_rig: MakeRig) -> None:
         )
         before = 2 * ROWS_A_BATCH
         assert rig.delivered(rig.whole, before) == list(range(before))
-        time.sleep(5.0)
+        time.sleep(6.0)
         assert router.get("/healthz")[0] == 200
         assert got(rig, rig.whole) == list(range(before))
     assert router.is_running

@@ -34,6 +34,7 @@ from spark.sinks.iceberg.sink import IcebergSink, load_table
 from spark.sinks.port import BatchIdentity
 from spark.sinks.ready_table import ready_table
 from spark.transforms.survey import survey
+from tests.marks import rest
 from tests.spark_session import SharedSpark
 from tests.unit.events.golden import records, table_schemas
 from tests.unit.spark.events import SOURCE, Change, events, orders_schema
@@ -140,8 +141,9 @@ def random_batch(chance: random.Random, told: dict[tuple[int, int], Change], *, 
 
 
 @pytest.mark.parametrize("deletes", [Deletes.HARD, Deletes.SOFT])
+@pytest.mark.parametrize("batches", [6, *rest(20, because="the gate has the first six")])
 def test_the_same_changes_give_the_same_table(
-    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: Deletes
+    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: Deletes, batches: int
 ) -> None:
     """Inserts, updates, deletes, key changes, repeats and late ones, batch by batch: by a query, by files that are written
     anew, and by delete files of both formats."""
@@ -161,7 +163,7 @@ def test_the_same_changes_give_the_same_table(
     }
     chance = random.Random(11)
     told: dict[tuple[int, int], Change] = {}
-    for _ in range(10):
+    for _ in range(batches):
         batch = random_batch(chance, told, deletes=deletes is Deletes.HARD)
         by_query.apply(batch, at_hand=False)
         expected = by_query.rows()
