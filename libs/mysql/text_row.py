@@ -14,7 +14,7 @@ import orjson
 from libs.errors import UndecodableValue
 from libs.mysql import text_rows
 from libs.mysql.charsets import python_codec
-from libs.mysql.column_type import parse_column_type
+from libs.mysql.column_type import MysqlType, parse_column_type
 from libs.mysql.identifiers import quote_identifier
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.mysql.values import (
@@ -183,6 +183,8 @@ def default_json(column: Column) -> bytes | None:
         return b"null"
     if text is None and declared.name == "enum":
         return orjson.dumps(declared.members[0])
+    if text is None and (zero := _printed_zero(declared)) is not None:
+        return _converter(column)(zero)
     if text is None:
         return None if column.logical_type.kind in _WITHOUT_ZERO else _null(column)
     if declared.name not in _WITH_PRINTED_DEFAULT or text.upper().startswith(_COMPUTED):
@@ -191,6 +193,19 @@ def default_json(column: Column) -> bytes | None:
         return _converter(column)(text.encode(stored_codec(column) or "utf-8"))
     except (ValueError, ArithmeticError):
         return None
+
+
+def _printed_zero(declared: MysqlType) -> bytes | None:
+    """As the server prints the zero of a type whose JSON is not that of an empty value: ``0.0``, or as many bytes as it has."""
+    match declared.name:
+        case "float" | "double":
+            return b"0"
+        case "binary":
+            return bytes(1 if declared.length is None else declared.length)
+        case "bit":
+            return bytes(((declared.length or 1) + 7) // 8)
+        case _:
+            return None
 
 
 _WITHOUT_ZERO: Final = frozenset({LogicalKind.JSON, LogicalKind.GEOMETRY, LogicalKind.POINT, LogicalKind.FLOAT_VECTOR})

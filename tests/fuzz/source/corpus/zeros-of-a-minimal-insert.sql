@@ -1,0 +1,7 @@
+-- found: a snapshot reads 0.0 and "AA==", the log gave 0 and ""
+-- [a]
+CREATE TABLE u (d DOUBLE(11,2) NOT NULL PRIMARY KEY, f FLOAT NOT NULL, b BINARY(3) NOT NULL, b0 BINARY(0) NOT NULL, n BIT(7) NOT NULL, n1 BIT NOT NULL, n64 BIT(64) NOT NULL, e DECIMAL(12,2) NOT NULL, t TIME(2) NOT NULL, y YEAR NOT NULL, s SET('a') NOT NULL, v VARBINARY(4) NOT NULL);
+-- [a]
+SET SESSION binlog_row_image = MINIMAL;
+-- [a]
+INSERT IGNORE INTO u () VALUES ();
