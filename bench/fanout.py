@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.curves import curves_svg
-from bench.fanout_stack import StackCost, stack_cost
+from bench.fanout_stack import RateCost, StackCost, rate_cost, stack_cost
 from bench.sink import SCHEMA, envelope, random_row
 from bench.workload import DATABASE, ROWS_PER_TRANSACTION
 from libs.events.batch import OP_CREATE, BatchBuilder, BatchIdentity, RowRun
@@ -42,6 +42,10 @@ _BATCHES: Final = 1
 _LEAST_CPU_S: Final = 0.6
 _LEAST_ROUNDS: Final = 2
 _STACK_BATCHES: Final = 15
+RATE_TENANTS: Final = (10, 100)
+ROWS_PER_S: Final = 400
+_RATE_ROWS_A_BATCH: Final = 10
+_RATE_S: Final = 15
 _STACK_ROWS: Final = _STACK_BATCHES * _RUNS_A_BATCH * ROWS_PER_TRANSACTION
 _SOURCE: Final = "bench"
 _TABLE: Final = TableId(database=DATABASE, table="events")
@@ -84,6 +88,7 @@ class FanoutFigures:
     rows: dict[Shape, dict[int, RowCost]]
     books: dict[int, BookCost]
     stack: dict[int, StackCost]
+    rates: dict[int, RateCost]
 
 
 def fanout_section(figures: FanoutFigures, picture: str) -> str:
@@ -111,6 +116,10 @@ def fanout_section(figures: FanoutFigures, picture: str) -> str:
     stack = [
         f"| {count} | {cost.router_us:.0f} | {cost.broker_us:.0f} | {cost.rows_per_s:,.0f} |"
         for count, cost in figures.stack.items()
+    ]
+    rates = [
+        f"| {count:,} | {cost.router_us:.0f} | {cost.broker_us:.0f} | {cost.p50_ms:.0f} | {cost.p95_ms:.0f} |"
+        for count, cost in figures.rates.items()
     ]
     line = "\n"
     return f"""## Fanout: one source's rows for 1 to {counts[-1]:,} tenants
@@ -142,10 +151,17 @@ A router process and its Kafka, rows of one table by a column's value, {_STACK_R
 |---|---|---|---|
 {line.join(stack)}
 
+The same at {ROWS_PER_S} rows a second in transactions of {_RATE_ROWS_A_BATCH} rows. Late is a row from the changes topic to its
+tenant's topic. The broker's figure has the fetches of the consumer that looks at all of these topics:
+
+| tenants | router, CPU µs a row | broker, CPU µs a row | late p50, ms | p95, ms |
+|---|---|---|---|---|
+{line.join(rates)}
+
 With filters and databases of their own a row is one tenant's; of the others it is everybody's, and one batch of bytes serves
 all that get the same. Each tenant's topic is a Kafka partition more in a transaction, which the last table shows. The broker's
-figures are those of a JVM that has just started. Not measured here: the reader, lateness at a fixed rate, and Debezium with
-one connector and filter a tenant.
+figures are those of a JVM that has just started. Not measured here: the reader, and Debezium with one connector and filter
+a tenant.
 """
 
 
@@ -166,7 +182,27 @@ def measure_fanout(folder: Path, tenants: Sequence[int] = TENANTS) -> FanoutFigu
         specs = [_spec(Shape.FILTER, number) for number in range(count)]
         log = list(_batches(Shape.FILTER, count, _STACK_BATCHES + 1))
         stack[count] = stack_cost(folder / str(count), _SOURCE, specs, _schema(_TABLE, 1), log)
-    return FanoutFigures(rows, books, stack)
+    rates = {count: at_rate(folder / f"{count}-rate", count) for count in RATE_TENANTS}
+    return FanoutFigures(rows, books, stack, rates)
+
+
+def at_rate(folder: Path, count: int) -> RateCost:
+    """``ROWS_PER_S`` of one table, each another tenant's, in small transactions."""
+    specs = [_spec(Shape.FILTER, number) for number in range(count)]
+    first = count * 2  # twenty rows a tenant: each has its topic
+    per_s = ROWS_PER_S / _RATE_ROWS_A_BATCH
+    log = _batches(Shape.FILTER, count, first + round(per_s * _RATE_S), runs=1, rows=_RATE_ROWS_A_BATCH)
+    schema = _schema(_TABLE, 1)
+    return rate_cost(
+        folder,
+        _SOURCE,
+        specs,
+        schema,
+        list(log),
+        first=first,
+        rows=_RATE_ROWS_A_BATCH,
+        per_s=per_s,
+    )
 
 
 def row_cost(shape: Shape, count: int) -> RowCost:
@@ -267,15 +303,22 @@ def _schema(table_id: TableId, version: int) -> TableSchema:
     return msgspec.structs.replace(SCHEMA, columns=(*SCHEMA.columns, code), table_id=table_id, version=version)
 
 
-def _batches(shape: Shape, count: int, batches: int = _BATCHES) -> Iterator[bytes]:
-    """Transactions of 100 inserts, each row for another tenant, or with databases of their own each transaction."""
+def _batches(
+    shape: Shape,
+    count: int,
+    batches: int = _BATCHES,
+    *,
+    runs: int = _RUNS_A_BATCH,
+    rows: int = ROWS_PER_TRANSACTION,
+) -> Iterator[bytes]:
+    """Transactions of inserts, each row for another tenant, or with databases of their own each transaction."""
     chance = random.Random(7)
     rank = 0
     for _ in range(batches):
         builder = BatchBuilder(
             BatchIdentity(source=_SOURCE, source_partition="0", connector="mysql", run_id="bench", fencing_token=1)
         )
-        for _ in range(_RUNS_A_BATCH):
+        for _ in range(runs):
             rank += 1
             owner = chance.randrange(count)
             table_id = TableId(database=f"t{owner}", table="events") if shape is Shape.DATABASE else _TABLE
@@ -287,8 +330,8 @@ def _batches(shape: Shape, count: int, batches: int = _BATCHES) -> Iterator[byte
                 committed_at_us=1_700_000_000_000_000,
                 is_snapshot=False,
             )
-            for ordinal in range(ROWS_PER_TRANSACTION):
-                number = rank * ROWS_PER_TRANSACTION + ordinal
+            for ordinal in range(rows):
+                number = rank * rows + ordinal
                 of_row = chance.randrange(count)
                 row = random_row(number, chance)
                 row["customer_id"] = of_row * _WIDTH + chance.randrange(_WIDTH)
