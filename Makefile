@@ -15,7 +15,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -142,6 +142,9 @@ protos: setup-python ## generate the Python code of protos/
 	@$(VENV) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 		$$(find protos -name '*.proto' | LC_ALL=C sort)
 
+docs: setup-python ## build the documentation as a site, into dist/site; a broken link or a warning is an error (needs no server)
+	@$(VENV) -m docs.site
+
 docs-metrics: setup-python ## write docs/metrics.md from the catalogue of metrics
 	@$(VENV) -m libs.telemetry.metrics > docs/metrics.md
 
@@ -158,6 +161,7 @@ locks: ## resolve the dependency groups of pyproject.toml into requirements/*.tx
 	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt
 	@for group in $(GROUPS); do \
 		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
+	@$(LOCK) $(UPGRADE) --group pyproject.toml:docs -c requirements/dev.txt -o requirements/docs.txt
 	@for group in compiler fuzz go uv; do \
 		$(LOCK) $(UPGRADE) --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 	@for group in clickhouse polars kubectl; do \

@@ -15,6 +15,7 @@ from tests.headwater_command import MARK, HeadwaterCommand
 from tests.page_blocks import ROOT, Reader, blocks_of, reader_in
 
 BLOCK_TIMEOUT_S = 900.0
+TOLD_IN_ORDER = ("tutorial.md", "howto/add-a-tenant.md", "howto/mask-a-column.md", "howto/fill-a-late-table.md")
 
 pytestmark = [
     pytest.mark.rest(because="test_init.py types README's first two commands; test_live_stack.py has the others"),
@@ -50,3 +51,25 @@ def test_readmes_own_database_runs_as_it_stands(mysql_server: MysqlServer, tmp_p
     assert 'headwater query acme "SELECT * FROM orders LIMIT 5"' in said
     assert re.search(r"^acme +shop\.orders +2 rows x +2 columns +equal$", said, re.M)
     assert "shop.orders" in said.rpartition("difference(s)")[2]
+
+
+def test_the_tutorial_and_its_tasks_run_as_they_stand(mysql_server: MysqlServer, tmp_path: Path) -> None:
+    """Every block that the pages mark as run, in their order, on one stack."""
+    pages = [ROOT / "docs" / name for name in TOLD_IN_ORDER]
+    said: dict[str, list[str]] = {}
+    try:
+        with reader_with(mysql_server, tmp_path / "tutorial") as reader:
+            for page in pages:
+                blocks = [block for block in blocks_of(page) if block.is_run]
+                said[page.name] = [reader.types(block.text, timeout_s=BLOCK_TIMEOUT_S) for block in blocks]
+    finally:
+        mysql_server.execute("DROP DATABASE IF EXISTS shop", "DROP USER IF EXISTS headwater")
+
+    tutorial = "\n".join(said["tutorial.md"])
+    assert re.search(r"^│  2 │ +1 │ new +│ +5\.00 │$", tutorial, re.M)
+    assert re.search(r"^│  4 │ +2 │ new +│ +42\.50 │$", said["tutorial.md"][-2], re.M)
+    assert " 5.00 " not in said["tutorial.md"][-2]
+    assert "READ    id=1" in said["tutorial.md"][-1]
+    assert "tenant globex: version 1 is in force" in said["add-a-tenant.md"][-1]
+    assert "masked: hash sha256" in said["mask-a-column.md"][0]
+    assert "sent execute-snapshot" in said["fill-a-late-table.md"][0]
