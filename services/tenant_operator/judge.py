@@ -5,7 +5,7 @@ A document with mistakes is refused with every one of them, and its last good ve
 stays in force. The holder of a tenant's name keeps it against a newcomer. No document stops another.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -45,6 +45,7 @@ Parsed = tuple[TenantSpec | None, tuple[str, ...]]
 Parse = Callable[[str], Parsed]
 
 NO_TABLES: Final[Mapping[str, Sequence[TableSchema]]] = {}
+_ALL_SECRETS: Final[Mapping[str, Collection[str]]] = {}
 KEEP: Final = "keep"
 DELETE: Final = "delete"
 DELETE_TOPICS: Final = "delete-topics"
@@ -152,6 +153,7 @@ def judge(
     sources: Sequence[str] | None = None,
     warehouses: Sequence[str] | None = None,
     tenant_names: Sequence[TenantNames] = (),
+    named_secrets: Mapping[str, Collection[str]] = _ALL_SECRETS,
     topic_quotas: TopicQuotaSettings = NO_TOPIC_QUOTAS,
     tables: Mapping[str, Sequence[TableSchema]] = NO_TABLES,
     known_tables: Mapping[str, Sequence[TableSchema]] = NO_TABLES,
@@ -161,7 +163,8 @@ def judge(
 ) -> Standing:
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
     have not got the key of a tenant's mask. ``sources`` and ``warehouses``: those that there are; None: nobody knows.
-    ``tenant_names``: which namespace may claim which names; none: any may claim any.
+    ``tenant_names``: which namespace may claim which names; none: any may claim any. ``named_secrets``: by namespace, the only
+    Secrets there that the operator looks at; a namespace that is not among them has all of its labelled ones looked at.
     ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``known_tables``: the same,
     with those that its reader leaves out. ``unseen``: namespaces of which nothing is known: an absence means nothing there.
     ``now_us``: refusals of routers that are gone are over by then.
@@ -211,7 +214,7 @@ def judge(
         found = secrets.get((config_map.origin.namespace, config_map.secret_name))
         if found is None:
             is_there = (config_map.origin.namespace, config_map.secret_name) in secrets
-            mistakes.append(_secret_mistake(config_map, is_there=is_there))
+            mistakes.append(_secret_mistake(config_map, named_secrets, is_there=is_there))
         good = None
         if spec is not None and config_map.text is not None and not mistakes:
             good = _in_force(config_map, spec, config_map.text, record, found, now_us)
@@ -400,8 +403,16 @@ def _choice_mistakes(config_map: TenantConfigMap) -> list[str]:
     ]
 
 
-def _secret_mistake(config_map: TenantConfigMap, *, is_there: bool) -> str:
-    name = f"Secret {config_map.origin.namespace}/{config_map.secret_name}"
+def _secret_mistake(
+    config_map: TenantConfigMap, named_secrets: Mapping[str, Collection[str]], *, is_there: bool
+) -> str:
+    namespace = config_map.origin.namespace
+    name = f"Secret {namespace}/{config_map.secret_name}"
+    if config_map.secret_name not in named_secrets.get(namespace, (config_map.secret_name,)):
+        return (
+            f"{name}: the operator looks at no Secret of this namespace that the release does not name; have "
+            f"tenantOperator.tenantSecrets.{namespace} name it"
+        )
     if is_there:
         return f"{name}: has no {PASSWORD_KEY!r}, the password of the tenant's Kafka user"
     return (

@@ -57,16 +57,33 @@ class _Operator:
         self._changed = asyncio.Event()
         namespaces = settings.kubernetes.tenant_namespaces
 
-        def mirrors(kind: str) -> list[Mirror]:
+        def mirrors(kind: str, where: Sequence[str], fields: str = "") -> list[Mirror]:
             label, on_change = f"{TENANT_LABEL}=true", self._tenants_changed
             return [
                 Mirror(
-                    kubernetes, f"/api/v1/namespaces/{name}/{kind}", labels=label, namespace=name, on_change=on_change
+                    kubernetes,
+                    f"/api/v1/namespaces/{name}/{kind}",
+                    labels=label,
+                    fields=fields,
+                    namespace=name,
+                    on_change=on_change,
                 )
-                for name in namespaces
-            ] or [Mirror(kubernetes, f"/api/v1/{kind}", labels=label, on_change=on_change)]
+                for name in where
+            ]
 
-        self._config_maps, self._secrets = mirrors("configmaps"), mirrors("secrets")
+        everywhere = {
+            kind: [
+                Mirror(kubernetes, f"/api/v1/{kind}", labels=f"{TENANT_LABEL}=true", on_change=self._tenants_changed)
+            ]
+            for kind in ("configmaps", "secrets")
+        }
+        by_name = {each.namespace: each.names for each in settings.kubernetes.tenant_secrets}
+        self._config_maps = mirrors("configmaps", namespaces) if namespaces else everywhere["configmaps"]
+        self._secrets = [] if namespaces else everywhere["secrets"]
+        self._secrets += mirrors("secrets", [name for name in namespaces if name not in by_name])
+        for namespace, names in by_name.items():
+            for name in names:
+                self._secrets += mirrors("secrets", [namespace], f"metadata.name={name}")
         own = f"/api/v1/namespaces/{settings.kubernetes.own_namespace}"
         # By name, each: its rights are for these Secrets of the namespace, and for no other.
         self._mask_keys = [

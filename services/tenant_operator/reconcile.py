@@ -293,6 +293,7 @@ class Reconciler:
             joining=self._settings.joining,
             sources=self._settings.sources,
             tenant_names=self._settings.tenant_names,
+            named_secrets={each.namespace: each.names for each in self._settings.kubernetes.tenant_secrets},
             topic_quotas=self._settings.topic_quotas,
             warehouses=None if self._settings.sink_jobs is None else self._settings.sink_jobs.warehouses,
             tables=tables,

@@ -18,6 +18,13 @@ from libs.errors import InvalidSettings
 from libs.tenants.topic_quotas import TopicQuotaSettings
 
 
+class NamespaceSecrets(msgspec.Struct, frozen=True, kw_only=True):
+    """The Secrets with passwords of tenants' Kafka users in one namespace: no other is looked at."""
+
+    namespace: str
+    names: tuple[str, ...] = ()
+
+
 class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster, and the parts of it to use."""
 
@@ -30,6 +37,8 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
     so that an uninstalled release leaves nothing. None: somebody deletes it."""
     tenant_namespaces: tuple[str, ...] = ()
     """Where tenants' ConfigMaps and Secrets are looked for; empty: in every namespace."""
+    tenant_secrets: tuple[NamespaceSecrets, ...] = ()
+    """The namespaces whose Secrets are looked at by their names alone, so that the account needs no right on others."""
     request_timeout_s: float = 15.0
     """How long one request to the API server may take, in seconds."""
     watch_timeout_s: int = 240

@@ -912,6 +912,7 @@ def test_no_password_stands_in_what_is_rendered(helm: HelmClient) -> None:
         ({"router": {"disruptionBudget": {"maxUnavailable": 0}}}, "router/disruptionBudget/maxUnavailable"),
         ({"tenantOperator": {"disruptionBudget": {"minAvailable": 1}}}, "'minAvailable' not allowed"),
         ({"tenantOperator": {"tenantNames": {"team_acme": ["acme"]}}}, "team_acme"),
+        ({"tenantOperator": {"tenantSecrets": {"team-acme": ["acme"]}}}, "the namespace is not watched"),
         ({"sink": {"executors": {"resources": {"requests": {"memory": "1Gi"}}}}}, "executors/resources/requests"),
         ({"sink": {"kind": "SparkApplication"}}, "sink.executors.instances: is 0"),
         ({"sink": {"stateSize": None}}, "sink.stateSize: is null, and without sink.settings.state_store"),
@@ -1206,6 +1207,35 @@ def test_the_operator_looks_for_tenants_where_it_is_told_and_has_rights_nowhere_
     assert settings["kubernetes"]["tenant_namespaces"] == watched
 
 
+def test_the_operator_may_look_at_named_secrets_alone_beside_the_mesh_s_own(helm: HelmClient) -> None:
+    """And in a team's namespace where the values name them; else at all of that namespace."""
+    namespaces = {"tenantNamespaces": ["release", "team-acme", "team-globex"]}
+    values = {**WITH_TENANTS, "tenantOperator": {**namespaces, "tenantSecrets": {"team-acme": ["acme-password"]}}}
+    objects = render(helm, values, "release")
+
+    allowed = {
+        each["metadata"]["namespace"]: [
+            rule.get("resourceNames") for rule in each["rules"] if "secrets" in rule["resources"]
+        ]
+        for each in objects
+        if (each["kind"], each["metadata"]["name"]) == ("Role", "headwater-tenants")
+    }
+    named = {
+        each["namespace"]: each["names"]
+        for each in settings_of(objects)["tenant-operator"]["kubernetes"]["tenant_secrets"]
+    }
+
+    assert allowed == {
+        "release": [["acme-password", "globex-kafka"]],
+        "team-acme": [["acme-password"]],
+        "team-globex": [None],
+    }
+    assert named == {"release": ["acme-password", "globex-kafka"], "team-acme": ["acme-password"]}
+    none = render(helm, {}, "release", "tenant-operator-rbac")
+    [role] = [each for each in none if (each["kind"], each["metadata"]["name"]) == ("Role", "headwater-tenants")]
+    assert not [rule for rule in role["rules"] if "secrets" in rule["resources"]]
+
+
 @pytest.mark.parametrize("kind", ["StatefulSet", "SparkApplication"])
 def test_jobs_whose_state_is_in_an_object_store_have_no_volume(helm: HelmClient, kind: str) -> None:
     """A folder that goes with the pod; the job's name tells its objects from other jobs'. With a stateSize there is a volume
@@ -1255,15 +1285,17 @@ def test_a_driver_may_see_to_pods_and_nothing_else(cluster: ControlPlane, namesp
 
 @ON_AN_API_SERVER
 def test_the_operator_may_do_what_it_must_and_no_more(cluster: ControlPlane, namespace: str) -> None:
-    values = {"tenantOperator": {"tenantNamespaces": [namespace]}}
-    cluster.apply(*render(cluster, values, namespace, "tenant-operator-rbac"))
+    operator = {"tenantNamespaces": [namespace], "tenantSecrets": {namespace: ["acme-kafka"]}}
+    cluster.apply(*render(cluster, {"tenantOperator": operator}, namespace, "tenant-operator-rbac"))
     account = f"system:serviceaccount:{namespace}:headwater-tenant-operator"
 
     def may(verb: str, what: str, where: str = namespace) -> bool:
         return cluster.kubectl_answers("auth", "can-i", verb, what, "-n", where, f"--as={account}") == "yes"
 
     assert may("patch", "configmaps")
-    assert may("watch", "secrets")
+    assert not may("watch", "secrets")
+    assert not may("watch", "secrets/headwater-authority")
+    assert may("watch", "secrets/acme-kafka")
     assert may("patch", "statefulsets.apps")
     assert may("update", "leases.coordination.k8s.io/headwater-tenant-operator")
     assert not may("get", "secrets")

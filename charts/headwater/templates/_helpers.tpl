@@ -534,6 +534,29 @@ spec:
 {{- end -}}
 {{- end -}}
 
+{{- /*
+The Secrets with tenants' passwords by namespace, where the operator looks at these alone: in the release's own namespace always, since the mesh's
+passwords and keys are there too, and in those that the values name. JSON, as {"team-acme": ["acme-kafka"]}.
+*/ -}}
+{{- define "headwater.tenantSecrets" -}}
+{{- $found := deepCopy .Values.tenantOperator.tenantSecrets -}}
+{{- $watched := (include "headwater.tenantNamespaces" . | fromJson).namespaces -}}
+{{- range $namespace, $_ := $found -}}
+{{- if not (has $namespace $watched) -}}
+{{- fail (printf "tenantOperator.tenantSecrets.%s: the namespace is not watched; name it in tenantOperator.tenantNamespaces" $namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- $own := .Release.Namespace -}}
+{{- if has $own $watched -}}
+{{- $names := get $found $own | default list -}}
+{{- range $name, $tenant := .Values.tenants -}}
+{{- if eq ($tenant.namespace | default $own) $own }}{{ $names = append $names ($tenant.kafkaSecret | default (printf "%s-kafka" $name)) }}{{ end -}}
+{{- end -}}
+{{- $_ := set $found $own ($names | uniq | sortAlpha) -}}
+{{- end -}}
+{{- $found | toJson -}}
+{{- end -}}
+
 {{- /* Where tenants are looked for, as {"namespaces": […]}; none: everywhere, which somebody has asked for. */ -}}
 {{- define "headwater.tenantNamespaces" -}}
 {{- $named := .Values.tenantOperator.tenantNamespaces -}}

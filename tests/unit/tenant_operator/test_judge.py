@@ -70,6 +70,18 @@ def test_a_secret_that_went_leaves_the_tenant_in_force() -> None:
     assert "acme-kafka" in mistakes(standing)["acme"]
 
 
+def test_a_secret_that_the_release_does_not_name_is_refused_with_the_setting_that_names_it() -> None:
+    """In another namespace, and of another name: as before."""
+    named = {"teams": ("acme-kafka",), "other": ()}
+
+    standing = judged(config_map("acme"), config_map("globex"), without_secret="globex", named_secrets=named)
+    elsewhere = judged(config_map("globex"), without_secret="globex", named_secrets={"other": ()})
+
+    assert in_force(standing) == {"acme": document("acme")}
+    assert "tenantOperator.tenantSecrets.teams" in mistakes(standing)["globex"]
+    assert "is missing, or lacks the label" in mistakes(elsewhere)["globex"]
+
+
 def test_who_holds_a_name_keeps_it_whoever_came_first() -> None:
     older = config_map("thief", document("acme"), created_at="2020-01-01T00:00:00Z")
 
