@@ -38,7 +38,7 @@ from services.tenant_operator.mesh_users import MeshUser, MeshUsersSettings, mak
 from tests.certificates import write_certificates
 from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_in
 from tests.integration.reader_pipeline import pipeline_of
-from tests.integration.router_rig import RouterProcess, created_ids, read_until
+from tests.integration.router_rig import RouterProcess, column, created_ids, orders_schema, read_until, record_schema
 from tests.integration.service_process import ServiceProcess, Services, start_supervised
 
 pytestmark = pytest.mark.rest(
@@ -272,3 +272,31 @@ def _started(mesh: Mesh, valkey: ValkeyServer, folder: Path, running: ExitStack)
         running.callback(started[-1].stop)
         start_supervised(started[-1])
     return Services(mesh.broker.bootstrap_servers, *started)
+
+
+def test_a_service_goes_on_while_its_password_changes_and_after_a_restart_with_the_new_one(
+    kafka: tuple[KafkaBroker, Sasl], valkey_server: ValkeyServer, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """As docs/rotation.md says: the running service keeps its connection, and the next one has all of its state."""
+    mesh = Mesh(*kafka, source=unique_name("s"))
+    asyncio.run(make_users(mesh.users(), asyncio.Event()))
+    settings = {"kafka": mesh.document("schema-history"), "redis": {"url": valkey_server.url}}
+    service = ServiceProcess.of("schema_history", tmp_path, settings)
+
+    def record(rank: int, *more: str) -> int:
+        schema = orders_schema(*(column(name) for name in more))
+        return asyncio.run(record_schema(service.client_settings, mesh.source, schema, rank=rank))
+
+    start_supervised(service)
+    versions = [record(1)]
+    asyncio.run(make_users(mesh.users("rotated"), asyncio.Event()))
+    versions.append(record(2, "note"))
+    service.stop()
+    service.settings = {**settings, "kafka": mesh.document("schema-history", "rotated")}
+    start_supervised(service)
+    versions.append(record(3, "note", "status"))
+    repeated = record(2, "note")
+    service.stop()
+
+    assert versions == [1, 2, 3]
+    assert repeated == 2
