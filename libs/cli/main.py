@@ -5,10 +5,13 @@ decided here. An error that Headwater raises on purpose becomes one message and 
 the file system. Any other error is a fault of the program and keeps its traceback.
 """
 
+import contextlib
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
@@ -181,7 +184,15 @@ def run(arguments: Sequence[str] | None = None) -> None:
             raise
         code = EXIT_FAILED
         _show_json(code, _file_text(error)) if is_json else echo(f"headwater: {_file_text(error)}", err=True)
+        if error.filename is None:
+            _drop_output()
     sys.exit(code or 0)
+
+
+def _drop_output() -> None:
+    """Of a full device: from Python 3.13 on the interpreter writes its buffer again at the end, and exits with 120."""
+    with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
 def _show_json(code: int, message: str, mistakes: Sequence[str] = ()) -> None:
