@@ -259,7 +259,7 @@ def _canonical_fraction(mysql_type: MysqlType, text: str) -> str:
             whole = math.floor(float(number))
             part = round((float(number) - whole) * 10**mysql_type.scale)
             number = whole + Decimal(part).scaleb(-mysql_type.scale)
-        digits = str(number.quantize(Decimal(1).scaleb(-mysql_type.scale), ROUND_HALF_UP, _EXACT))
+        digits = f"{number.quantize(Decimal(1).scaleb(-mysql_type.scale), ROUND_HALF_UP, _EXACT):f}"
         is_exact = mysql_type.name == "decimal"  # whose point is beside its digits
         width = (mysql_type.precision or 0) + (1 if mysql_type.scale and is_exact else 0)
         return digits.zfill(width) if mysql_type.is_zerofill else digits

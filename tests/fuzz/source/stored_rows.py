@@ -128,7 +128,9 @@ def default_differs(column: ServerColumn, ours: Column) -> bool:
     server = column.default or ""
     if column.source_type.startswith("char("):
         server = server.rstrip(" ")  # of a session with PAD_CHAR_TO_FULL_LENGTH
-    return (server or None) != (ours.default_expression or None)
+    # information_schema has a question mark for a character beyond the first 65,536.
+    mine = "".join(char if char < "\U00010000" else "?" for char in ours.default_expression or "")
+    return server != mine
 
 
 _BYTE_DEFAULTS: Final = ("binary", "varbinary", "json", "text", "blob", "geometry")
