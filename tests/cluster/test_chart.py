@@ -1207,6 +1207,18 @@ def test_the_operator_looks_for_tenants_where_it_is_told_and_has_rights_nowhere_
     assert settings["kubernetes"]["tenant_namespaces"] == watched
 
 
+def test_where_every_namespace_may_have_tenants_none_takes_another_ones_name(helm: HelmClient) -> None:
+    """Unless the values say which names each may claim."""
+
+    def names(**operator: Any) -> Any:
+        objects = render(helm, {"tenantOperator": operator}, "any", "tenant-operator")
+        return settings_of(objects)["tenant-operator"]["tenant_names"]
+
+    assert names(watchAnyNamespace=True) == [{"namespace": "*", "tenants": ["{namespace}(-.*)?"]}]
+    assert names(watchAnyNamespace=True, tenantNames={"*": [".*"]}) == [{"namespace": "*", "tenants": [".*"]}]
+    assert names() == []
+
+
 def test_the_operator_may_look_at_named_secrets_alone_beside_the_mesh_s_own(helm: HelmClient) -> None:
     """And in a team's namespace where the values name them; else at all of that namespace."""
     namespaces = {"tenantNamespaces": ["release", "team-acme", "team-globex"]}
