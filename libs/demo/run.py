@@ -193,10 +193,12 @@ def _run_job(settings: DemoSettings, source: DemoSource, show: Show, clock: "_Ph
     tenants = [documents.tenants[name] for name in TENANTS]
 
     clock.begin("snapshot into the tenants' topics")
-    wait_for_snapshots(home, documents, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell)
+    wait_for_snapshots(home, documents, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell, by_progress=True)
     clock.begin("snapshot into the warehouse")
     wanted = source_positions(documents.sources, [SOURCE])
-    wait_until_caught_up(StackHops(home), tenants, wanted, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell)
+    wait_until_caught_up(
+        StackHops(home), tenants, wanted, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell, by_progress=True
+    )
 
     clock.begin(f"{settings.traffic_s:.0f} s of live traffic, three kills -9")
     starts = _topic_ends(home)
@@ -221,7 +223,9 @@ def _run_job(settings: DemoSettings, source: DemoSource, show: Show, clock: "_Ph
 
     clock.begin("catch up")
     wanted = source_positions(documents.sources, [SOURCE])
-    wait_until_caught_up(StackHops(home), tenants, wanted, timeout_s=CATCH_UP_TIMEOUT_S, on_progress=show.tell)
+    wait_until_caught_up(
+        StackHops(home), tenants, wanted, timeout_s=CATCH_UP_TIMEOUT_S, on_progress=show.tell, by_progress=True
+    )
 
     clock.begin("compare row by row, every column")
     found = check(

@@ -108,9 +108,17 @@ class StackHops:
 
 
 def wait_for_snapshots(
-    home: Home, documents: Documents, *, timeout_s: float, on_progress: OnProgress = lambda _: None
+    home: Home,
+    documents: Documents,
+    *,
+    timeout_s: float,
+    on_progress: OnProgress = lambda _: None,
+    by_progress: bool = False,
 ) -> None:
-    """Return when every source's initial snapshot is published. Raises NotCaughtUp."""
+    """Return when every source's initial snapshot is published. Raises NotCaughtUp.
+
+    ``by_progress``: ``timeout_s`` counts from the last progress, so that a slow machine only takes longer.
+    """
 
     def look() -> Behind | None:
         found = _by_source(home, documents.sources)
@@ -124,7 +132,7 @@ def wait_for_snapshots(
                 return Behind(f"reader of {source}", f"its snapshot ({rows:,} of about {estimated:,} rows)")
         return None
 
-    _wait(look, timeout_s=timeout_s, on_progress=on_progress)
+    _wait(look, timeout_s=timeout_s, on_progress=on_progress, by_progress=by_progress)
 
 
 def wait_for_copies(
@@ -249,8 +257,11 @@ def wait_until_caught_up(
     *,
     timeout_s: float,
     on_progress: OnProgress = lambda _: None,
+    by_progress: bool = False,
 ) -> None:
     """Return when the tables of ``tenants`` hold the transactions ``wanted`` of each source. Blocks.
+
+    ``by_progress``: ``timeout_s`` counts from the last progress.
 
     Raises:
         NotCaughtUp: they did not within ``timeout_s``.
@@ -265,7 +276,8 @@ def wait_until_caught_up(
         ]
         looks += [hops.sink_hop(consumer, tenant) for tenant in tenants if tenant.sink is not None]
         for look in looks:
-            _wait(look, timeout_s=max(0.0, deadline_s - time.monotonic()), on_progress=on_progress)
+            left_s = timeout_s if by_progress else max(0.0, deadline_s - time.monotonic())
+            _wait(look, timeout_s=left_s, on_progress=on_progress, by_progress=by_progress)
     finally:
         consumer.close()
 
@@ -278,9 +290,13 @@ def source_positions(documents: Mapping[str, SourceDocument], sources: Sequence[
     return found
 
 
-def _wait(look: Callable[[], Behind | None], *, timeout_s: float, on_progress: OnProgress) -> None:
+def _wait(
+    look: Callable[[], Behind | None], *, timeout_s: float, on_progress: OnProgress, by_progress: bool = False
+) -> None:
+    """``by_progress``: a lag that was never reported before is progress, and renews the time."""
     deadline_s = time.monotonic() + timeout_s
     reason = ""
+    reported: set[str] = set()
     while True:
         try:
             behind = look()
@@ -294,6 +310,9 @@ def _wait(look: Callable[[], Behind | None], *, timeout_s: float, on_progress: O
                 return
             reason = str(behind)
         on_progress(reason)
+        if by_progress and reason not in reported:
+            reported.add(reason)
+            deadline_s = time.monotonic() + timeout_s
         if time.monotonic() > deadline_s:
             raise NotCaughtUp(f"not caught up in time: {reason}; `headwater status` and logs/ say why")
         time.sleep(POLL_PAUSE_S)
