@@ -25,6 +25,19 @@ def write_certificates(folder: Path, *, address: str = "127.0.0.1", is_expired: 
     return {name: str(folder / f"{name}.pem") for name in contents}
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """Signs certificates of peers; all that it gives is PEM."""
 
@@ -66,7 +79,12 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(days=2))
             .not_valid_after(now + datetime.timedelta(days=-1 if is_expired else 1))
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            # From Python 3.13 on ``ssl`` believes no certificate without these (VERIFY_X509_STRICT).
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
+        if is_authority:
+            builder = builder.add_extension(_SIGNS, critical=True)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

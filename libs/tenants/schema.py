@@ -36,6 +36,9 @@ def tenant_schema() -> dict[str, Any]:
         for field, of_field in definition.get("properties", {}).items():
             if (name, field) in docs:
                 of_field["description"] = docs[name, field]
+        if "description" in definition:
+            # Python 3.13 takes the indentation out of a class's docstring, older ones do not.
+            definition["description"] = inspect.cleandoc(definition["description"])
         if "enum" in definition:
             definition["description"] = _enum_description(name, definition.get("description", ""), docs)
     schema["$defs"]["TenantSpec"]["properties"]["sources"]["minItems"] = 1
