@@ -51,16 +51,5 @@ cdef int write_base64(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -
 cdef int write_unscaled(Bytes* out, int64_t unscaled) except -1
 """Connect's Decimal: the unscaled number as the shortest big-endian two's complement, in base64; reserves its room."""
 
-cdef bint read_decimal(
-    const uint8_t* text, Py_ssize_t size, int precision, int scale, int64_t* unscaled
-) noexcept
-"""``-12.50`` with all digits of the scale, no more digits than fit into 64 bits; False: it is another text."""
-
-cdef bint write_double(Bytes* out, const uint8_t* text, Py_ssize_t size) except -1
-"""``-12.5`` as the shortest digits that are the same double; reserves its room. False: it is another text, or has an exponent."""
-
-cdef bint write_single(Bytes* out, const uint8_t* text, Py_ssize_t size) except -1
-"""The same of a number that is stored with single precision: the double that it is."""
-
 cdef int64_t days_since_1970(int64_t year, int64_t month, int64_t day) noexcept
 """``libs.mysql.values.days_since_1970``: proleptic Gregorian; a day past the month's end runs into the next."""

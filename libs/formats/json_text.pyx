@@ -1,27 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """See ``json_text.pxd``. JSON is written as orjson writes it, byte for byte, so that rows from either are equal."""
 
-from libc.float cimport FLT_MAX, LDBL_MANT_DIG
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from libs.events.run_rows cimport Bytes, reserve
 
-from orjson import dumps
-
-cdef extern from "Python.h":
-    double PyOS_string_to_double(const char* text, char** end, object overflow) except? -1.0
-
 cdef enum:
     _LONGEST_ESCAPE = 6
     _ESCAPED_AT_ONCE = 4096
-    _LONGEST_DOUBLE = 32
-    _SAFE_DIGITS = 18  # so many always fit into 64 bits
-
-cdef uint64_t _MOST_EXACT = 1 << 53  # up to here every integer is a double
-cdef double[19] _POWERS_OF_10 = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18
-]
 
 
 cdef void write_integer(Bytes* out, int64_t number) noexcept:
@@ -156,104 +143,6 @@ cdef int write_unscaled(Bytes* out, int64_t unscaled) except -1:
     for index in range(size):
         stored[index] = <uint8_t>(unscaled >> 8 * (size - 1 - index) & 0xFF)
     return write_base64(out, stored, size)
-
-
-cdef bint read_decimal(
-    const uint8_t* text, Py_ssize_t size, int precision, int scale, int64_t* unscaled
-) noexcept:
-    cdef Py_ssize_t nth
-    cdef bint is_negative = size > 0 and text[0] == b"-"
-    cdef int64_t number = 0
-    cdef bint has_digit = False
-    cdef int whole = 0
-    cdef int fraction = -1  # digits behind the point; -1: before it
-    for nth in range(is_negative, size):
-        if text[nth] == b"." and fraction < 0:
-            fraction = 0
-        elif 48 <= text[nth] <= 57:
-            has_digit = True
-            number = 10 * number + (text[nth] - 48)
-            if fraction >= 0:
-                fraction += 1
-            elif number:  # zeros in front do not count
-                whole += 1
-        else:
-            return False
-        if whole + max(fraction, 0) > _SAFE_DIGITS:
-            return False
-    if not has_digit or max(fraction, 0) != scale or whole > precision - scale:
-        return False
-    unscaled[0] = -number if is_negative else number
-    return True
-
-
-cdef bint _divided(uint64_t digits, int fraction, double* quotient) noexcept:
-    """The double nearest to ``digits`` / 10 ** ``fraction``. False: it takes more than a division to know it."""
-    cdef long double longer
-    cdef long double beside
-    if digits <= _MOST_EXACT:
-        # Both are doubles without a remainder, so their quotient is rounded once: it is the nearest (Clinger, 1990).
-        quotient[0] = <double>digits / _POWERS_OF_10[fraction]
-        return True
-    if LDBL_MANT_DIG < 64:
-        return False
-    # The same with eleven bits more, in which every uint64_t has room; and then rounded once more, to a double. That is the
-    # nearest too, unless the quotient seems to lie halfway between two doubles: what it was rounded away from would decide.
-    longer = <long double>digits / <long double>_POWERS_OF_10[fraction]
-    quotient[0] = <double>longer
-    beside = longer + (longer - quotient[0])
-    return longer == quotient[0] or <double>beside != beside
-
-
-cdef bint _read_double(const uint8_t* text, Py_ssize_t size, double* number) except -1:
-    cdef char[_LONGEST_DOUBLE] copied
-    cdef char* end = NULL
-    cdef Py_ssize_t nth
-    cdef bint is_negative = size > 0 and text[0] == b"-"
-    cdef uint64_t digits = 0
-    cdef int whole = 0
-    cdef int fraction = -1  # digits behind the point; -1: before it
-    if size >= _LONGEST_DOUBLE:
-        return False
-    for nth in range(is_negative, size):
-        if 48 <= text[nth] <= 57:
-            if whole + max(fraction, 0) < _SAFE_DIGITS:
-                digits = 10 * digits + (text[nth] - 48)
-            if fraction >= 0:
-                fraction += 1
-            else:
-                whole += 1
-        elif text[nth] == b"." and fraction < 0:
-            fraction = 0
-        else:
-            return False
-    fraction = max(fraction, 0)
-    if whole + fraction == 0:
-        return False
-    if whole + fraction <= _SAFE_DIGITS and _divided(digits, fraction, number):
-        if is_negative:
-            number[0] = -number[0]
-        return True
-    memcpy(copied, text, size)
-    copied[size] = 0
-    number[0] = PyOS_string_to_double(copied, &end, None)
-    return end == copied + size
-
-
-cdef bint write_double(Bytes* out, const uint8_t* text, Py_ssize_t size) except -1:
-    cdef double number
-    if not _read_double(text, size, &number):
-        return False
-    append(out, <bytes>dumps(number))
-    return True
-
-
-cdef bint write_single(Bytes* out, const uint8_t* text, Py_ssize_t size) except -1:
-    cdef double number
-    if not _read_double(text, size, &number) or abs(number) > FLT_MAX:
-        return False
-    append(out, <bytes>dumps(<double><float>number))
-    return True
 
 
 cdef int64_t days_since_1970(int64_t year, int64_t month, int64_t day) noexcept:

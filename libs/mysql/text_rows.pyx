@@ -13,10 +13,14 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcpy
 
-from libs.formats.json_text cimport append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled
+from libs.formats.json_text cimport append, write_base64, write_integer, write_literal, write_text, write_unscaled
 from libs.formats.row_images cimport EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from libs.mysql.packets cimport Packets
+from libs.mysql.printed_values cimport (
+    OTHER, ZERO, Printed, is_integer, is_shortest_double, read_unscaled, read_unsigned, write_date, write_datetime,
+    write_utc_timestamp,
+)
 
 from libs.events import batch
 
@@ -159,105 +163,51 @@ cdef class TextRowsDecoder(RowImages):
             return 0
         if column.kind == _BINARY:
             return write_base64(out, cell, size)
-        if size < _LONGEST_NUMBER:
-            reserve(out, 2 * _LONGEST_NUMBER + column.zero_size)
-            if column.kind == _INTEGER and size and (cell[0] != 48 or size == 1):
-                write_literal(out, <const char*>cell, size)
-                return 0
-            if column.kind == _WRAPPED:
-                write_integer(out, <int64_t>_unsigned(cell, size))
-                return 0
-            if column.kind == _DOUBLE and _is_plain_double(cell, size):
-                write_literal(out, <const char*>cell, size)
-                if memchr(cell, 46, size) == NULL:
-                    write_literal(out, b".0", 2)
-                return 0
-            if column.kind == _DECIMAL and size <= 20:
-                return write_unscaled(out, _unscaled(cell, size))
-            if column.kind == _DATE and size == 10 or column.kind == _DATETIME and size >= 19:
-                _write_moment(out, column, cell, size)
-                return 0
-            if column.kind == _TIMESTAMP and size >= 19:
-                _write_timestamp(out, column, cell, size)
-                return 0
+        if size < _LONGEST_NUMBER and self._write_usual(column, cell, size):
+            return 0
         cdef bytes text = self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size))
         append(out, text)
         return 0
 
+    cdef bint _write_usual(self, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
+        """Write a number, date or time in the print that is usual for its column; False: it is another."""
+        cdef Bytes* out = &self.images
+        cdef Printed moment = OTHER
+        cdef uint64_t wrapped = 0
+        cdef int64_t unscaled = 0
+        reserve(out, 2 * _LONGEST_NUMBER + column.zero_size)
+        if column.kind == _INTEGER:
+            if not is_integer(cell, size) or (cell[0] == 48 and size > 1):
+                return False
+            write_literal(out, <const char*>cell, size)
+            return True
+        if column.kind == _WRAPPED:
+            if not read_unsigned(cell, size, &wrapped):
+                return False
+            write_integer(out, <int64_t>wrapped)
+            return True
+        if column.kind == _DOUBLE:
+            if not is_shortest_double(cell, size):
+                return False
+            write_literal(out, <const char*>cell, size)
+            if memchr(cell, 46, size) == NULL:
+                write_literal(out, b".0", 2)
+            return True
+        if column.kind == _DECIMAL:
+            if not read_unscaled(cell, size, &unscaled):
+                return False
+            write_unscaled(out, unscaled)
+            return True
+        if column.kind == _DATE:
+            moment = write_date(out, cell, size)
+        elif column.kind == _DATETIME:
+            moment = write_datetime(out, cell, size, column.units_per_s)
+        elif column.kind == _TIMESTAMP:
+            moment = write_utc_timestamp(out, cell, size)
+        if moment == ZERO:
+            write_literal(out, column.zero, column.zero_size)
+        return moment != OTHER
+
 
 cdef object _cut_off():
     return ValueError("a row ends before its columns do: the table has changed since its schema was read")
-
-
-# --- printed values -----------------------------------------------------------------------------------------------------
-
-cdef inline uint64_t _unsigned(const uint8_t* cell, Py_ssize_t size) noexcept:
-    cdef uint64_t number = 0
-    cdef Py_ssize_t index
-    for index in range(size):
-        number = number * 10 + (cell[index] - 48)
-    return number
-
-
-cdef inline int64_t _unscaled(const uint8_t* cell, Py_ssize_t size) noexcept:
-    """A DECIMAL of at most 18 digits, without its point."""
-    cdef int64_t number = 0
-    cdef Py_ssize_t index
-    cdef bint is_negative = size > 0 and cell[0] == 45
-    for index in range(is_negative, size):
-        if cell[index] != 46:
-            number = number * 10 + (cell[index] - 48)
-    return -number if is_negative else number
-
-
-cdef inline bint _is_plain_double(const uint8_t* cell, Py_ssize_t size) noexcept:
-    """MySQL's shortest digits are also orjson's where neither writes an exponent."""
-    cdef Py_ssize_t begin = 1 if size and cell[0] == 45 else 0
-    cdef Py_ssize_t point = begin
-    while point < size and 48 <= cell[point] <= 57:
-        point += 1
-    if point == begin or point - begin > 15:
-        return False
-    if point == size:
-        return True
-    cdef Py_ssize_t place = point + 1
-    if cell[point] != 46 or place == size:
-        return False
-    while place < size and 48 <= cell[place] <= 57:
-        place += 1
-    # Below 0.001 the two differ in when they begin to write an exponent.
-    return place == size and not (
-        point - begin == 1 and cell[begin] == 48 and size - point > 3
-        and cell[point + 1] == 48 and cell[point + 2] == 48 and cell[point + 3] == 48
-    )
-
-
-cdef void _write_moment(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) noexcept:
-    """``2024-01-31`` → days; ``2024-01-31 12:34:56.789`` → milliseconds or microseconds since 1970."""
-    cdef int64_t month = _unsigned(cell + 5, 2)
-    cdef int64_t day = _unsigned(cell + 8, 2)
-    cdef int64_t days, seconds, fraction_us
-    cdef Py_ssize_t index
-    if not (month and day):
-        write_literal(out, column.zero, column.zero_size)
-        return
-    days = days_since_1970(_unsigned(cell, 4), month, day)
-    if column.kind == _DATE:
-        write_integer(out, days)
-        return
-    seconds = days * 86400 + _unsigned(cell + 11, 2) * 3600 + _unsigned(cell + 14, 2) * 60 + _unsigned(cell + 17, 2)
-    fraction_us = 0
-    for index in range(20, 26):
-        fraction_us = fraction_us * 10 + (cell[index] - 48 if index < size else 0)
-    write_integer(out, seconds * column.units_per_s + fraction_us * column.units_per_s // 1_000_000)
-
-
-cdef void _write_timestamp(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) noexcept:
-    """``2024-01-31 12:34:56.789`` in a session at +00:00 → ISO 8601 text."""
-    if _unsigned(cell, 4) == 0 and _unsigned(cell + 5, 2) == 0:
-        write_literal(out, column.zero, column.zero_size)
-        return
-    write_literal(out, b'"', 1)
-    write_literal(out, <const char*>cell, size)
-    out.data[out.size - size + 10] = b"T"
-    write_literal(out, b'Z"', 2)

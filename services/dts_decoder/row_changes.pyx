@@ -14,15 +14,17 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp
 
 from libs.formats.json_text cimport (
-    append, days_since_1970, read_decimal, write_base64, write_double, write_integer, write_literal, write_text,
-    write_unscaled, write_unsigned,
+    append, write_base64, write_integer, write_literal, write_text, write_unscaled, write_unsigned,
 )
 from libs.formats.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages, Text, text_of
 from libs.formats.row_images cimport Cell as ImageCell
 from libs.events.run_rows cimport Bytes, RunRows, reserve
+from libs.mysql.printed_values cimport (
+    WRITTEN, read_decimal, write_date, write_datetime, write_double, write_utc_timestamp,
+)
 from services.dts_decoder.messages cimport EntryReader
 from libs.events.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
 
@@ -62,9 +64,7 @@ DATE, DATETIME, TIMESTAMP, CONVERTED = _DATE, _DATETIME, _TIMESTAMP, _CONVERTED
 
 cdef enum:
     _LONGEST_NUMBER = 24
-    _LONGEST_TIMESTAMP = 40
-    _DATE_SIZE = 10  # 2021-05-17
-    _CLOCK_SIZE = 19  # 2021-05-17 07:22:42
+    _MOMENT_SIZE = 19  # 2021-05-17 07:22:42
     _ZONE_SIZE = 7  # a space and +00:00
     _SAFE_DIGITS = 18  # so many always fit into 64 bits
 
@@ -326,6 +326,7 @@ cdef class RowChangeDecoder(RowImages):
         """Write a value in the print that DTS always uses; False: it is another, or wrong."""
         cdef Bytes* out = &self.images
         cdef int64_t number = 0
+        cdef Py_ssize_t moment_size
         if column.kind == _DECIMAL:
             if not read_decimal(raw, size, column.precision, column.scale, &number):
                 return False
@@ -334,15 +335,15 @@ cdef class RowChangeDecoder(RowImages):
         if column.kind == _DOUBLE:
             return write_double(out, raw, size)
         if column.kind == _DATE:
-            if size != _DATE_SIZE or not _read_date(raw, &number):
-                return False
-            reserve(out, _LONGEST_NUMBER)
-            write_integer(out, number)
-            return True
+            return write_date(out, raw, size) == WRITTEN
+        # With as many digits of the second as the column has.
+        moment_size = _MOMENT_SIZE + (column.scale + 1 if column.scale else 0)
         if column.kind == _DATETIME:
-            return _write_datetime(out, column, raw, size)
+            return size == moment_size and write_datetime(out, raw, size, column.units_per_s) == WRITTEN
         if column.kind == _TIMESTAMP:
-            return _write_timestamp(out, column, raw, size)
+            if size != moment_size + _ZONE_SIZE or memcmp(raw + moment_size, b" +00:00", _ZONE_SIZE) != 0:
+                return False
+            return write_utc_timestamp(out, raw, moment_size) == WRITTEN
         return False
 
     cdef int _write_integer(self, Column* column, const uint8_t* digits, Py_ssize_t size) except -1:
@@ -419,85 +420,6 @@ cdef class RowChangeDecoder(RowImages):
         """The row's number, for which ``_write_entry_place`` has left room."""
         self.place_in_source.size = self._entry_place_size
         write_integer(&self.place_in_source, self.row)
-
-
-# --- values in their usual print; False where it is another ---------------------------------------------------------------
-
-cdef inline int _two(const uint8_t* text) noexcept:
-    """Two digits; negative where they are none."""
-    if 48 <= text[0] <= 57 and 48 <= text[1] <= 57:
-        return 10 * (text[0] - 48) + (text[1] - 48)
-    return -1000
-
-
-cdef bint _read_date(const uint8_t* text, int64_t* days) noexcept:
-    """``2021-05-17``; not zero dates."""
-    cdef int century = _two(text)
-    cdef int year = _two(text + 2)
-    cdef int month = _two(text + 5)
-    cdef int day = _two(text + 8)
-    if century < 0 or year < 0 or not 1 <= month <= 12 or not 1 <= day <= 31 or text[4] != b"-" or text[7] != b"-":
-        return False
-    days[0] = days_since_1970(100 * century + year, month, day)
-    return True
-
-
-cdef bint _read_clock(const uint8_t* text, int64_t* seconds) noexcept:
-    """`` 07:22:42``."""
-    cdef int hour = _two(text + 1)
-    cdef int minute = _two(text + 4)
-    cdef int second = _two(text + 7)
-    if text[0] != b" " or text[3] != b":" or text[6] != b":":
-        return False
-    if not 0 <= hour <= 23 or not 0 <= minute <= 59 or not 0 <= second <= 59:
-        return False
-    seconds[0] = 3600 * hour + 60 * minute + second
-    return True
-
-
-cdef bint _write_datetime(Bytes* out, Column* column, const uint8_t* text, Py_ssize_t size) except -1:
-    """With as many digits of the second as the column has."""
-    cdef int64_t days = 0
-    cdef int64_t seconds = 0
-    cdef int64_t us = 0
-    cdef int nth
-    if size != _CLOCK_SIZE + (column.scale + 1 if column.scale else 0):
-        return False
-    if not _read_date(text, &days) or not _read_clock(text + _DATE_SIZE, &seconds):
-        return False
-    if column.scale:
-        if text[_CLOCK_SIZE] != b".":
-            return False
-        for nth in range(6):
-            us *= 10
-            if nth < column.scale:
-                if not 48 <= text[_CLOCK_SIZE + 1 + nth] <= 57:
-                    return False
-                us += text[_CLOCK_SIZE + 1 + nth] - 48
-    reserve(out, _LONGEST_NUMBER)
-    write_integer(out, (86400 * days + seconds) * column.units_per_s + us * column.units_per_s // 1_000_000)
-    return True
-
-
-cdef bint _write_timestamp(Bytes* out, Column* column, const uint8_t* text, Py_ssize_t size) except -1:
-    """In UTC, with as many digits of the second as the column has; its text is nearly the wire form already."""
-    cdef int64_t ignored = 0
-    cdef Py_ssize_t clock_size = _CLOCK_SIZE + (column.scale + 1 if column.scale else 0)
-    cdef Py_ssize_t nth
-    if size != clock_size + _ZONE_SIZE or memcmp(text + clock_size, b" +00:00", _ZONE_SIZE) != 0:
-        return False
-    if not _read_date(text, &ignored) or not _read_clock(text + _DATE_SIZE, &ignored):
-        return False
-    for nth in range(_CLOCK_SIZE, clock_size):
-        if not (text[nth] == b"." if nth == _CLOCK_SIZE else 48 <= text[nth] <= 57):
-            return False
-    reserve(out, _LONGEST_TIMESTAMP)
-    write_literal(out, b'"', 1)
-    write_literal(out, <const char*>text, _DATE_SIZE)
-    write_literal(out, b"T", 1)
-    write_literal(out, <const char*>text + _DATE_SIZE + 1, clock_size - _DATE_SIZE - 1)
-    write_literal(out, b'Z"', 2)
-    return True
 
 
 cdef int _read_cell(Cell* cell, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end) except -1:

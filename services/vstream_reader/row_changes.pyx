@@ -12,14 +12,17 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp
 
 from libs.formats.json_text cimport (
-    append, days_since_1970, read_decimal, write_base64, write_double, write_integer, write_literal, write_single,
-    write_text, write_unscaled,
+    append, write_base64, write_integer, write_literal, write_text, write_unscaled,
 )
 from libs.formats.row_images cimport ENVELOPE_BYTES, Cell, EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
+from libs.mysql.printed_values cimport (
+    OTHER, ZERO, Printed, is_integer, read_decimal, read_time_us, write_date, write_datetime, write_double, write_single,
+    write_utc_timestamp,
+)
 from services.vstream_reader.vevents cimport Field, VEvents, next_field, varint
 
 from libs.events import batch
@@ -64,7 +67,6 @@ DATETIME, TIMESTAMP, CONVERTED = _DATETIME, _TIMESTAMP, _CONVERTED
 cdef enum:
     _LENGTH_DELIMITED = 2
     _LONGEST_NUMBER = 24
-    _FRACTION_DIGITS = 6
     _FIRST_LENGTHS = 64
     _SAFE_DIGITS = 18  # so many always fit into 64 bits
 
@@ -342,14 +344,10 @@ cdef class RowChangesDecoder(RowImages):
             write_base64(out, cell, size)
         elif column.kind == _JSON:
             self._write_json(cell, size)
-        elif column.kind == _DATE:
-            _write_date(out, column, cell, size)
         elif column.kind == _TIME:
             write_integer(out, _time_us(cell, size))
-        elif column.kind == _DATETIME:
-            _write_datetime(out, column, cell, size)
-        elif column.kind == _TIMESTAMP:
-            _write_timestamp(out, column, cell, size)
+        elif column.kind == _DATE or column.kind == _DATETIME or column.kind == _TIMESTAMP:
+            _write_moment(out, column, cell, size)
         elif not _write_usual_number(out, column, cell, size):
             append(out, self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size)))
         return 0
@@ -448,116 +446,36 @@ cdef bint _write_usual_number(Bytes* out, Column* column, const uint8_t* cell, P
 cdef int _copy_integer(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -1:
     """Digits as they are, without the zeros that a ZEROFILL column has in front."""
     cdef Py_ssize_t place = 0
-    cdef Py_ssize_t index
-    reserve(out, size + 1)
-    if size and cell[0] == c"-":
+    if not is_integer(cell, size):
+        raise _malformed("integer")
+    reserve(out, size)
+    if cell[0] == c"-":
         write_literal(out, b"-", 1)
         place = 1
-    if place == size:
-        raise _malformed("integer")
-    for index in range(place, size):
-        if not 48 <= cell[index] <= 57:
-            raise _malformed("integer")
     while place < size - 1 and cell[place] == 48:
         place += 1
-    memcpy(out.data + out.size, cell + place, size - place)
-    out.size += size - place
+    write_literal(out, <const char*>cell + place, size - place)
     return 0
 
 
-cdef int64_t _digits(const uint8_t* cell, Py_ssize_t size) except? -1:
-    cdef int64_t number = 0
-    cdef Py_ssize_t index
-    if size <= 0:
+cdef int _write_moment(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
+    cdef Printed moment
+    if column.kind == _DATE:
+        moment = write_date(out, cell, size)
+    elif column.kind == _DATETIME:
+        moment = write_datetime(out, cell, size, column.units_per_s)
+    else:
+        moment = write_utc_timestamp(out, cell, size)
+    if moment == OTHER:
         raise _malformed("date or time")
-    for index in range(size):
-        if not 48 <= cell[index] <= 57:
-            raise _malformed("date or time")
-        number = 10 * number + cell[index] - 48
-    return number
-
-
-cdef int64_t _day(const uint8_t* cell, Py_ssize_t size, bint* is_zero) except? -1:
-    """Days since 1970 of ``2024-01-31``; zero where month or day is."""
-    if size != 10 or cell[4] != c"-" or cell[7] != c"-":
-        raise _malformed("date")
-    cdef int64_t month = _digits(cell + 5, 2)
-    cdef int64_t day = _digits(cell + 8, 2)
-    is_zero[0] = not (month and day)
-    return days_since_1970(_digits(cell, 4), month, day)
-
-
-cdef int64_t _clock_us(const uint8_t* cell, Py_ssize_t size) except? -1:
-    """Microseconds of ``12:34:56.789``; hours may have more digits."""
-    cdef Py_ssize_t colon = 0
-    cdef Py_ssize_t digits
-    cdef int64_t seconds
-    cdef int64_t us = 0
-    while colon < size and cell[colon] != c":":
-        colon += 1
-    if size < colon + 6 or cell[colon + 3] != c":":
-        raise _malformed("time")
-    seconds = (_digits(cell, colon) * 60 + _digits(cell + colon + 1, 2)) * 60 + _digits(cell + colon + 4, 2)
-    digits = size - colon - 7
-    if size > colon + 6:
-        if cell[colon + 6] != c"." or digits > _FRACTION_DIGITS:
-            raise _malformed("time")
-        us = _digits(cell + colon + 7, digits)
-        while digits < _FRACTION_DIGITS:
-            us *= 10
-            digits += 1
-    return seconds * 1_000_000 + us
+    if moment == ZERO:
+        reserve(out, column.zero_size)
+        write_literal(out, column.zero, column.zero_size)
+    return 0
 
 
 cdef int64_t _time_us(const uint8_t* cell, Py_ssize_t size) except? -1:
-    if size and cell[0] == c"-":
-        return -_clock_us(cell + 1, size - 1)
-    return _clock_us(cell, size)
-
-
-cdef int _write_date(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
-    cdef bint is_zero = False
-    cdef int64_t day = _day(cell, size, &is_zero)
-    if is_zero:
-        write_literal(out, column.zero, column.zero_size)
-    else:
-        write_integer(out, day)
-    return 0
-
-
-cdef int _write_datetime(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
-    """``2024-01-31 12:34:56.789`` → units since 1970."""
-    cdef bint is_zero = False
-    cdef int64_t us
-    if size < 19:
-        raise _malformed("date and time")
-    cdef int64_t day = _day(cell, 10, &is_zero)
-    if is_zero:
-        write_literal(out, column.zero, column.zero_size)
-        return 0
-    us = _clock_us(cell + 11, size - 11)
-    # A moment of day 0 to 23:59:59 is never negative, so the division cuts down, before 1970 too.
-    if column.units_per_s > 1_000_000:
-        write_integer(out, day * 86400 * column.units_per_s + us * (column.units_per_s // 1_000_000))
-    else:
-        write_integer(out, day * 86400 * column.units_per_s + us // (1_000_000 // column.units_per_s))
-    return 0
-
-
-cdef int _write_timestamp(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
-    """``2024-01-31 12:34:56.789`` in UTC → ISO 8601."""
-    cdef bint is_zero = False
-    if size < 19:
-        raise _malformed("timestamp")
-    _day(cell, 10, &is_zero)
-    if is_zero:
-        write_literal(out, column.zero, column.zero_size)
-        return 0
-    _clock_us(cell + 11, size - 11)
-    reserve(out, size + 4)
-    write_literal(out, b'"', 1)
-    write_literal(out, <const char*>cell, 10)
-    write_literal(out, b"T", 1)
-    write_literal(out, <const char*>cell + 11, size - 11)
-    write_literal(out, b'Z"', 2)
-    return 0
+    cdef int64_t us = 0
+    if not read_time_us(cell, size, &us):
+        raise _malformed("time")
+    return us
