@@ -109,7 +109,7 @@ words: setup-python ## count the words of each folder's English that make a read
 fuzz-files: setup-python ## give commands and readers random files of others: connectors, offsets, recordings, YAML, schemas (ROUNDS=10000 SEED=0)
 	@$(VENV) -m tests.fuzz.foreign --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
 
-wheel: setup-python ## build dist/headwater-*.whl, for `pipx install` and `uv tool install` (docs/adr/0068)
+wheel: setup-python ## build dist/headwater-*.whl, for `pipx install` and `uv tool install` (docs/adr/0033)
 	@$(VENV) -m hatchling build -t wheel
 
 sdist: setup-python ## build dist/headwater-*.tar.gz, from which a wheel is built elsewhere

@@ -1,6 +1,6 @@
 """How far a mesh elsewhere has got, from Kafka and the tables' own commits, which can be read from anywhere.
 
-Where a Spark job is stands on its disk; but each commit says how far its table got (ADR 20).
+Where a Spark job is stands on its disk; but each commit says how far its table got (ADR 18).
 """
 
 import functools

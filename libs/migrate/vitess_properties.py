@@ -87,7 +87,7 @@ VITESS_PROPERTIES: Final = (
     *rows(
         Where.ALWAYS,
         ("vitess.inherit.epoch", "", "rows of a split shard are later than before", ("true",)),
-        ("vitess.connector.generation", "", "orders are made by one rule (ADR 3)"),
+        ("vitess.connector.generation", "", "orders are made by one rule (ADR 2)"),
         ("vitess.exclude.empty.shards", "", "an empty shard costs a few bytes of a VGTID"),
         ("vitess.grpc.default.load.balancing.policy", "", "one stream needs one connection", ("pick_first",)),
         ("vitess.vtctld.<setting>", "", "vtgate itself tells where shards stand"),

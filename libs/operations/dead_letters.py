@@ -100,7 +100,7 @@ def _is_waiting(letter: DeadLetter, parked: TenantParkedKeys | None) -> bool | N
 
 def router_remedies(tenant: str, letters: Iterable[StoredLetter], topics: Container[str] | None = None) -> list[str]:
     """For a person, of each table (in ``topics``, where given): what brings the rows that the router set aside. Its letters are
-    not replayed (docs/adr/0040)."""
+    not replayed (docs/adr/0013)."""
     by_table: dict[tuple[str, str], list[DeadLetter]] = {}
     for letter in (each.letter for each in letters):
         if letter.set_aside_by is SetAsideBy.ROUTER and letter.op and (topics is None or letter.topic in topics):

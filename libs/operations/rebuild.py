@@ -1,6 +1,6 @@
 """A table of a tenant's as its source had it at a past moment, built from its log beside it: ``headwater rebuild``.
 
-The work is a Spark job of its own (``spark.jobs.rebuild``, ADR 28): it reads the log as of one snapshot and makes one new
+The work is a Spark job of its own (``spark.jobs.rebuild``, ADR 23): it reads the log as of one snapshot and makes one new
 table, so that neither the tenant's stream nor the stack is needed or disturbed.
 """
 

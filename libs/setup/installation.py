@@ -1,7 +1,7 @@
 """How this Headwater was installed: as a checkout with ``make setup``, or as a wheel. Standard library only.
 
 Both have the folders ``libs``, ``services``, ``protos`` and ``spark`` side by side, below ``import_root``. In a wheel that is
-``site-packages/headwater`` (ADR 68).
+``site-packages/headwater`` (ADR 33).
 """
 
 import shutil

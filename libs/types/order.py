@@ -16,8 +16,8 @@ class EventOrder(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """Place of an event among all events of its source partition; compare with ``<``.
 
     The epoch grows when the set of GTID hosts loses one or shards are re-cut; the rank counts the transactions
-    executed up to and with the event's own, which for gapless GTID sets is the sum of their sequence numbers (docs/adr
-    0003; after Debezium's Vitess connector: ``VitessEpochProvider``, ``VitessRankProvider``); the ordinal counts the
+    executed up to and with the event's own, which for gapless GTID sets is the sum of their sequence numbers (docs/adr/0002;
+    after Debezium's Vitess connector: ``VitessEpochProvider``, ``VitessRankProvider``); the ordinal counts the
     events of a transaction from 1. A copied row has the order ``after`` the last transaction that it holds, with ordinal 0.
     """
 

@@ -2,7 +2,7 @@
 
 The package holds Headwater's folders ``libs``, ``services``, ``protos`` and ``spark``. They import one another by these names.
 ``main`` puts the package first on the path, for this process and those that it starts. A foreign ``libs`` in the current folder
-or in site-packages is never imported (ADR 68).
+or in site-packages is never imported (ADR 33).
 """
 
 import os

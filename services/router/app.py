@@ -42,7 +42,7 @@ _POLLED_BATCHES: Final = 4
 
 
 class SinglePartitions(PartitionAssignor):
-    """Has the group's leader deal single partitions (ADR 49).
+    """Has the group's leader deal single partitions (ADR 10).
 
     Faust's own gives partitions of one number of all topics that have as many to one member, for streams that are joined:
     sources of one partition each would all lie with one router, however many there are.

@@ -2,7 +2,7 @@
 
 It is kept in the tenant's record, so a restart and another operator go on with it. A notice is stored before anything is asked
 for, and a signal is noted as sent once Kafka has it: an operator that is killed between the two sends it again under the same
-id, and the reader acts once (``libs.source.joining``, which decides who joins; ADR 32).
+id, and the reader acts once (``libs.source.joining``, which decides who joins; ADR 7).
 """
 
 import re

@@ -1,6 +1,6 @@
 """Which tenants stand still in their Spark jobs, as these say it in the topic of hand-overs, kept in memory as it is now.
 
-A job says only what lasts, and that it is over (ADR 55). While Kafka is away, what was known stays.
+A job says only what lasts, and that it is over (ADR 26). While Kafka is away, what was known stays.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A tenant's state, kept in an object store: a job that begins in an empty folder continues from it (ADR 52).
+"""A tenant's state, kept in an object store: a job that begins in an empty folder continues from it (ADR 26).
 
     open: read ▶ restore ▶ claim ▶ wait for its former owner     keep: before a batch's tables     confirm: before each table
 

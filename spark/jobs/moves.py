@@ -1,4 +1,4 @@
-"""Tenants that move from one Spark job to another, and those whose tables go: this job's part in each (ADR 35).
+"""Tenants that move from one Spark job to another, and those whose tables go: this job's part in each (ADR 26).
 
     places.json ▶ next_step ▶ stop the query ▶ hand over | take ▶ serve
 

@@ -1,4 +1,4 @@
-"""Small tables of a batch without queries of their own (ADR 43, 67).
+"""Small tables of a batch without queries of their own (ADR 20).
 
 A query costs a third of a CPU second however few rows it has: it is analysed, planned, compiled and scheduled. Where a batch
 has a few changes of each of many tables, that is all that the tables cost. So the events of such tables are brought into the

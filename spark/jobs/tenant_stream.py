@@ -1,4 +1,4 @@
-"""Which offsets a tenant's next micro-batch has (ADR 65).
+"""Which offsets a tenant's next micro-batch has (ADR 17).
 
     ends of topics ▶ is something new? ▶ rate limit ▶ note in the log ▶ batch ▶ note that it is done
 

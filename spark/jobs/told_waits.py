@@ -1,4 +1,4 @@
-"""Tenants that stand still in this job, as their operator hears of it, and the team from that (ADR 55).
+"""Tenants that stand still in this job, as their operator hears of it, and the team from that (ADR 26).
 
     KeptStates.faults ▶ due ▶ topic headwater.sink-handovers ▶ tenant_operator ▶ the tenant's ConfigMap
 

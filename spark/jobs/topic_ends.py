@@ -1,4 +1,4 @@
-"""Where tenants' topics end: one look at Kafka for all tenants of a job, however many there are (ADR 65).
+"""Where tenants' topics end: one look at Kafka for all tenants of a job, however many there are (ADR 17).
 
 Two requests a look, and only changes of their answers come out of the JVM (``TopicEnds.java``).
 """

@@ -1,4 +1,4 @@
-"""The result of a try of a parked table: noted before it is written, asked for before the table is met again (ADR 56).
+"""The result of a try of a parked table: noted before it is written, asked for before the table is met again (ADR 24).
 
 Waiting events of a parked table are written under the identity of the batch that tries it. Killed after that write, the batch
 comes again, and may not try the table any more, or may try other events of it: the next batch would write them under its own

@@ -1,4 +1,4 @@
-"""How long a batch keeps its turn: those that hang leave turns for the others (ADR 65).
+"""How long a batch keeps its turn: those that hang leave turns for the others (ADR 17).
 
     a batch begins ▶ it is overdue after 30 s ▶ it gives its turn, and keeps its thread ▶ it ends
 

@@ -1,4 +1,4 @@
-"""Whose micro-batch runs next: all tenants of a job share a few turns (ADR 65).
+"""Whose micro-batch runs next: all tenants of a job share a few turns (ADR 17).
 
     one look at Kafka for all ▶ tenants with changed topics ▶ the one that has waited longest ▶ a turn
 

@@ -1,4 +1,4 @@
-"""Ranges of Kafka partitions as records, each task's by one consumer; the reading is ``KafkaRanges.java``'s (ADR 59)."""
+"""Ranges of Kafka partitions as records, each task's by one consumer; the reading is ``KafkaRanges.java``'s (ADR 17)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """A row image, or a key, from its JSON text: Spark's ``from_json``, but read from bytes.
 
-``from_json`` makes a decoder of bytes to characters for each text (ADR 61). Values and errors are those of
+``from_json`` makes a decoder of bytes to characters for each text (ADR 16). Values and errors are those of
 ``from_json``, with two differences. A value that is no text, but goes into a column of text, stands there as in the event,
 where
 ``from_json`` writes it again. Bytes that are no UTF-8 fail the text, where ``from_json`` has U+FFFD for them.
