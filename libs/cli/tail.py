@@ -11,11 +11,18 @@ from confluent_kafka import Message
 from libs.cli.mesh import mesh_options
 from libs.cli.terminal import Coloured, echo_lines, line_of, styled
 from libs.errors import InvalidSettings
-from libs.events.names import ROW_TOPIC_TEMPLATES
+from libs.events.names import ROW_TOPIC_TEMPLATES, row_topic_template
 from libs.mesh.documents import read_documents
 from libs.mesh.mesh import Mesh, require_tenant
 from libs.mesh.readable import ReadableEvent, read_event, shorten
-from libs.mesh.tenant_topics import DeliveredSchemas, RowTopic, delivered_topics, follow_topic, open_consumer
+from libs.mesh.tenant_topics import (
+    DeliveredSchemas,
+    RowTopic,
+    delivered_topics,
+    follow_topic,
+    open_consumer,
+    row_topics,
+)
 from libs.tenants.place import nearest
 from libs.types.tenant import EventFormat, TenantSpec, TopicLayout
 
@@ -40,15 +47,7 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
       headwater tail acme orders --mesh mesh.yaml
     """
     require_tenant(mesh, tenant)
-    delivered = delivered_topics(mesh.kafka, tenant)
-    topic = choose_topic(tenant, table, delivered)
-    is_shared = topic.name == ROW_TOPIC_TEMPLATES[TopicLayout.PER_TENANT].format(tenant=tenant)
-    if mesh.home is None:
-        is_shared = is_shared or sum(each.name == topic.name for each in delivered) > 1
-    else:
-        spec = read_documents(mesh.home).require_tenant(tenant)
-        require_json(spec)
-        is_shared = spec.topics.layout is TopicLayout.PER_TENANT
+    topic, is_shared = _topic_of(mesh, tenant, table)
     schemas = DeliveredSchemas(mesh.kafka, tenant)
     consumer = open_consumer(mesh.kafka)
     shown = 0
@@ -65,6 +64,26 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
                 return
     finally:
         consumer.close()
+
+
+def _topic_of(mesh: Mesh, tenant: str, table: str) -> tuple[RowTopic, bool]:
+    """The topic that has the table's events, and whether it has those of other tables too.
+
+    Raises:
+        InvalidSettings: no topic, or several, have them; or their form is not JSON.
+    """
+    if mesh.home is None:
+        template = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TENANT]
+    else:
+        spec = read_documents(mesh.home).require_tenant(tenant)
+        require_json(spec)
+        template = row_topic_template(spec) if spec.topics.layout is TopicLayout.PER_TENANT else ""
+    # No schema is announced of a topic that all tables share (``services.router.match``), so it is found by its name.
+    if template and (shared := row_topics(mesh.kafka, tenant, template)):
+        return shared[0], True
+    delivered = delivered_topics(mesh.kafka, tenant)
+    topic = choose_topic(tenant, table, delivered)
+    return topic, sum(each.name == topic.name for each in delivered) > 1
 
 
 def require_json(spec: TenantSpec) -> None:
