@@ -75,7 +75,7 @@ def _texts_of_python(content: str) -> Iterator[str]:
     comment: list[str] = []
     string: list[str] = []
     last_line = 0
-    for token in tokenize.generate_tokens(io.StringIO(content).readline):
+    for token in _tokens(content):
         if token.type == tokenize.COMMENT:
             if comment and token.start[0] > last_line + 1:
                 yield " ".join(comment)
@@ -97,13 +97,36 @@ def _texts_of_python(content: str) -> Iterator[str]:
     yield " ".join(comment)
 
 
+def _tokens(content: str) -> Iterator[tokenize.TokenInfo]:
+    """An f-string as one token, as Python 3.11 has it: later ones cut it at its braces."""
+    lines, depth, start = content.splitlines(keepends=True), 0, (0, 0)
+    for token in tokenize.generate_tokens(io.StringIO(content).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind == "FSTRING_START":
+            start = token.start if depth == 0 else start
+            depth += 1
+        elif kind == "FSTRING_END":
+            depth -= 1
+            if depth == 0:
+                text = _between(lines, start, token.end)
+                yield tokenize.TokenInfo(tokenize.STRING, text, start, token.end, token.line)
+        elif depth == 0:
+            yield token
+
+
+def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    """The text from one place to another, as tokens have places: lines from 1, columns from 0."""
+    cut = lines[start[0] - 1 : end[0]]
+    cut[-1] = cut[-1][: end[1]]
+    cut[0] = cut[0][start[1] :]
+    return "".join(cut)
+
+
 def _value_of(literal: str) -> str:
     """What a string literal of code says; an f-string with its braces, bytes not at all."""
     prefix = re.match("[A-Za-z]*", literal)
     letters = prefix.group().lower() if prefix else ""
     if "b" in letters:
         return ""
-    value = ast.literal_eval(
-        literal[len(letters) :] if "f" in letters and "r" not in letters else literal.lstrip("fFrR")
-    )
+    value = ast.literal_eval(("r" if "r" in letters else "") + literal[len(letters) :])
     return str(value)
