@@ -102,6 +102,14 @@ def test_collations_of_bytes_and_of_a_later_server_agree() -> None:
     require_agreement(own, TableFacts(text_collations=Collations(63, {1: 2000})))
 
 
+def test_a_vector_is_among_the_texts_and_an_unknown_one_says_nothing() -> None:
+    own = schema("CREATE TABLE t (v VECTOR(3), t VARCHAR(3) CHARACTER SET latin1, b BLOB)")
+
+    require_agreement(own, TableFacts(text_collations=Collations(63, {1: 8})))
+    require_agreement(own, TableFacts(text_collations=Collations(None, {0: 63, 1: 8, 2: 63})))
+    require_agreement(own, TableFacts(text_collations=Collations(None, {0: 8, 1: 63})))
+
+
 def test_members_of_the_charset_binary_are_bytes_that_a_definition_prints() -> None:
     """``ENUM(…) CHARACTER SET binary`` has no codec, and is read. Bytes that are no UTF-8 are in no definition as they are."""
     own = schema("CREATE TABLE t (e ENUM('a','é') CHARACTER SET binary, s SET('x') CHARACTER SET binary)")
