@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+import libs.kafka.topic_id
 import libs.source.follow
 import libs.source.publisher
 import services.checkpoint_committer.partitions
@@ -460,6 +461,7 @@ class World:
             scheduler.simulated_clock(),
             scheduler.replaced(
                 (publisher, "Producer", Producer),
+                (libs.kafka.topic_id, "AdminClient", clients.AdminClient),
                 (publisher, "threading", Threading),
                 (publisher, "queue", SimpleNamespace(Queue=Queue, Empty=queue.Empty, Full=queue.Full)),
                 (publisher, "failpoint", self.failpoint),

@@ -20,6 +20,7 @@ from typing import Final
 import aiokafka.producer.producer
 from aiokafka.record.default_records import DefaultRecordBatch
 
+import libs.kafka.topic_id
 import services.router.awaited
 import services.router.lane
 import services.router.lanes
@@ -600,6 +601,7 @@ def simulated(world: World) -> Iterator[None]:
             (router.stragglers, "Consumer", clients.Consumer),
             (router.next_record, "Consumer", clients.Consumer),
             (router.straggler_offsets, "AdminClient", clients.AdminClient),
+            (libs.kafka.topic_id, "AdminClient", clients.AdminClient),
             (router.outputs, "create_topics", clients.create_topics),
             (router.writer, "AIOKafkaProducer", clients.Producer),
             (aiokafka.producer.producer, "AIOKafkaClient", clients.Client),
