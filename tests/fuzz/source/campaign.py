@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -119,14 +120,45 @@ def run(
     """Draw programs of ``seed``, ``seed + 1`` … for so long, or so many, or until so many differ.
 
     Each find is made smaller, reported and kept."""
-    counts, finds = Counts(), list[Find]()
+    counts = Counts()
+    finds = hunt(
+        lambda own_seed: asyncio.run(draw(server, own_seed, counts)),
+        lambda find: asyncio.run(shrink(server, find)),
+        partial(progress, counts),
+        seed=seed,
+        seconds=seconds,
+        reported=reported,
+        finds_wanted=finds_wanted,
+        programs_wanted=programs_wanted,
+        keep=keep,
+    )
+    return counts, finds
+
+
+def hunt(
+    tried: Callable[[int], Find | None],
+    shrunk: Callable[[Find], Find],
+    progress: Callable[[int, float, int], str],
+    *,
+    seed: int,
+    seconds: float,
+    reported: Callable[[str], None],
+    finds_wanted: int,
+    programs_wanted: int,
+    keep: Path | None,
+) -> list[Find]:
+    """The finds of ``seed``, ``seed + 1`` …, for so long, or so many programs, or until so many differ.
+
+    ``tried``: carries the program of a seed out. ``progress``: one line from programs, seconds and finds; it is reported every
+    ten seconds and at the end. Each find is made smaller by ``shrunk``, reported, and kept in the folder ``keep``."""
+    finds = list[Find]()
     begun = reported_s = time.monotonic()
     programs = 0
     while time.monotonic() - begun < seconds and len(finds) < finds_wanted and programs < programs_wanted:
-        find = asyncio.run(draw(server, seed + programs, counts))
+        find = tried(seed + programs)
         if find is not None:
             reported(f"seed {seed + programs}: {find.words[:1500]}")
-            smaller = asyncio.run(shrink(server, find))
+            smaller = shrunk(find)
             finds.append(smaller)
             reported(f"{smaller.words[:3000]}\n{smaller.program.text()}")
             if keep is not None:
@@ -136,9 +168,9 @@ def run(
         programs += 1
         if time.monotonic() - reported_s > 10:
             reported_s = time.monotonic()
-            reported(progress(counts, programs, reported_s - begun, len(finds)))
-    reported(progress(counts, programs, time.monotonic() - begun, len(finds)))
-    return counts, finds
+            reported(progress(programs, reported_s - begun, len(finds)))
+    reported(progress(programs, time.monotonic() - begun, len(finds)))
+    return finds
 
 
 def progress(counts: Counts, programs: int, took_s: float, finds: int) -> str:

@@ -1,16 +1,16 @@
 """Programs of views, one after another: drawn, carried out, made smaller."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from tests.conftest import MysqlServer
-from tests.fuzz.source.campaign import Find, kind_of
+from tests.fuzz.source.campaign import Find, hunt, kind_of
 from tests.fuzz.source.follower import Difference
 from tests.fuzz.source.program import Program, without
 from tests.fuzz.source.trial import events_of_structlog
@@ -101,25 +101,18 @@ def run(
     keep: Path | None = None,
 ) -> tuple[ViewCounts, Sequence[Find]]:
     """As ``tests.fuzz.source.campaign.run``."""
-    counts, finds = ViewCounts(), list[Find]()
-    begun = reported_s = time.monotonic()
-    programs = 0
-    while time.monotonic() - begun < seconds and len(finds) < finds_wanted and programs < programs_wanted:
-        find = asyncio.run(replay(server, program_of_seed(seed + programs), counts))
-        if find is not None:
-            reported(f"seed {seed + programs}: {find.words[:1500]}")
-            smaller = asyncio.run(shrink(server, find))
-            finds.append(smaller)
-            reported(f"{smaller.words[:3000]}\n{smaller.program.text()}")
-            if keep is not None:
-                keep.mkdir(parents=True, exist_ok=True)
-                text = replace(smaller.program, found=smaller.words[:200].replace("\n", " ")).text()
-                (keep / f"{seed + programs}.sql").write_text(text)
-        programs += 1
-        if time.monotonic() - reported_s > 10:
-            reported_s = time.monotonic()
-            reported(progress(counts, programs, reported_s - begun, len(finds)))
-    reported(progress(counts, programs, time.monotonic() - begun, len(finds)))
+    counts = ViewCounts()
+    finds = hunt(
+        lambda own_seed: asyncio.run(replay(server, program_of_seed(own_seed), counts)),
+        lambda find: asyncio.run(shrink(server, find)),
+        partial(progress, counts),
+        seed=seed,
+        seconds=seconds,
+        reported=reported,
+        finds_wanted=finds_wanted,
+        programs_wanted=programs_wanted,
+        keep=keep,
+    )
     return counts, finds
 
 
