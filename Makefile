@@ -15,7 +15,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words widths planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ fuzz-tenants: setup-python ## lay random tenants' documents and random names at 
 words: setup-python ## count the words of each folder's English that make a reader stop, worst folder first
 	@$(VENV) -m tests.prose
 
+widths: setup-python ## list the classes above 20 methods, 400 lines or 12 fields, and the functions above 60 lines
+	@$(VENV) -m tests.widths
+
 fuzz-files: setup-python ## give commands and readers random files of others: connectors, offsets, recordings, YAML, schemas (ROUNDS=10000 SEED=0)
 	@$(VENV) -m tests.fuzz.foreign --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)
 
@@ -127,12 +130,13 @@ sbom: setup-python ## write dist/headwater.cdx.json: every locked package and ja
 audit: setup-python ## ask pip-audit for known vulnerabilities of the locked packages (needs pip-audit on the PATH, and its database)
 	@$(VENV) -m libs.setup.audit
 
-lint: setup-python ## ruff, mypy, the import arrows and the ceilings of the English (tests/prose/ceilings.json)
+lint: setup-python ## ruff, mypy, the import arrows, the ceilings of the English and of the widths (tests/prose, tests/widths)
 	@$(VENV) -m ruff check .
 	@$(VENV) -m ruff format --check .
 	@$(VENV) -m mypy
 	@.venv/bin/lint-imports
 	@$(VENV) -m tests.prose --check
+	@$(VENV) -m tests.widths --check
 
 format: setup-python ## let ruff rewrite what it can
 	@$(VENV) -m ruff check --fix .
