@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.mysql.charsets import charset_of_collation_id, python_codec
+from libs.mysql.shown_definition import with_readable_literals
 
 QUERY, ROTATE, FORMAT_DESCRIPTION, XID, TABLE_MAP = 2, 4, 15, 16, 19
 HEARTBEAT, ROWS_QUERY, WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 27, 29, 30, 31, 32
@@ -192,12 +193,15 @@ def _parse_query(body: bytes, fixed_bytes: int, flags: int) -> QueryEvent:
 def _statement_text(statement: bytes, client_charset: str, flags: int) -> str:
     """A statement is logged as the client sent it, in its character set; only some that the server writes itself are UTF-8.
 
-    Bytes that are none of either are replaced: a name of them is no captured table's.
+    A literal with an introducer may have any bytes. Others that are none of either are replaced: a name of them is no captured
+    table's.
     """
     codec = "utf-8" if client_charset == "binary" or _is_of_server(statement, flags) else python_codec(client_charset)
     try:
         return statement.decode(codec)
     except UnicodeDecodeError:
+        if codec == "utf-8" and client_charset != "binary":
+            return with_readable_literals(statement)
         return statement.decode(
             python_codec(client_charset) if client_charset != "binary" else "latin-1", errors="replace"
         )

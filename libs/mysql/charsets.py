@@ -97,10 +97,16 @@ _CHARACTER_BYTES: Final = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
 """The fewest bytes of a character, of sets of which that is more than one."""
 
 
+_WITHOUT_SURROGATES: Final = ("utf8mb3", "utf8", "ucs2")
+"""Sets whose last character is U+FFFF; Python's codecs of them know more."""
+
+
 def storable(text: str, charset: str) -> str:
     """``text`` as the server keeps it in a definition: a question mark for each character that the charset lacks."""
     if charset == "binary":
         return text
+    if charset in _WITHOUT_SURROGATES:
+        return "".join(char if char <= "\uffff" else "?" for char in text)
     variant = _VARIANTS.get(charset)
     own = set() if variant is None else {*map(chr, variant.changed.values()), *variant.added.values()}
     return "".join(char if char in own or _has(char, python_codec(charset)) else "?" for char in text)

@@ -13,7 +13,7 @@ from typing import Final
 from libs.errors import HeadwaterError, PipelineHalted
 from libs.mysql.column_type import WrittenType, read_column_type
 from libs.mysql.logical import charset_of_collation
-from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, Token, TokenKind, TokenReader, UnreadableSql
+from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, Token, TokenKind, TokenReader, UnreadableSql, as_utf8mb3
 from libs.types.table import TableId
 
 
@@ -781,7 +781,7 @@ class _Parser:
                 return replace(column, is_unique=True)
             case "COMMENT":
                 tokens.advance()
-                return replace(column, comment=tokens.string())
+                return replace(column, comment=as_utf8mb3(tokens.string()))
             case "COLLATE":
                 tokens.advance()
                 return replace(column, collation=self._word_or_string())
@@ -960,7 +960,7 @@ class _Parser:
             return options if is_collation and options.charset else replace(options, charset=charset)
         if tokens.accept("COMMENT"):
             tokens.accept("=")
-            return replace(options, comment=tokens.string())
+            return replace(options, comment=as_utf8mb3(tokens.string()))
         if tokens.accept("DATA", "DIRECTORY") or tokens.accept("INDEX", "DIRECTORY"):
             tokens.accept("=")
             tokens.string()

@@ -42,7 +42,7 @@ def default_text(
             if default.is_expression:
                 return None
             raise DdlNotUnderstood("a number as the DEFAULT of a text is rounded to the text's width", ())
-        return _fitted(mysql_type, _text(default, charset, sent_in), collation)
+        return _fitted(mysql_type, storable(_text(default, charset, sent_in), charset), collation)
     if default.kind is DefaultKind.TEXT and mysql_type.name == "bit":
         return f"x'{_bytes(default, sent_in).hex()}'"
     if default.kind is DefaultKind.TEXT and mysql_type.name in _MOMENTS and _OFFSET.search(default.text):

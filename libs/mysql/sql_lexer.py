@@ -77,6 +77,7 @@ def sql_mode_of(bits: int) -> SqlMode:
 _NAME_CHARACTER: Final = r"[0-9A-Za-z_$\u0080-\U0010ffff]"
 _SPACE: Final = r"[\ \t\n\v\f\r]"
 """Unicode's other spaces may be part of a name."""
+_BEYOND_UTF8MB3: Final = re.compile("[\U00010000-\U0010ffff]")
 _PATTERN: Final = re.compile(
     rf"""
     (?P<space>{_SPACE}+)
@@ -102,6 +103,11 @@ _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "
 
 _NEVER: Final = 99_999
 """The version from which on ``/*!99999 … */`` is skipped. A server writes ``/*`` into its log where it skipped a comment."""
+
+
+def as_utf8mb3(text: str) -> str:
+    """``text`` as the server keeps names and comments: a question mark for each character beyond utf8mb3 (MySQL 9.7)."""
+    return text if text.isascii() else _BEYOND_UTF8MB3.sub("?", text)
 
 
 def _tokens(statement: str, sql_mode: SqlMode) -> Iterator[Token]:
@@ -139,12 +145,14 @@ def _tokens(statement: str, sql_mode: SqlMode) -> Iterator[Token]:
                 yield Token(TokenKind.NUMBER, text, start, at)
             case "word":
                 following = _names_after_points(statement, at)
-                yield Token(TokenKind.QUOTED_NAME if following else TokenKind.WORD, text, start, at)
+                yield Token(TokenKind.QUOTED_NAME if following else TokenKind.WORD, as_utf8mb3(text), start, at)
                 yield from following
                 at = following[-1].end if following else at
             case "quote":
                 value, at = _quoted(statement, start, sql_mode)
                 is_name = text == "`" or (text == '"' and sql_mode.ansi_quotes)
+                if is_name:
+                    value = as_utf8mb3(value)
                 yield Token(TokenKind.QUOTED_NAME if is_name else TokenKind.STRING, value, start, at)
                 following = _names_after_points(statement, at) if is_name else []
                 yield from following
@@ -160,7 +168,7 @@ def _names_after_points(statement: str, at: int) -> list[Token]:
     tokens = []
     while following := _NAME_AFTER_POINT.match(statement, at):
         tokens.append(Token(TokenKind.SYMBOL, ".", at, at + 1))
-        tokens.append(Token(TokenKind.QUOTED_NAME, following[1], at + 1, following.end()))
+        tokens.append(Token(TokenKind.QUOTED_NAME, as_utf8mb3(following[1]), at + 1, following.end()))
         at = following.end()
     return tokens
 
@@ -226,7 +234,7 @@ def names_in(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> frozenset[
         named = (TokenKind.WORD, TokenKind.QUOTED_NAME, TokenKind.STRING)
         return frozenset(token.value.lower() for token in _tokens(statement, sql_mode) if token.kind in named)
     except UnreadableSql:
-        return frozenset(re.findall(rf"{_NAME_CHARACTER}+", statement.lower()))
+        return frozenset(re.findall(rf"{_NAME_CHARACTER}+", as_utf8mb3(statement).lower()))
 
 
 class TokenReader:

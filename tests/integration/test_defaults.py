@@ -11,6 +11,7 @@ import pytest
 from pymysql.connections import Connection
 
 from libs.mysql.ddl import apply_ddl, show_create_to_schema
+from libs.source.mysql.snapshot import create_statement
 from libs.types.table import Column, TableId
 from tests.conftest import MysqlServer
 from tests.integration.test_mysql_ddl import run
@@ -95,3 +96,41 @@ def test_a_default_is_what_the_server_makes_of_it(connection: "Connection[Any]",
 
     assert not wrong, "\n".join(wrong)
     assert seen > 600
+
+
+def test_a_shown_definition_has_the_characters_that_the_server_keeps(
+    connection: "Connection[Any]", database: str
+) -> None:
+    """SHOW CREATE is composed in utf8mb3: literals with an introducer come as question marks, members are stored so."""
+    defaults = {
+        "a": ("VARCHAR(9)", "('😀é')"),
+        "b": ("TEXT", "(_utf8mb4'?😀')"),
+        "c": ("VARCHAR(9)", "(_latin1 x'E9')"),
+        "d": ("VARCHAR(9) CHARACTER SET sjis", "(_sjis x'955C')"),
+        "e": ("VARCHAR(9)", "(_ucs2 x'00E90041')"),
+        "f": ("VARBINARY(9)", "(_binary x'F09F98')"),
+        "g": ("JSON", '(\'{"a": "😀"}\')'),
+        "h": ("ENUM('b','?','x😀y')", "'x😀y'"),
+        "i": ("SET('😀','é','?') CHARACTER SET utf16", "'😀,?'"),
+        "j": ("ENUM('😁') CHARACTER SET gb18030", "'😁'"),
+        "k": ("VARCHAR(9) CHARACTER SET utf32", "'😁'"),
+        "`l?`": ("ENUM('it''s 😀','\\\\?')", "'it''s 😀'"),
+    }
+    items = ", ".join(f"{name} {kind} DEFAULT {default}" for name, (kind, default) in defaults.items())
+    run(connection, "DROP TABLE IF EXISTS t")
+    run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, {items})")
+    run(connection, "INSERT INTO t (id) VALUES (1)")
+    table_id = TableId(database=database, table="t")
+
+    schema = show_create_to_schema(table_id, *create_statement(connection, table_id))
+
+    (values,) = run(
+        connection,
+        "SELECT " + ", ".join(f"CONVERT({name} USING utf8mb4)" for name in defaults if name != "f") + " FROM t",
+    )
+    shown = [column.default_expression for column in schema.columns[1:] if column.name != "f"]
+    assert shown == [
+        json.dumps(json.loads(value), ensure_ascii=False) if value.startswith("{") else value for value in values
+    ]
+    assert schema.columns[6].default_expression == "0xF09F98"
+    assert schema.columns[12].source_type == r"enum('it''s 😀','\\?')"

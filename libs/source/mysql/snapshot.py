@@ -34,11 +34,14 @@ from libs.mysql.chunk_query import (
     place_of,
     places_changed,
 )
-from libs.mysql.ddl_syntax import StatementContext
+from libs.mysql.column_type import UnknownColumnType, parse_column_type
+from libs.mysql.ddl import show_create_to_schema
+from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
 from libs.mysql.reached_names import Definition
 from libs.mysql.row_key import row_key
+from libs.mysql.shown_definition import doubtful_members, members_query, with_members, with_readable_literals
 from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.source.mysql.client import Connection, connect, mysql_error_code, query, select_raw
@@ -265,14 +268,39 @@ def estimated_rows(connection: Connection, tables: Sequence[TableId]) -> int:
 
 
 def create_statement(connection: Connection, table_id: TableId) -> tuple[str, str]:
-    """``SHOW CREATE TABLE``, and the default character set of the table's database."""
+    """``SHOW CREATE TABLE`` with what that text lacks (``libs.mysql.shown_definition``), and the default character set of the
+    table's database."""
     [(_, statement)] = query(connection, f"SHOW CREATE TABLE {quote_table(table_id)}")
     charsets = query(
         connection,
         "SELECT DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s",
         table_id.database,
     )
-    return str(statement), str(charsets[0][0]) if charsets else "utf8mb4"
+    charset = str(charsets[0][0]) if charsets else "utf8mb4"
+    if "?" in statement:
+        statement = _made_whole(connection, table_id, charset)
+    return str(statement), charset
+
+
+def _made_whole(connection: Connection, table_id: TableId, database_charset: str) -> str:
+    """``SHOW CREATE TABLE`` of a table whose definition has question marks that may be other characters."""
+    query(connection, "SET character_set_results = binary")
+    try:
+        [(_, shown)] = query(connection, f"SHOW CREATE TABLE {quote_table(table_id)}")
+    finally:
+        query(connection, "SET character_set_results = utf8mb4")
+    statement = with_readable_literals(shown)
+    try:
+        schema = show_create_to_schema(table_id, statement, database_charset)
+    except (DdlNotUnderstood, UnknownColumnType):
+        return statement  # the caller says so
+    members: dict[str, dict[int, str]] = {}
+    for column in schema.columns:
+        mysql_type = parse_column_type(column.source_type)
+        if numbers := doubtful_members(mysql_type.members, column.charset):
+            rows = query(connection, members_query(table_id, column.name, mysql_type.name, numbers))
+            members[column.name] = {int(number): str(member) for number, member in rows}
+    return with_members(statement, members) if members else statement
 
 
 def table_definitions(settings: DatabaseSettings, tables: Sequence[TableId]) -> dict[TableId, tuple[str, str]]:

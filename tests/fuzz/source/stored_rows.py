@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.mysql.sql_lexer import as_utf8mb3
 from libs.source.mysql.client import Connection, query
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind
@@ -95,7 +96,7 @@ def as_server_has_it(schema: TableSchema) -> tuple[tuple[Any, ...], ...]:
     return tuple(
         (
             column.name,
-            column.source_type,
+            as_utf8mb3(column.source_type),  # as information_schema shows an ENUM's members
             column.is_optional,
             "binary" if column.charset == "binary" else column.charset,
             frozenset(
@@ -128,9 +129,7 @@ def default_differs(column: ServerColumn, ours: Column) -> bool:
     server = column.default or ""
     if column.source_type.startswith("char("):
         server = server.rstrip(" ")  # of a session with PAD_CHAR_TO_FULL_LENGTH
-    # information_schema has a question mark for a character beyond the first 65,536.
-    mine = "".join(char if char < "\U00010000" else "?" for char in ours.default_expression or "")
-    return server != mine
+    return server != as_utf8mb3(ours.default_expression or "")
 
 
 _BYTE_DEFAULTS: Final = ("binary", "varbinary", "json", "text", "blob", "geometry")
