@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import psutil
 import psycopg
 import pytest
+import structlog
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -208,6 +209,14 @@ def no_faults() -> Iterator[None]:
     yield
     for fault in lasting_faults():
         lift_fault(next(kind for kind in CATALOGUE if kind.id == fault.id), fault.scope)
+
+
+@pytest.fixture(autouse=True)
+def same_log() -> Iterator[None]:
+    """A test or a command in its process that sends the log elsewhere does so for itself alone."""
+    configured = structlog.get_config()
+    yield
+    structlog.configure(**configured)
 
 
 @pytest.fixture(scope="session")
