@@ -49,8 +49,8 @@ down: setup ## stop the embedded stack
 status: setup ## show the embedded stack's services, sources and tenants
 	@$(VENV) -m libs.cli status
 
-# Most tests wait for servers most of the time: three workers keep two cores busy. tests/tiers.py has the order.
-WORKERS ?= 3
+# Two workers for Spark; three for tests of servers, which wait most of the time (tests/scheduling.py). Fast tests wait for nothing.
+WORKERS ?= $(if $(filter test-fast,$(MAKECMDGOALS)),3,5)
 RUN_TESTS = $(VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --tb=short
 
 test-fast: setup-python ## run the tests that start no server and no JVM (3 min)
@@ -71,8 +71,8 @@ test-all: setup ## run every test there is: further warehouses, points of a kill
 test-consumers: setup-spark ## programs of others on what is published: Debezium's JDBC sink, Flink, deserialisers, Polars … (jars and Polars at first: 420 MB)
 	@$(VENV) -m pytest -n 1 --dist loadfile --tb=short tests/consumers $(PYTEST_OPTIONS)
 
-test-costs: ## what each test of the last run cost: CPU seconds of all that it started, and JVMs, by tier, file and test
-	@$(VENV) -m tests.costs
+test-costs: ## what each test of the last run cost: CPU seconds of all that it started, and JVMs, by tier, file and test (KEEP=1: order the next runs by it)
+	@$(VENV) -m tests.costs $(if $(KEEP),--keep)
 
 planted: setup ## plant ten bugs, one for each of ten promises, and see the gate's tests catch them (BUGS='mask replay' for two)
 	@$(VENV) -m tests.planted $(BUGS)

@@ -1,6 +1,7 @@
 """What each test costs: processor time, wall time and JVMs started, one JSON line a test in ``COSTS_FILE``.
 
     make test-costs
+    make test-costs KEEP=1    # and write the lengths of files, by which tests.scheduling orders the next runs
 
 The processor time is that of the test's own process and of every process below it, servers included. A server's start is
 charged to the first test that asks for it. ``docs/testing.md`` has the budgets.
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,9 @@ import pytest
 
 COSTS_FILE: Final = Path(__file__).parents[1] / ".pytest_cache" / "headwater-costs.jsonl"
 """Of the last run: it is written while tests end, by all workers, a whole line at a time."""
+FILE_LENGTHS: Final = Path(__file__).with_name("file_lengths.json")
+"""Wall seconds by file, as ``tests.scheduling`` takes them."""
+SHORTEST_KEPT_S: Final = 0.5
 SAMPLE_PAUSE_S: Final = 1.0  # no JVM that does anything lives for less; a look at 120 processes takes 2 ms
 DEAREST_TESTS: Final = 40
 DEAR_S: Final = 20.0
@@ -214,12 +218,30 @@ def without_a_line(costs: Sequence[Cost], page: str) -> list[str]:
     ]
 
 
+def lengths_by_file(costs: Sequence[Cost], known: Mapping[str, float]) -> dict[str, float]:
+    """Wall seconds of each file of ``costs``, and of those of ``known`` that did not run. A short file has no line."""
+    measured: dict[str, float] = defaultdict(float)
+    for cost in costs:
+        measured[cost.test.partition("::")[0]] += cost.wall_s
+    all_s = sorted({**known, **measured}.items())
+    return {file: round(length_s, 1) for file, length_s in all_s if length_s >= SHORTEST_KEPT_S}
+
+
+def keep_lengths(costs: Sequence[Cost]) -> None:
+    """Write ``FILE_LENGTHS`` from a run, without the files that are gone."""
+    known = json.loads(FILE_LENGTHS.read_text())
+    lengths = lengths_by_file(costs, {file: length for file, length in known.items() if Path(file).is_file()})
+    FILE_LENGTHS.write_text(json.dumps(lengths, indent=2) + "\n")
+
+
 def main() -> int:
-    """Print the table of the last run."""
+    """Print the table of the last run; with ``--keep``, also write the lengths of its files."""
     if not COSTS_FILE.is_file():
         sys.stderr.write(f"no costs in {COSTS_FILE}: run tests first, for example `make test-fast`\n")
         return 1
     costs = read_costs()
+    if sys.argv[1:] == ["--keep"]:
+        keep_lengths([cost for cost in costs if "::" in cost.test])
     sys.stdout.write(table(costs) + "\n")
     for test in without_a_line([cost for cost in costs if "::" in cost.test], TESTING_PAGE.read_text()):
         sys.stdout.write(f"more than {DEAR_S:.0f} CPU s without a line in docs/testing.md: {test}\n")

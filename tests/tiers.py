@@ -59,7 +59,7 @@ ORDER: Final = (
     "simulation",
     "unit",
 )
-"""Long ones first: a core that begins a long file last leaves the other cores idle."""
+"""Of one worker's tests; ``tests.scheduling`` orders the files of several."""
 
 
 @pytest.hookimpl(wrapper=True)

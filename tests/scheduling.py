@@ -1,0 +1,158 @@
+"""Which worker of pytest-xdist runs which file of tests next, in place of its ``--dist loadfile``.
+
+Tests of Spark keep two cores busy, tests of servers wait most of the time. Side by side they use the machine all the time:
+
+* ``SPARK_WORKERS`` workers take the files of Spark first, so that no more sessions start. The others take the files that
+  need servers, then those that need nothing.
+* A worker whose own files have run out takes what is left of the others', but a file of Spark only if it has a session.
+* The longest file comes first, so that the workers end together. ``make test-costs KEEP=1`` writes ``FILE_LENGTHS``.
+  A file without a line there comes in the middle, or first if ``LONG_UNMEASURED`` names it.
+
+A file stays whole, and its tests stay in their order.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+from tests.costs import COSTS_FILE, FILE_LENGTHS
+
+SPARK_WORKERS: Final = 2
+UNKNOWN_S: Final = 15.0
+"""Of a file that needs a server or Spark, and has no line in ``FILE_LENGTHS``."""
+LONG_S: Final = 1_000.0
+"""More than any file takes."""
+LONG_UNMEASURED: Final = (
+    "tests/integration/test_live_stack.py",
+    "tests/e2e/test_demo.py",
+    "tests/faults/test_router_kills.py",
+    "tests/integration/test_vstream_reader.py",
+    "tests/integration/test_vstream_reshard_in_copy.py",
+    "tests/integration/test_log_following.py",
+    "tests/integration/test_router.py",
+    "tests/integration/test_vstream_processes.py",
+    "tests/integration/test_router_writer.py",
+    "tests/unit/spark/test_history.py",
+    "tests/contract/test_sinks.py",
+    "tests/faults/test_sink_kills.py",
+    "tests/faults/test_commit_kills.py",
+    "tests/contract/test_types.py",
+)
+"""Files known to be long, longest of its kind first. They come before measured ones until ``FILE_LENGTHS`` has them."""
+
+
+class Needs(IntEnum):
+    """What the tests of a file start."""
+
+    NOTHING = 0
+    SERVERS = 1
+    SPARK = 2
+
+
+@dataclass(slots=True)
+class Files:
+    """What is known of the files of a run, and who has a session."""
+
+    needs: Mapping[str, Needs] = field(default_factory=dict)
+    lengths_s: Mapping[str, float] = field(default_factory=dict)
+    spark_workers: int = SPARK_WORKERS
+    with_session: set[str] = field(default_factory=set)
+    """Workers that took a file of Spark."""
+
+    def next_for(self, worker: str, waiting: Iterable[str], *, is_short: bool = False) -> str | None:
+        """The file of ``waiting`` that ``worker`` runs next, the shortest if ``is_short``. None: all are for others."""
+        may_use_spark = worker in self.with_session or len(self.with_session) < self.spark_workers
+        fit = [file for file in waiting if may_use_spark or self.needs[file] is not Needs.SPARK]
+        if not fit:
+            return None
+        chosen = min(fit, key=self.length_s) if is_short else max(fit, key=self._rank)
+        if self.needs[chosen] is Needs.SPARK:
+            self.with_session.add(worker)
+        return chosen
+
+    def length_s(self, file: str) -> float:
+        """As it was measured, else as it is taken to be."""
+        if file in self.lengths_s:
+            return self.lengths_s[file]
+        if file in LONG_UNMEASURED:
+            return LONG_S - LONG_UNMEASURED.index(file)
+        return UNKNOWN_S if self.needs[file] else 0.0
+
+    def _rank(self, file: str) -> tuple[Needs, float]:
+        return self.needs[file], self.length_s(file)
+
+
+class SchedulingByNeeds(LoadFileScheduling):
+    """``LoadFileScheduling`` that asks ``Files`` which file is next."""
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        super().__init__(config, log)
+        self.files = Files()
+
+    def schedule(self) -> None:
+        """Hand out the first files once all workers have collected."""
+        if self.collection is None:
+            needs_file = _needs_file(self.nodes[0].workerinput)
+            needs = {file: Needs(value) for file, value in json.loads(needs_file.read_text()).items()}
+            needs_file.unlink()
+            self.files = Files(needs, json.loads(FILE_LENGTHS.read_text()))
+        super().schedule()
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A worker that ended has no session any more."""
+        self.files.with_session.discard(node.gateway.id)
+        return super().remove_node(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        # A worker begins a test when it knows the next one. With two left it needs no further file yet.
+        if node.shutting_down or not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        # A file of one test does not begin without the next file, which then waits for this worker: let it be a short one.
+        units = list(self.assigned_work.get(node, {}).values())
+        is_short = bool(units) and len(units[-1]) == 1
+        chosen = self.files.next_for(node.gateway.id, self.workqueue, is_short=is_short)
+        if chosen is None:
+            node.shutdown()
+            return
+        self.workqueue.move_to_end(chosen, last=False)
+        super()._assign_work_unit(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SchedulingByNeeds | None:
+    """For ``--dist loadfile`` alone."""
+    return SchedulingByNeeds(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The controller of a run collects nothing: each worker writes down what each file needs, before it reports."""
+    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if worker is not None:
+        _needs_file(worker).write_text(json.dumps(needs_by_file(session.items)))
+
+
+def needs_by_file(items: Sequence[pytest.Item]) -> dict[str, Needs]:
+    """The most that a test of each file needs; ``tests.tiers`` has marked the tests."""
+    needs: dict[str, Needs] = {}
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        servers = Needs.SERVERS if marks & {"servers", "kill", "cluster"} else Needs.NOTHING
+        file = item.nodeid.partition("::")[0]
+        needs[file] = max(needs.get(file, Needs.NOTHING), Needs.SPARK if "spark" in marks else servers)
+    return needs
+
+
+def _needs_file(worker: Mapping[str, Any]) -> Path:
+    """Workers and their controller run on one machine, in one checkout."""
+    return COSTS_FILE.with_name(f"headwater-needs-{worker['testrunuid']}.json")
