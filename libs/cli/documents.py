@@ -8,8 +8,9 @@ from libs.cli.terminal import echo, secho
 from libs.errors import InvalidSettings
 from libs.mesh.documents import Documents, read_documents
 from libs.mesh.home import Home, is_initialised
+from libs.mesh.home_view import lines_in_home
+from libs.mesh.source_tables import known_tables
 from libs.operations.preflight import preflight, reader_has_begun, resume_position, where
-from libs.operations.tenant_explain import known_tables, lines_in_home
 from libs.operations.tenant_plan import idle_mistakes
 from libs.tenants.place import nearest
 

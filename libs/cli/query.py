@@ -4,6 +4,7 @@ import csv
 import datetime
 import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,12 +15,15 @@ from rich.text import Text
 
 from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
+from libs.cli.mesh import mesh_file_option
+from libs.cli.mesh_view import cluster_view
 from libs.cli.terminal import echo_lines, is_terminal
 from libs.config.plain_text import printable
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
-from libs.mesh.warehouses import warehouse_of
-from libs.warehouse_readers.warehouse import rows_of, run_query, tables_of
+from libs.mesh.home_view import HomeView
+from libs.mesh.stored_tables import stored_tables
+from libs.warehouse_readers.warehouse import rows_of, run_query
 
 
 @click.command()
@@ -35,22 +39,29 @@ from libs.warehouse_readers.warehouse import rows_of, run_query, tables_of
 )
 @click.option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.option("--max-rows", type=click.IntRange(1), default=200, show_default=True, help="For --format table.")
+@mesh_file_option
 @home_option
-def query(tenant: str, sql: str | None, output: str, as_json: bool, max_rows: int, home: Home) -> None:
+def query(
+    tenant: str, sql: str | None, output: str, as_json: bool, max_rows: int, mesh_file: Path | None, home: Home
+) -> None:
     """Run SQL on TENANT's tables (DuckDB's dialect); without SQL, list them.
 
     Tables have their names at the source: `orders`, or `shop.orders`; `"source.shop".orders` if two sources have it.
     Columns that begin with `_headwater_` are the sink's own. Times with a zone are shown in UTC.
+
+    With --mesh the warehouse is the one that FILE describes under `warehouses`. The tables are those that the tenant's document
+    in force takes in now (docs/kubernetes.md).
 
     \b
     Examples:
       headwater query acme
       headwater query acme "SELECT status, count(*), sum(total) FROM orders GROUP BY status"
       headwater query acme "FROM customers LIMIT 3" --format json
+      headwater query acme "SELECT count(*) FROM orders" --mesh mesh.yaml
     """
     output = "json" if as_json else output
-    warehouse = warehouse_of(home, read_documents(home), tenant)
-    tables = tables_of(warehouse.tables(), tenant)
+    view = HomeView(home, read_documents(home)) if mesh_file is None else cluster_view(mesh_file)
+    warehouse, tables = stored_tables(view, tenant)
     if sql is not None:
         _show(run_query(warehouse, tables, sql), output, max_rows)
         return

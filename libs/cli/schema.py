@@ -8,12 +8,13 @@ import msgspec
 
 from libs.cli.given_file import given_text
 from libs.cli.home import home_option
+from libs.cli.mesh import mesh_file_option
+from libs.cli.mesh_view import mesh_view
 from libs.cli.terminal import echo, echo_lines, secho
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
 from libs.mysql.sql_lexer import UnreadableSql, split_statements
 from libs.operations.schema_plan import PlanReport, TablePlan, plan_statements
-from libs.stack.lifecycle import load_documents
 
 
 @click.group(name="schema")
@@ -32,8 +33,11 @@ def schema_command() -> None:
 )
 @click.option("--database", default="", help="Database of tables that the statements name without one.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@mesh_file_option
 @home_option
-def plan_command(source: str, ddl: str | None, file: Path | None, database: str, as_json: bool, home: Home) -> None:
+def plan_command(
+    source: str, ddl: str | None, file: Path | None, database: str, as_json: bool, mesh_file: Path | None, home: Home
+) -> None:
     """Show the effect of DDL on every tenant's tables, before you run it at SOURCE. Nothing is written.
 
     For each tenant that receives the table, the plan has the new schema of its events and the change of its warehouse table
@@ -43,12 +47,16 @@ def plan_command(source: str, ddl: str | None, file: Path | None, database: str,
     The plan starts from schema_history's tables while the stack runs, else from the source's own. It does not know which
     columns an earlier policy left out of a warehouse.
 
+    With --mesh the tables are those in schema_history's topic, FILE describes SOURCE under `sources`, and the tenants are those
+    in force (docs/kubernetes.md).
+
     Exits with 1 if a table would be parked, or events would be set aside.
 
     \b
     Examples:
       headwater schema plan shop "ALTER TABLE shop.orders ADD COLUMN size INT"
       headwater schema plan shop --database shop "ALTER TABLE orders RENAME COLUMN note TO text"
+      headwater schema plan shop --file migration.sql --mesh mesh.yaml
       headwater schema plan shop --file migration.sql --json | jq '.plans[] | select(.refused != [])'
     """
     if (ddl is None) == (file is None):
@@ -62,7 +70,7 @@ def plan_command(source: str, ddl: str | None, file: Path | None, database: str,
         raise InvalidSettings(subject, [str(error)]) from error
     if not statements:
         raise InvalidSettings(subject, ["is empty"])
-    report = plan_statements(home, load_documents(home), source, statements, database=database)
+    report = plan_statements(mesh_view(home, mesh_file), source, statements, database=database)
     if as_json:
         echo_lines(msgspec.json.format(msgspec.json.encode(report)))
     else:

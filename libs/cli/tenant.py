@@ -16,19 +16,21 @@ from libs.cli.answer import answer, json_option, output_options, print_document
 from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
 from libs.cli.mesh import mesh_file_option
+from libs.cli.mesh_view import mesh_view
 from libs.cli.terminal import echo, echo_lines, is_json, line_of, secho, styled
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
+from libs.mesh.cluster_view import ClusterView
 from libs.mesh.documents import mask_keys, read_documents
 from libs.mesh.home import Home, is_initialised
-from libs.mesh.mesh import MeshSettings, mesh_settings
-from libs.mesh.state import running_state
-from libs.mesh.tenant_objects import BY_HAND, object_in, object_in_cluster, objects_in_cluster
-from libs.operations.explain_elsewhere import explain_elsewhere
+from libs.mesh.home_view import HomeView
+from libs.mesh.mesh import mesh_settings
+from libs.mesh.tenant_objects import object_in, objects_in_cluster
+from libs.mesh.view import FoundTenant
 from libs.operations.tenant_explain import Explanation, TableFate, explain
 from libs.operations.tenant_list import ListedTenant, list_elsewhere, list_tenants
-from libs.operations.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, plan_tenant
-from libs.operations.tenant_snapshot import ask_for_tenant, ask_for_tenant_elsewhere
+from libs.operations.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, document_before, plan_tenant
+from libs.operations.tenant_snapshot import ask_for_tenant
 from libs.operations.tenant_versions import (
     Applied,
     TenantVersion,
@@ -99,8 +101,9 @@ def validate_command(files: Sequence[Path], home: Home) -> None:
 @click.argument("file", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
 @click.option("--all", "show_all", is_flag=True, help="Show tables that stay as they are, too.")
+@mesh_file_option
 @home_option
-def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
+def plan_command(file: Path, as_json: bool, show_all: bool, mesh_file: Path | None, home: Home) -> None:
     """Show the changes from the document in force to the one in FILE. Nothing is written.
 
     The plan lists topics to be created, tables that match now, and for each table its rows and the columns that are
@@ -108,20 +111,24 @@ def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
     would be lost, a table that the warehouse cannot hold. The command asks schema_history while the stack runs, else the
     sources.
 
+    With --mesh the document in force is that of the mesh, and tables are those that schema_history recorded
+    (docs/kubernetes.md).
+
     Exits with 2 if the document has mistakes, with 1 if something would be refused.
 
     \b
     Examples:
       headwater tenant plan acme.yaml
+      headwater tenant plan acme.yaml --mesh mesh.yaml
       headwater tenant plan acme.yaml --json | jq '.tables[] | select(.change != "as before")'
     """
-    parsed_mistakes: list[str] = []
-    text = _text(file, parsed_mistakes)
-    documents = load_documents(home)
-    parsed = None if text is None else judged(home, text, str(file), parsed_mistakes)
+    mistakes: list[str] = []
+    text = _text(file, mistakes)
+    view = mesh_view(home, mesh_file)
+    parsed = None if text is None else judged(home if mesh_file is None else None, text, str(file), mistakes)
     if parsed is None:
-        raise InvalidSettings(str(file), parsed_mistakes)
-    plan = plan_tenant(home, documents, parsed.spec, parsed.lines)
+        raise InvalidSettings(str(file), mistakes)
+    plan = plan_tenant(view, parsed.spec, parsed.lines, before=_before(view, parsed.spec.tenant))
     if as_json:
         echo_lines(msgspec.json.format(msgspec.json.encode(plan)))
     else:
@@ -160,7 +167,9 @@ def apply_command(file_or_tenant: str, number: int | None, is_confirmed: bool, h
     parsed = None if text is None else judged(home, text, shown_as, mistakes)
     if text is None or parsed is None:
         raise InvalidSettings(shown_as, mistakes)
-    _let_pass(plan_tenant(home, documents, parsed.spec, parsed.lines), shown_as, is_confirmed=is_confirmed)
+    view = HomeView(home, documents)
+    plan = plan_tenant(view, parsed.spec, parsed.lines, before=_before(view, parsed.spec.tenant))
+    _let_pass(plan, shown_as, is_confirmed=is_confirmed)
     applied = apply_text(home, text, shown_as=shown_as, now=now)
     _print_applied(applied)
     answer(applied)
@@ -262,12 +271,7 @@ def explain_command(
       kubectl get configmap globex -o yaml | headwater tenant explain globex orders --mesh mesh.yaml --document -
     """
     _require_mesh(mesh_file, document_file)
-    if mesh_file is None:
-        explanation = explain(home, load_documents(home), tenant, table)
-    else:
-        settings = mesh_settings(mesh_file, os.environ)
-        found = _tenant_elsewhere(settings, mesh_file, tenant, document_file)
-        explanation = explain_elsewhere(settings, found, tenant, table)
+    explanation = explain(mesh_view(home, mesh_file, _given(document_file, tenant)), tenant, table)
     if as_json:
         echo_lines(msgspec.json.format(msgspec.json.encode(explanation)))
     else:
@@ -301,13 +305,7 @@ def snapshot_command(
       headwater tenant snapshot acme orders --mesh mesh.yaml
     """
     _require_mesh(mesh_file, document_file)
-    if mesh_file is None:
-        running_state(home)
-        found = ask_for_tenant(home, load_documents(home), tenant, tables)
-    else:
-        settings = mesh_settings(mesh_file, os.environ)
-        document = _tenant_elsewhere(settings, mesh_file, tenant, document_file)
-        found = ask_for_tenant_elsewhere(settings, document, tenant, tables)
+    found = ask_for_tenant(mesh_view(home, mesh_file, _given(document_file, tenant)), tenant, tables)
     for asked in found:
         echo(
             f"asked the reader of {asked.source} for {', '.join(asked.tables)}, for {tenant} alone "
@@ -362,17 +360,22 @@ def _require_mesh(mesh_file: Path | None, document_file: Path | None) -> None:
         raise click.UsageError("--document needs --mesh: on one machine the document is the one in tenants/")
 
 
-def _tenant_elsewhere(settings: MeshSettings, mesh_file: Path, tenant: str, document_file: Path | None) -> TenantObject:
-    if document_file is not None:
-        mistakes: list[str] = []
-        text = _text(document_file, mistakes)
-        if text is None:
-            raise InvalidSettings(str(document_file), mistakes)
-        return object_in(text, tenant, "the document" if str(document_file) == "-" else str(document_file))
-    if settings.kubernetes is None:
-        remedy = f"have kubectl be asked for its ConfigMap, by 'kubernetes: {{}}' there, {BY_HAND}"
-        raise InvalidSettings(str(mesh_file), [f"does not say where tenant {tenant}'s document is: {remedy}"])
-    return object_in_cluster(settings.kubernetes, tenant)
+def _given(document_file: Path | None, tenant: str) -> TenantObject | None:
+    """The document of --document. Raises InvalidSettings: it is not the tenant's, or cannot be read."""
+    if document_file is None:
+        return None
+    mistakes: list[str] = []
+    text = _text(document_file, mistakes)
+    if text is None:
+        raise InvalidSettings(str(document_file), mistakes)
+    return object_in(text, tenant, "the document" if str(document_file) == "-" else str(document_file))
+
+
+def _before(view: HomeView | ClusterView, tenant: str) -> FoundTenant | None:
+    """The document in force, against which another is planned."""
+    if isinstance(view, HomeView):
+        return document_before(view.home, view.documents, tenant)
+    return view.in_force().tenants.get(tenant)
 
 
 def _home_if_any(home: Home) -> Home | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.errors import InvalidSettings
+from libs.errors import AccessDenied, InvalidSettings, TransientError
 from libs.mesh.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
 from libs.mesh.home import Home
 from libs.mesh.own_services import caller
@@ -71,6 +71,16 @@ def source_tables(home: Home, source: str, document: SourceDocument) -> SourceTa
         return SourceTables(schemas, "source", database_charsets(connection), statement_context(connection))
     finally:
         connection.close()
+
+
+def known_tables(home: Home, source: str, document: SourceDocument) -> tuple[Mapping[TableId, TableSchema], str | None]:
+    """The source's tables as they are now; and, where they cannot be asked for, why."""
+    try:
+        return source_tables(home, source, document).schemas, None
+    except (TransientError, AccessDenied) as error:
+        return {}, f"source {source}: its tables are not known: {error}"
+    except InvalidSettings as error:
+        return {}, f"{error.subject} {'; '.join(error.mistakes)}"
 
 
 def as_read(document: SourceDocument, schema: TableSchema) -> TableSchema:

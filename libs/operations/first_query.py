@@ -7,8 +7,7 @@ from typing import Final
 from libs.errors import HeadwaterError
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
-from libs.mesh.source_tables import is_captured
-from libs.operations.tenant_explain import known_tables
+from libs.mesh.source_tables import is_captured, known_tables
 from libs.tenants.view import is_selected
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec

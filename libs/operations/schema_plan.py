@@ -13,9 +13,8 @@ from dataclasses import replace
 import msgspec
 
 from libs.errors import InvalidSettings
-from libs.mesh.documents import Documents
-from libs.mesh.home import Home
-from libs.mesh.source_tables import SourceTables, as_read, is_captured, source_tables
+from libs.mesh.source_tables import SourceTables, as_read, is_captured
+from libs.mesh.view import MeshView
 from libs.mysql.column_type import UnknownColumnType
 from libs.mysql.ddl import (
     DdlNotUnderstood,
@@ -75,24 +74,19 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
         return any(plan.refused for plan in self.plans)
 
 
-def plan_statements(
-    home: Home, documents: Documents, source: str, statements: Sequence[str], *, database: str = ""
-) -> PlanReport:
+def plan_statements(view: MeshView, source: str, statements: Sequence[str], *, database: str = "") -> PlanReport:
     """The effect of ``statements``, one after the other; ``database``: of tables whose name has none.
 
     Raises:
         InvalidSettings: no such source, a statement is wrong or names a table that is not there, or the source is a keyspace
             of Vitess and the stack is down.
         SourceUnavailable, AccessDenied: the stack is down, and the source cannot be read.
+        BrokerUnavailable, ServiceUnavailable, ClusterUnavailable: of a mesh elsewhere, Kafka or the documents' keeper.
     """
-    if source not in documents.sources:
-        raise InvalidSettings(
-            f"source {source}", [f"has no document in sources/; {nearest(source, sorted(documents.sources))}"]
-        )
-    document = documents.sources[source]
-    tables = source_tables(home, source, document)
+    document, tables = view.source_tables(source)
+    in_force = view.in_force()
     plans: list[TablePlan] = []
-    notes = [f"a tenant's document has mistakes: {mistake}" for mistake in documents.tenant_mistakes]
+    notes = [*in_force.notes]
     for statement in statements:
         changes = _changes(tables, statement, database, source)
         unseen = unseen_rows(database, statement, context=tables.context)
@@ -119,7 +113,7 @@ def plan_statements(
                 notes += [f"changes nothing of {change.table_id} that events or tables show: {statement}"] * (
                     change.kind is TableChangeKind.ALTER
                 )
-            for spec in map(_with_known_warehouse, documents.tenants.values()):
+            for spec in (_with_known_warehouse(found.spec) for found in in_force.tenants.values()):
                 for selection in spec.sources:
                     if selection.name == source:
                         plans.append(_tenant_plan(spec, selection, source, statement, change, before, after))

@@ -5,17 +5,16 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
 
 from libs.config.yaml_text import DocumentLines
-from libs.errors import AccessDenied, InvalidSettings, TransientError
+from libs.errors import InvalidSettings
 from libs.events.names import tenant_row_topic
-from libs.mesh.documents import Documents, SourceDocument
-from libs.mesh.home import Home
-from libs.mesh.source_tables import is_captured, source_tables
+from libs.mesh.documents import SourceDocument
+from libs.mesh.source_tables import is_captured
+from libs.mesh.view import MeshView, SeenSource
 from libs.tenants.config_map import refused_table_name
 from libs.tenants.fit import misfits
 from libs.tenants.place import nearest
@@ -76,18 +75,6 @@ class TableFate(msgspec.Struct, frozen=True, kw_only=True):
     """Why its events are set aside, or the sink parks it; each ends with the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenSource:
-    """A source as it was found to be."""
-
-    schemas: Mapping[TableId, TableSchema] = field(default_factory=dict)
-    """Its tables, as they are now."""
-    note: str | None = None
-    """Why none is known."""
-    document: SourceDocument | None = None
-    """None: which tables its reader reads is not known."""
-
-
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """One table, by each source that has it."""
 
@@ -96,32 +83,23 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def explain(home: Home, documents: Documents, tenant: str, table: str) -> Explanation:
+def explain(view: MeshView, tenant: str, table: str) -> Explanation:
     """Why ``table`` (``table``, ``database.table`` or ``source.database.table``) does or does not come to ``tenant``.
 
     Raises:
         InvalidSettings: no such tenant, or no source that it names has such a table; the message names the nearest.
+        BrokerUnavailable: Kafka, which is asked for a cluster's tables, does not answer.
     """
-    spec = documents.tenants.get(tenant)
-    if spec is None:
-        known = sorted(documents.tenants)
-        raise InvalidSettings(f"tenant {tenant}", [f"has no good document in tenants/; {nearest(tenant, known)}"])
-    sources = {selection.name: _seen_in(home, selection.name, documents) for selection in spec.sources}
-    return explain_table(spec, lines_in_home(documents, tenant), table, sources)
-
-
-def lines_in_home(documents: Documents, tenant: str) -> DocumentLines:
-    """Where the values of a tenant's document stand, by its file's path in the home."""
-    lines = documents.tenant_lines.get(tenant, DocumentLines())
-    return replace(lines, file=f"tenants/{lines.file}")
-
-
-def _seen_in(home: Home, source: str, documents: Documents) -> SeenSource:
-    document = documents.sources.get(source)
-    if document is None:
-        return SeenSource(note=f"source {source} has no document in sources/: nothing of it comes")
-    schemas, note = known_tables(home, source, document)
-    return SeenSource(schemas, note, document)
+    found = view.tenant(tenant)
+    sources = {selection.name: view.source(selection.name) for selection in found.spec.sources}
+    explanation = explain_table(found.spec, found.lines, table, sources, found.refused_tables)
+    notes = [*explanation.notes, *found.notes]
+    told = {refused_table_name(fate.source, fate.table) for fate in explanation.tables}
+    if others := sorted(found.refused_tables.keys() - told):
+        notes.append(f"routers set aside the events of other tables too: {', '.join(others)}")
+    delivered = {fate.source for fate in explanation.tables if fate.is_delivered}
+    notes += dict.fromkeys(unseen for source in sorted(delivered) if (unseen := sources[source].unseen) is not None)
+    return msgspec.structs.replace(explanation, notes=tuple(notes))
 
 
 def explain_table(
@@ -166,16 +144,6 @@ def _with_refusal(fate: TableFate, reason: str | None) -> TableFate:
         return fate
     others = (each for each in fate.refused if reason not in each)
     return msgspec.structs.replace(fate, refused=(f"{_SET_ASIDE_NOW}{reason}", *others))
-
-
-def known_tables(home: Home, source: str, document: SourceDocument) -> tuple[Mapping[TableId, TableSchema], str | None]:
-    """The source's tables as they are now; and, where they cannot be asked for, why."""
-    try:
-        return source_tables(home, source, document).schemas, None
-    except (TransientError, AccessDenied) as error:
-        return {}, f"source {source}: its tables are not known: {error}"
-    except InvalidSettings as error:
-        return {}, f"{error.subject} {'; '.join(error.mistakes)}"
 
 
 def table_fate(

@@ -12,11 +12,12 @@ from libs.config.yaml_text import DocumentLines
 from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
-from libs.mesh.source_tables import is_captured
-from libs.operations.tenant_explain import DELIVERED, ColumnFate, TableFate, known_tables, lines_in_home, table_fate
+from libs.mesh.home_view import HomeView
+from libs.mesh.view import FoundTenant, MeshView, SeenSource
+from libs.operations.tenant_explain import DELIVERED, ColumnFate, TableFate, table_fate
 from libs.operations.tenant_versions import version_text, versions
-from libs.operations.topic_quotas import quota_note
-from libs.tenants.document import ParsedTenant, read_tenant
+from libs.operations.topic_quotas import is_read, quota_note
+from libs.tenants.document import read_tenant
 from libs.tenants.idle_patterns import idle_pattern_mistake, idle_patterns
 from libs.tenants.view import beside_hidden, is_plain, is_selected, tenant_view
 from libs.tenants.words import setting_changes
@@ -69,36 +70,38 @@ class TenantPlan(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.mistakes) or any(table.fate.refused for table in self.tables if table.change != GONE)
 
 
-def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: DocumentLines) -> TenantPlan:
-    """The changes of ``spec``, table by table and column by column. Asks the sources; one that does not answer is a note."""
-    notes: list[str] = []
-    old, old_lines = documents.tenants.get(spec.tenant), lines_in_home(documents, spec.tenant)
-    if old is None and (newest := _newest_version(home, spec.tenant)) is not None:
-        old, old_lines = newest.spec, newest.lines
-        notes.append(f"tenants/ has no good document of {spec.tenant}: compared with {newest.lines.file}")
-    sources = dict.fromkeys(selection.name for each in (old, spec) if each is not None for selection in each.sources)
-    tables: dict[str, Mapping[TableId, TableSchema]] = {}
-    for source in sources:
-        if source in documents.sources:
-            tables[source], note = known_tables(home, source, documents.sources[source])
-            notes += [note] if note else []
-    before = {} if old is None else _fates(documents, old, old_lines, tables)
-    after = _fates(documents, spec, lines, tables)
-    notes += _uncaptured(documents, spec, tables)
-    planned = tuple(_planned(before, after))
-    old_topics = set() if old is None else _topics(old, before.values())
+def plan_tenant(
+    view: MeshView, spec: TenantSpec, lines: DocumentLines, *, before: FoundTenant | None = None
+) -> TenantPlan:
+    """The changes of ``spec``, table by table and column by column. Asks the sources; one that does not answer is a note.
+
+    ``before``: the document in force; None: the tenant is new.
+    """
+    notes: list[str] = [] if before is None else [*before.notes]
+    old = None if before is None else before.spec
+    old_lines = DocumentLines() if before is None else before.lines
+    names = dict.fromkeys(selection.name for each in (old, spec) if each is not None for selection in each.sources)
+    sources = {name: view.source(name) for name in names}
+    notes += [seen.note for seen in sources.values() if seen.note]
+    tables = {name: seen.schemas for name, seen in sources.items()}
+    fates = {} if old is None else _fates(old, old_lines, sources)
+    after = _fates(spec, lines, sources)
+    notes += _uncaptured(spec, sources)
+    planned = tuple(_planned(fates, after))
+    old_topics = set() if old is None else _topics(old, fates.values())
     new_topics = _topics(spec, after.values())
     notes += _existing_rows(spec, planned)
-    if (counted := quota_note(documents, spec, tables)) is not None:
+    if (counted := quota_note(view.topic_quotas, spec, sources)) is not None:
         notes.append(counted)
     if spec.sink is not None and any(
-        _columns_differ(old_fate, after[key]) for key, old_fate in before.items() if key in after
+        _columns_differ(old_fate, after[key]) for key, old_fate in fates.items() if key in after
     ):
         notes.append(
             "where a table's columns change, write it again in the warehouse afterwards "
             "(docs/sinks/repair.md, 'Write tables again'): "
             "rows of before and after are of one schema version"
         )
+    notes += dict.fromkeys(unseen for name, _ in after if (unseen := sources[name].unseen) is not None)
     return TenantPlan(
         tenant=spec.tenant,
         is_new=old is None,
@@ -108,7 +111,7 @@ def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: Docum
         tables=planned,
         notes=tuple(notes),
         mistakes=tuple(lines.locate(list(idle_mistakes(spec, tables)))),
-        uncovered=tuple(_uncovered(before, after)),
+        uncovered=tuple(_uncovered(fates, after)),
     )
 
 
@@ -141,56 +144,55 @@ def _existing_rows(spec: TenantSpec, planned: Iterable[PlannedTable]) -> Iterato
         )
 
 
-def _newest_version(home: Home, tenant: str) -> ParsedTenant | None:
-    """If the document in the folder is broken: the one in force before it."""
+def document_before(home: Home, documents: Documents, tenant: str) -> FoundTenant | None:
+    """The tenant's document in a home's force; if it is broken, its newest version; None: the tenant is new."""
+    if tenant in documents.tenants:
+        return HomeView(home, documents).tenant(tenant)
     known = versions(home, tenant)
     if not known:
         return None
-    return read_tenant(version_text(known[-1]), file=f"version {known[-1].number}", mistakes=[])
+    newest = read_tenant(version_text(known[-1]), file=f"version {known[-1].number}", mistakes=[])
+    if newest is None:
+        return None
+    note = f"tenants/ has no good document of {tenant}: compared with {newest.lines.file}"
+    return FoundTenant(newest.spec, newest.lines, notes=(note,))
 
 
 _Fates = Mapping[tuple[str, str], TableFate]
 """Of the tables that are delivered, by source and ``database.table``."""
 
 
-def _fates(
-    documents: Documents,
-    spec: TenantSpec,
-    lines: DocumentLines,
-    tables: Mapping[str, Mapping[TableId, TableSchema]],
-) -> _Fates:
+def _fates(spec: TenantSpec, lines: DocumentLines, sources: Mapping[str, SeenSource]) -> _Fates:
     fates = {}
     for index, selection in enumerate(spec.sources):
-        for table_id, schema in sorted(tables.get(selection.name, {}).items()):
-            fate = table_fate(spec, index, lines, table_id, schema, documents.sources.get(selection.name))
+        seen = sources[selection.name]
+        for table_id, schema in sorted(seen.schemas.items()):
+            fate = table_fate(spec, index, lines, table_id, schema, seen.document)
             if fate.is_delivered:
                 fates[selection.name, fate.table] = fate
     return fates
 
 
-def _uncaptured(
-    documents: Documents, spec: TenantSpec, tables: Mapping[str, Mapping[TableId, TableSchema]]
-) -> Iterator[str]:
+def _uncaptured(spec: TenantSpec, sources: Mapping[str, SeenSource]) -> Iterator[str]:
     """Tables that the document asks for and the source's own document keeps away; and sources of which nothing comes."""
     for selection in spec.sources:
-        if selection.name not in documents.sources or not tables.get(selection.name):
+        seen = sources[selection.name]
+        if not seen.schemas:
             continue
-        wanted = [table_id for table_id in sorted(tables[selection.name]) if is_selected(selection, table_id)]
-        kept_away = [
-            str(table_id) for table_id in wanted if not is_captured(documents.sources[selection.name], table_id)
-        ]
+        wanted = [table_id for table_id in sorted(seen.schemas) if is_selected(selection, table_id)]
+        kept_away = [str(table_id) for table_id in wanted if not is_read(seen, table_id)]
         if kept_away and selection.include_tables != (".*",):
             shown = ", ".join(kept_away[:5]) + (f" and {len(kept_away) - 5} more" if len(kept_away) > 5 else "")
             yield f"source {selection.name} does not capture {shown}: sources/{selection.name}.yaml leaves it out"
         for table_id in wanted:
-            table = tables[selection.name][table_id]
+            table = seen.schemas[table_id]
             shown = ", ".join(beside_hidden(table, tenant_view(table, selection, spec.format.names_of_fields)))
             if shown:
                 yield (
                     f"{table_id}: generated and JSON columns {shown} are delivered as they are, beside columns that are "
                     "hidden: they may be computed of these, or hold copies; mask or exclude them too"
                 )
-        yield from _namesakes(spec, selection, [tables[selection.name][table_id] for table_id in wanted])
+        yield from _namesakes(spec, selection, [seen.schemas[table_id] for table_id in wanted])
         if len(kept_away) == len(wanted):
             yield f"source {selection.name}: no table matches now"
 

@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from libs.config.connections import KafkaSettings
-from libs.errors import InvalidSettings
-from libs.mesh.documents import Documents, DtsDocument, SourceDocument
+from libs.errors import InvalidSettings, ServiceUnavailable
+from libs.mesh.documents import DtsDocument, SourceDocument
 from libs.mesh.home import Home
-from libs.mesh.mesh import MeshSettings, stack_kafka
-from libs.mesh.recorded_tables import recorded_tables
 from libs.mesh.source_tables import is_captured, source_tables
-from libs.operations.explain_elsewhere import document_elsewhere
+from libs.mesh.view import MeshView
+from libs.operations.topic_quotas import is_read
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
-from libs.tenants.config_map import TenantObject
 from libs.tenants.place import nearest
 from libs.tenants.view import is_selected
 from libs.types.table import TableId
@@ -86,44 +84,24 @@ def choose_tables(
     }
 
 
-def ask_for_tenant(home: Home, documents: Documents, tenant: str, names: Sequence[str]) -> list[AskedSnapshot]:
-    """Have the readers copy tables for ``tenant`` alone: ``names``, or all that it sees. The stack must be up.
+def ask_for_tenant(view: MeshView, tenant: str, names: Sequence[str]) -> list[AskedSnapshot]:
+    """Have the readers copy tables for ``tenant`` alone: ``names``, or all that it sees.
 
     Raises:
         InvalidSettings: no such tenant or table, or a source that cannot; every reason is listed, nothing is asked for.
+        ServiceUnavailable: the tables of a source are not known; the message has the remedy.
+        NotUp: it is a home's mesh, and no stack runs.
         BrokerUnavailable: Kafka does not answer; try again.
-        ServiceUnavailable: schema_history does not answer; try again.
     """
-    spec = documents.tenants.get(tenant)
-    if spec is None:
-        known = sorted(documents.tenants)
-        raise InvalidSettings(f"tenant {tenant}", [f"has no good document in tenants/; {nearest(tenant, known)}"])
+    kafka, spec = view.kafka, view.tenant(tenant).spec
+    sources = {selection.name: view.source(selection.name) for selection in spec.sources}
+    if unknown := [seen.note for seen in sources.values() if seen.note is not None]:
+        raise ServiceUnavailable(f"snapshot for {tenant}: {'; '.join(unknown)}")
     captured = {
-        selection.name: captured_tables(home, selection.name, documents.sources[selection.name])
-        for selection in spec.sources
-        if selection.name in documents.sources
+        name: sorted((each for each in seen.schemas if is_read(seen, each)), key=str) for name, seen in sources.items()
     }
-    return _ask(stack_kafka(home), tenant, choose_tables(spec, documents.sources, captured, names))
-
-
-def ask_for_tenant_elsewhere(
-    settings: MeshSettings, found: TenantObject, tenant: str, names: Sequence[str]
-) -> list[AskedSnapshot]:
-    """The same of a mesh elsewhere, by the tenant's document that was found, and the tables that schema_history recorded.
-
-    Raises as ``ask_for_tenant``, and AccessDenied: the user may not read the topic of schema_history.
-    """
-    spec = document_elsewhere(found, tenant).spec
-    wanted = {selection.name for selection in spec.sources}
-    recorded = recorded_tables(settings.kafka, settings.schema_history_topic, wanted)
-    if recorded is None:
-        lack = f"Kafka has no topic {settings.schema_history_topic}: name it by schema_history_topic in the file for --mesh"
-        raise InvalidSettings(f"snapshot for {tenant}", [lack])
-    captured = {source: sorted(tables, key=str) for source, tables in recorded.by_source.items()}
-    return _ask(settings.kafka, tenant, choose_tables(spec, {}, captured, names))
-
-
-def _ask(kafka: KafkaSettings, tenant: str, chosen: Mapping[str, Sequence[str]]) -> list[AskedSnapshot]:
+    documents = {name: seen.document for name, seen in sources.items() if seen.document is not None}
+    chosen = choose_tables(spec, documents, captured, names)
     return [send_for_tenant(kafka, tenant, source, tables, str(uuid.uuid4())) for source, tables in chosen.items()]
 
 

@@ -7,11 +7,13 @@ force. One that is in force is not judged again.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from libs.mesh.documents import Documents, read_documents
+from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
+from libs.mesh.home_view import HomeView
 from libs.mesh.source_tables import is_captured
-from libs.operations.tenant_explain import known_tables
+from libs.mesh.view import SeenSource
 from libs.tenants.topic_need import quota_mistakes, topic_count
+from libs.tenants.topic_quotas import TopicQuotaSettings
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
 
@@ -29,27 +31,25 @@ def too_many_topics(home: Home, spec: TenantSpec) -> list[str]:
     most, most_partitions = documents.topic_quotas.of(spec.tenant), documents.topic_quotas.partitions_of(spec.tenant)
     if (most is None and most_partitions is None) or documents.tenants.get(spec.tenant) == spec:
         return []
-    tables = {
-        selection.name: known_tables(home, selection.name, documents.sources[selection.name])[0]
-        for selection in spec.sources
-        if selection.name in documents.sources
-    }
-    return quota_mistakes(spec, captured_tables(documents, tables), most, most_partitions, granted_in=_GRANTED_IN)
+    view = HomeView(home, documents)
+    sources = {selection.name: view.source(selection.name) for selection in spec.sources}
+    return quota_mistakes(spec, captured_tables(sources), most, most_partitions, granted_in=_GRANTED_IN)
 
 
-def quota_note(
-    documents: Documents, spec: TenantSpec, tables: Mapping[str, Mapping[TableId, TableSchema]]
-) -> str | None:
-    """How many topics a document needs of those that its tenant may have; None: there is no limit. ``tables``: by source."""
-    most = documents.topic_quotas.of(spec.tenant)
-    return None if most is None else topic_count(spec, captured_tables(documents, tables), most)
+def quota_note(quotas: TopicQuotaSettings, spec: TenantSpec, sources: Mapping[str, SeenSource]) -> str | None:
+    """How many topics a document needs of those that its tenant may have; None: there is no limit."""
+    most = quotas.of(spec.tenant)
+    return None if most is None else topic_count(spec, captured_tables(sources), most)
 
 
-def captured_tables(
-    documents: Documents, tables: Mapping[str, Mapping[TableId, TableSchema]]
-) -> Mapping[str, Sequence[TableSchema]]:
-    """Of each source's tables those that its reader reads."""
+def captured_tables(sources: Mapping[str, SeenSource]) -> Mapping[str, Sequence[TableSchema]]:
+    """Of each source's tables those that its reader reads, as far as that is known."""
     return {
-        source: [schema for table_id, schema in known.items() if is_captured(documents.sources[source], table_id)]
-        for source, known in tables.items()
+        name: [each for table_id, each in seen.schemas.items() if is_read(seen, table_id)]
+        for name, seen in sources.items()
     }
+
+
+def is_read(seen: SeenSource, table_id: TableId) -> bool:
+    """Whether a source's reader reads the table, as far as that is known."""
+    return seen.document is None or is_captured(seen.document, table_id)

@@ -408,7 +408,7 @@ def tables_of(tables: Sequence[TenantTable], tenant: str) -> tuple[TenantTable, 
     return found
 
 
-def run_query(warehouse: Warehouse, tables: Sequence[TenantTable], sql: str) -> pa.Table:
+def run_query(warehouse: TableStore, tables: Sequence[TenantTable], sql: str) -> pa.Table:
     """The answer of ``sql`` over ``tables``, which it calls ``orders``, ``shop.orders`` or ``"source.shop".orders``.
 
     ``_headwater_progress`` is what their commits say of themselves. The tables that the statement mentions are read whole
@@ -480,7 +480,7 @@ def _the_query(statements: Sequence[duckdb.Statement]) -> duckdb.Statement:
 
 def _register(
     connection: duckdb.DuckDBPyConnection,
-    warehouse: Warehouse,
+    warehouse: TableStore,
     table: TenantTable,
     tables: Sequence[TenantTable],
     own_names: Mapping[str, str],

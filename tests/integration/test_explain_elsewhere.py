@@ -1,4 +1,4 @@
-"""``headwater tenant explain --mesh``: a real Kafka, and schemas that a real schema_history recorded in it."""
+"""Commands that read a mesh elsewhere: a real Kafka, and schemas that a real schema_history recorded in it."""
 
 import json
 from collections.abc import Callable
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from deltalake import write_deltalake
 
 from libs.cli.main import headwater
 from libs.config.connections import GrpcClientSettings, KafkaSettings
@@ -26,6 +28,7 @@ from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
 from libs.types.value import LogicalKind
+from libs.types.warehouse import warehouse_table
 from tests.integration.router_rig import ORDERS, column, orders_schema, record_schema
 from tests.integration.service_process import Services
 
@@ -207,3 +210,56 @@ def test_mistakes_are_named(elsewhere: Elsewhere) -> None:
     assert "does not answer" in str(away.exception)
     assert "whether address, protocol and user" in str(away.exception)
     assert (without_mesh.exit_code, "--document needs --mesh" in without_mesh.output) == (2, True)
+
+
+async def test_documents_statements_and_queries_are_those_of_a_mesh_elsewhere(
+    elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    """By the documents in force, the recorded tables and the warehouse that the file names; no home is there."""
+    await record_schema(elsewhere.history, elsewhere.source, orders_schema(), rank=3)
+    tenants, lake = tmp_path / "tenants", tmp_path / "lake"
+    tenants.mkdir()
+    before = elsewhere.document(exclude_columns=[".*email"]) + "sink: {warehouse: delta, mode: mirror}\n"
+    (tenants / "acme.yaml").write_text(before)
+    place = warehouse_table("acme", elsewhere.source, ORDERS)
+    write_deltalake(
+        str(lake.joinpath(*place.identifier)), pa.table({"id": pa.array([1, 2], pa.int32()), "region": ["EU", "US"]})
+    )
+    source = {"database": {"user": "u", "password": "p"}, "include_tables": [".*"]}
+    more = {
+        "tenants_dir": str(tenants),
+        "sources": {elsewhere.source: source},
+        "warehouses": {"delta": {"warehouse_dir": str(lake)}},
+    }
+    elsewhere.file.write_text(elsewhere.file.read_text() + yaml.safe_dump(more))
+
+    def told(*arguments: str, given: str = "") -> Result:
+        return CliRunner().invoke(headwater, [*arguments, "--mesh", str(elsewhere.file), "--json"], input=given)
+
+    document = told("tenant", "plan", "-", given=before.replace("email", "region"))
+    new = told("tenant", "plan", "-", given=before.replace("acme", "globex"))
+    ddl = told("schema", "plan", elsewhere.source, "ALTER TABLE shop.orders ADD COLUMN size INT")
+    other = told("schema", "plan", f"{elsewhere.source}x", "DROP TABLE shop.orders")
+    counted = told("query", "acme", "SELECT count(*) AS n, min(region) AS first FROM orders")
+    listed = told("query", "acme")
+    nobody = told("query", "globex")
+
+    planned = json.loads(document.stdout)
+    assert [(each["change"], each["differences"]) for each in planned["tables"]] == [
+        ("changed", ["region: delivered → left out", "email: left out → delivered"])
+    ]
+    assert planned["uncovered"] == [f"{elsewhere.source}: shop.orders.email"]
+    assert "is not seen from here" in planned["notes"][-1]
+    assert json.loads(new.stdout)["is_new"] is True
+    plan = json.loads(ddl.stdout)
+    assert plan["schemas_from"] == "schema_history"
+    assert [(each["tenant"], each["events"]) for each in plan["plans"]] == [("acme", ["column_added size (int)"])]
+    assert "is none of the sources of" in str(other.exception)
+    assert json.loads(counted.stdout) == {"n": 2, "first": "EU"}
+    assert json.loads(listed.stdout) == {
+        "table": "shop.orders",
+        "source": elsewhere.source,
+        "columns": "id, region",
+        "rows": 2,
+    }
+    assert "has no document in force; known: acme" in str(nobody.exception)

@@ -9,6 +9,7 @@ import pytest
 from libs.errors import InvalidSettings, SourceUnavailable
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home, home_at
+from libs.mesh.home_view import HomeView
 from libs.operations.schema_plan import PlanReport, TablePlan, plan_statements
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
@@ -41,7 +42,7 @@ def home(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Home:
 
 
 def planned(home: Home, *statements: str, database: str = "") -> PlanReport:
-    return plan_statements(home, read_documents(home), "shop", statements, database=database)
+    return plan_statements(HomeView(home, read_documents(home)), "shop", statements, database=database)
 
 
 def by_tenant(report: PlanReport) -> dict[str, TablePlan]:
@@ -155,7 +156,7 @@ def test_mistakes_are_named(home: Home, mysql_server: MysqlServer, database: str
         "changes no table that is known: GRANT SELECT ON *.* TO u",
     )
     with pytest.raises(InvalidSettings, match="did you mean 'shop'"):
-        plan_statements(home, read_documents(home), "shopp", ["DROP TABLE x"])
+        plan_statements(HomeView(home, read_documents(home)), "shopp", ["DROP TABLE x"])
     document = home.sources_dir / "shop.yaml"
     document.write_text(document.read_text().replace(str(mysql_server.port), "1"))
     with pytest.raises(SourceUnavailable):

@@ -88,7 +88,7 @@ async def test_the_operator_tells_which_documents_are_in_force(operator: Operato
     second = await asyncio.to_thread(compared, tmp_path, tenants_dir=None, tenant_operator=told)
 
     assert (list(first.tenants), list(second.tenants)) == (["acme"], ["acme", "other"])
-    assert first.notes[0].startswith("new: not compared: ")
+    assert first.notes[0].startswith("new: left out: ")
 
 
 def test_of_config_maps_those_in_force_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +102,8 @@ def test_of_config_maps_those_in_force_are_compared(tmp_path: Path, monkeypatch:
 
     assert list(mesh.tenants) == ["acme", "half"]
     assert mesh.notes[:2] == (
-        "ConfigMap team/bad is refused: its tenant is not compared",
-        "ConfigMap team/new is new to the operator: its tenant is not compared",
+        "ConfigMap team/bad is refused: its tenant is left out",
+        "ConfigMap team/new is new to the operator: its tenant is left out",
     )
     kubectl(tmp_path, monkeypatch, "exit 1")
     with pytest.raises(AccessDenied, match="have the documents in a folder, and name it by tenants_dir"):
