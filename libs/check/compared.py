@@ -37,7 +37,7 @@ class ComparedMesh:
     """Notes for a person about all findings."""
     parked: Callable[[str], Mapping[tuple[str, str], str]] = lambda _: {}
     """Why tables of a tenant wait for a human, by source and ``database.table``: none of them is compared. From outside of a
-    mesh nobody sees it."""
+    mesh those are seen that Spark jobs report to an operator."""
 
 
 def stack_compared(home: Home, documents: Documents, *, is_up: bool) -> ComparedMesh:

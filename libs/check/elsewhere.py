@@ -3,15 +3,16 @@
 import functools
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from libs.check.compared import ComparedMesh
 from libs.check.hops_elsewhere import HopsElsewhere
-from libs.errors import InvalidSettings
+from libs.errors import AccessDenied, InvalidSettings
 from libs.mesh.documents_elsewhere import documents_in_force
 from libs.mesh.mesh import MeshSettings, mesh_sources
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
+from libs.mesh.recorded_sink_faults import RecordedSinkFaults
 from libs.mesh.warehouses_elsewhere import CatalogTables, table_store
 from libs.tenants.mask_keys import MaskKeys
 from libs.tenants.place import nearest
@@ -26,11 +27,12 @@ def compared_elsewhere(
     tables: Sequence[str],
     checkpoints: RecordedCheckpoints,
     stores: dict[str, TableStore],
+    sink_faults: RecordedSinkFaults | None = None,
 ) -> ComparedMesh:
     """A mesh by its file, with the documents in force now. Blocks.
 
-    ``tables``: those alone are waited for (``check``). ``checkpoints``: kept from one look to the next. ``stores``: by
-    warehouse, those of the last look, which are closed, give way to this one's.
+    ``tables``: those alone are waited for (``check``). ``checkpoints``, ``sink_faults``: kept from one look to the next.
+    ``stores``: by warehouse, those of the last look, which are closed, give way to this one's.
 
     Raises:
         InvalidSettings: the file lacks settings that ``check`` needs, or has mistakes.
@@ -67,16 +69,31 @@ def compared_elsewhere(
     def is_compared(table: TableId) -> bool:
         return not tables or any(re.fullmatch(pattern, str(table)) for pattern in tables)
 
+    parked = _parked_by(sink_faults, notes)
     return ComparedMesh(
         sources,
         tenants,
-        HopsElsewhere(settings.kafka, sources, warehouse_of, is_compared, checkpoints),
+        HopsElsewhere(settings.kafka, sources, warehouse_of, is_compared, checkpoints, parked),
         warehouse_of,
         MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), environ).key,
         Path(settings.temporary_dir or tempfile.gettempdir()),
         functools.partial(_require, tenants, notes),
         tuple(notes),
+        parked,
     )
+
+
+def _parked_by(
+    sink_faults: RecordedSinkFaults | None, notes: list[str]
+) -> Callable[[str], Mapping[tuple[str, str], str]]:
+    """As ``ComparedMesh.parked``; a note where Kafka's user may not see it."""
+    try:
+        if sink_faults is not None:
+            sink_faults.parked_tables("")
+            return sink_faults.parked_tables
+    except AccessDenied as error:
+        notes.append(f"whether tables are parked is not seen: {error}")
+    return lambda _: {}
 
 
 def _require(tenants: Mapping[str, TenantSpec], notes: Sequence[str], name: str) -> None:

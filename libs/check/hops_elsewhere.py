@@ -36,6 +36,8 @@ class HopsElsewhere:
     is_compared: Callable[[TableId], bool]
     """Other tables are not waited for."""
     checkpoints: RecordedCheckpoints
+    parked: Callable[[str], Mapping[tuple[str, str], str]] = lambda _: {}
+    """A tenant's parked tables, which are not waited for; as ``ComparedMesh.parked``."""
 
     def by_source(self, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
         return self.checkpoints.by_source(sources)
@@ -48,7 +50,11 @@ class HopsElsewhere:
             waiting.tables.update(self._tables(tenant))
             waiting.ends.update(end_offsets(consumer, list(waiting.tables)))
             waiting.is_known = True
+        parked = self.parked(tenant.tenant)
         for topic, table in list(waiting.tables.items()):
+            if (table.source, str(table.table_id)) in parked:
+                del waiting.tables[topic]
+                continue
             done = reached_offsets(self.warehouse_of(tenant.tenant), table)
             ends = {partition: end for (name, partition), end in waiting.ends.items() if name == topic}
             for partition, end in ends.items():

@@ -73,7 +73,7 @@ def rights_of(
             rights = _topic(_ANY, "CREATE", "DESCRIBE", "READ", "WRITE")
             rights += [*_denied(_OF_ALL_TENANTS, mesh, "READ"), *_denied(_OF_ALL_TENANTS, mesh, "WRITE")]
         case "check":
-            mesh = tuple(topic for topic in _OF_THE_MESH if topic != CHECKPOINTS_TOPIC)
+            mesh = tuple(each for each in _OF_THE_MESH if each not in (CHECKPOINTS_TOPIC, SINK_HANDOVERS_TOPIC))
             rights = [*_topic(_ANY, "DESCRIBE", "READ"), *_topic(SIGNALS_TOPIC, "WRITE"), *_denied((), mesh, "READ")]
             rights += [_right("GROUP", router_group, "DESCRIBE", is_prefix=True)]
     return frozenset(Acl(user, *right[:4], is_allow=right[4]) for right in rights)

@@ -1,6 +1,6 @@
 """The topic of hand-overs between Spark jobs, as tenant_operator makes, reads and clears it. Jobs: ``spark.jobs.handovers``.
 
-Of tenants that stand still, which jobs tell there too, ``services.tenant_operator.sink_waits`` reads.
+Jobs report there too which tenants stand still, and their faults: ``services.tenant_operator.sink_waits`` reads both.
 """
 
 import time
@@ -14,7 +14,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.clients import TopicSpec, client_config
-from libs.types.sink_place import Handover, decode_handover, handover_key, is_wait_key, wait_key
+from libs.types.sink_place import Handover, decode_handover, faults_key, handover_key, is_handover_key, wait_key
 
 _TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -64,7 +64,7 @@ def read_handovers(settings: KafkaSettings) -> dict[str, Handover]:
                 continue
             next_offset = (message.offset() or 0) + 1
             key, value = message.key(), message.value()
-            if isinstance(key, bytes) and not is_wait_key(name := key.decode(errors="replace")):
+            if isinstance(key, bytes) and is_handover_key(name := key.decode(errors="replace")):
                 newest.pop(name, None)
                 if isinstance(value, bytes):
                     newest[name] = value
@@ -76,14 +76,16 @@ def read_handovers(settings: KafkaSettings) -> dict[str, Handover]:
 
 
 def forget_said(settings: KafkaSettings, tenant: str, tenancy: str, job: str) -> None:
-    """Nothing is said of that tenancy any more: no hand-over, and by ``job``, its last one, no standing still. Blocks.
+    """Nothing is said of that tenancy any more: no hand-over, and by ``job``, its last one, no standing still and no fault.
+
+    Blocks.
 
     Raises:
         BrokerUnavailable: Kafka did not take it; try again.
     """
     faults: list[str] = []
     done: list[int] = []
-    keys = handover_key(tenant, tenancy), wait_key(tenant, tenancy, job)
+    keys = handover_key(tenant, tenancy), wait_key(tenant, tenancy, job), faults_key(tenant, tenancy, job)
     producer = Producer({**client_config(settings), "acks": "all", "enable.idempotence": True})
     for key in keys:
         producer.produce(

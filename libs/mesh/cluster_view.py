@@ -121,10 +121,10 @@ def found_tenant(found: TenantObject, tenant: str) -> FoundTenant:
 
 def _notes(found: TenantObject) -> Iterator[str]:
     if not found.is_config_map:
-        yield f"whether {found.place} is in force, and what routers refuse of it, the tenant's ConfigMap tells"
+        yield f"the tenant's ConfigMap says whether {found.place} is in force, and what routers refuse of it"
     elif found.state is None and not found.is_record:
         yield (
-            f"ConfigMap {found.place}: no tenant-operator has told how it stands: look whether one runs and watches its "
+            f"ConfigMap {found.place}: no tenant-operator has reported its state: look whether one runs and watches its "
             "namespace, and whether it has the label"
         )
     elif found.state not in (None, READY, DEGRADED):
@@ -135,7 +135,7 @@ def _notes(found: TenantObject) -> Iterator[str]:
         for name, reason in found.refused_records.items()
     )
     if found.refused_document:
-        yield f"a router does not take the document, and goes by what it was told before: {found.refused_document}"
+        yield f"a router does not take the document, and goes by the former one: {found.refused_document}"
     if found.sink_wait:
         yield f"its tables stand still in its Spark job, and go on by themselves once that is mended: {found.sink_wait}"
     for fault in found.faults:

@@ -60,9 +60,9 @@ async def _of_operator(settings: GrpcClientSettings) -> Mapping[str, str]:
                 return change.in_force
     except TimeoutError as error:
         raise ServiceUnavailable(
-            f"tenant_operator at {settings.address} did not tell the documents in force"
+            f"tenant_operator at {settings.address} did not give the documents in force"
         ) from error
-    raise ServiceUnavailable(f"tenant_operator at {settings.address} ended before it told the documents in force")
+    raise ServiceUnavailable(f"tenant_operator at {settings.address} ended without the documents in force")
 
 
 def _of_config_maps(settings: KubectlSettings) -> tuple[dict[str, TenantSpec], list[str]]:

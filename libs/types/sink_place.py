@@ -3,7 +3,7 @@
 tenant_operator decides, and writes each job's tenants' places into the file ``places.json`` beside their documents. Jobs
 answer in the compacted topic ``headwater.sink-handovers``, under the tenant's name and tenancy: its state itself, that it was
 taken, or why not. ``spark.jobs.moves`` is a job's part, ADR 26 has the reasons. Beside these, under keys of their
-own, jobs say there which tenants stand still (ADR 26).
+own, jobs say there which tenants stand still (ADR 26), and which faults a tenant's tables have.
 """
 
 import enum
@@ -15,11 +15,14 @@ from typing import Final
 
 import msgspec
 
+from libs.types.fault import Fault
+
 PLACES_FILE: Final = "places.json"
 """Beside a job's documents; no name of a document. Where there is none, a job serves every document."""
 EXECUTOR_LABEL: Final = "headwater.dev/executor-of"
 """On executors' pods: their job, whoever makes them. The job's own pod has another label, by which its StatefulSet knows it."""
 _WAITS: Final = "/waits/"
+_FAULTS: Final = "/faults/"
 MAX_HANDOVER_BYTES: Final = 900_000
 """Compressed. Brokers take records of 1 MB by default (message.max.bytes)."""
 
@@ -84,6 +87,13 @@ class SinkWait(msgspec.Struct, frozen=True, kw_only=True):
     """Why, with the remedy."""
 
 
+class SinkFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """The faults of a tenant in a job, for example its parked tables. A record without a value: there is none."""
+
+    faults: tuple[Fault, ...]
+    """The worst first."""
+
+
 class Phase(enum.Enum):
     """A job's part of a tenant's state."""
 
@@ -122,8 +132,28 @@ def wait_key(tenant: str, tenancy: str, job: str) -> str:
 
 
 def is_wait_key(key: str) -> bool:
-    """Whether it is one of ``wait_key``, and none of ``handover_key``."""
+    """Whether it is one of ``wait_key``."""
     return _WAITS in key
+
+
+def faults_key(tenant: str, tenancy: str, job: str) -> str:
+    """The key of ``job``'s report about a tenant's faults: each job writes its own alone."""
+    return f"{handover_key(tenant, tenancy)}{_FAULTS}{job}"
+
+
+def is_faults_key(key: str) -> bool:
+    """Whether it is one of ``faults_key``."""
+    return _FAULTS in key
+
+
+def tenant_of_key(key: str) -> str:
+    """The tenant of any of these keys."""
+    return key.partition("/")[0]
+
+
+def is_handover_key(key: str) -> bool:
+    """Whether it is one of ``handover_key``."""
+    return not (is_wait_key(key) or is_faults_key(key))
 
 
 def encode_places(places: Places) -> bytes:
@@ -169,6 +199,17 @@ def decode_wait(value: bytes) -> SinkWait:
     return _wait_decoder.decode(value)
 
 
+def encode_faults(faults: SinkFaults) -> bytes:
+    """The record's value: JSON."""
+    return msgspec.json.encode(faults)
+
+
+def decode_faults(value: bytes) -> SinkFaults:
+    """Decode the bytes of ``encode_faults``. Raises msgspec.DecodeError for others."""
+    return _faults_decoder.decode(value)
+
+
+_faults_decoder = msgspec.json.Decoder(SinkFaults)
 _wait_decoder = msgspec.json.Decoder(SinkWait)
 _places_decoder = msgspec.json.Decoder(Places)
 _held_decoder = msgspec.json.Decoder(HeldState)

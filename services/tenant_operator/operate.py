@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -28,7 +28,7 @@ from services.tenant_operator.reconcile import Reconciler
 from services.tenant_operator.refusals import RefusalKeeper
 from services.tenant_operator.service import SERVICE_NAME, TenantsService
 from services.tenant_operator.settings import TenantOperatorSettings
-from services.tenant_operator.sink_waits import SinkWaits
+from services.tenant_operator.sink_waits import NoJobs, SinkWaits
 
 GRACE_S: Final = 1.0
 """Streams have no end of their own; the lease is to be handed over within the rest of a supervisor's 10 s."""
@@ -104,7 +104,7 @@ class _Operator:
             secrets=self._secrets,
             mask_keys=self._mask_keys,
             schemas_of=self._schemas_of,
-            sink_waits=self._reasons_of_sinks,
+            sinks=NoJobs() if self._sink_waits is None else self._sink_waits,
             mesh_faults=self._faults_of_mesh,
             records=self._records,
             identity=self._leadership.identity,
@@ -123,9 +123,6 @@ class _Operator:
         if self._schema_history is None:
             self._schema_history = SchemaHistoryClient(self._settings.joining.schema_history)
         return await self._schema_history.list_tables(source)
-
-    def _reasons_of_sinks(self) -> Mapping[str, str] | None:
-        return {} if self._sink_waits is None else self._sink_waits.reasons
 
     def _faults_of_mesh(self) -> Sequence[Fault] | None:
         return () if self._mesh_faults is None else self._mesh_faults.lasting

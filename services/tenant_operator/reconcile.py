@@ -35,8 +35,8 @@ from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
 from libs.tenants.config_map import record_name
 from libs.tenants.document import CheckKey, no_keys_checked
-from libs.types.fault import Fault
-from libs.types.sink_place import Handover, handover_key, wait_key
+from libs.types.fault import Fault, worst_first
+from libs.types.sink_place import Handover, faults_key, handover_key, wait_key
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.document_plan import plan_lines
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
@@ -90,6 +90,7 @@ from services.tenant_operator.sink_jobs import (
     jobs_with,
     manifests,
 )
+from services.tenant_operator.sink_waits import SinkReports
 
 _NO_JOBS: Final = (
     "its tables are to go, and this operator has no Spark jobs (its setting `sink_jobs`) that could drop them: give it some, "
@@ -160,13 +161,13 @@ class Reconciler:
         secrets: Sequence[Mirror],
         mask_keys: Sequence[Mirror],
         schemas_of: SchemasOf,
-        sink_waits: Callable[[], Mapping[str, str] | None],
+        sinks: SinkReports,
         mesh_faults: Callable[[], Sequence[Fault] | None] = lambda: (),
         records: Mirror,
         identity: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``sink_waits``: as ``SinkWaits.reasons``; ``mesh_faults``: as ``MeshFaults.lasting``."""
+        """``sinks``: the reports of Spark jobs; ``mesh_faults``: as ``MeshFaults.lasting``."""
         self._settings = settings
         self._kubernetes = kubernetes
         self._kafka = kafka
@@ -174,7 +175,7 @@ class Reconciler:
         self._secrets = secrets
         self._mask_keys = mask_keys
         self._schemas_of = schemas_of
-        self._sink_waits = sink_waits
+        self._sinks = sinks
         self._mesh_faults = mesh_faults
         self._records = records
         self._identity = identity
@@ -212,8 +213,17 @@ class Reconciler:
             for name in (*(each.tenant for each in standing.in_force), *(each.tenant for each in standing.leaving)):
                 by_tenant[name] = [*failures.of_all, *by_tenant.get(name, ())]
         plans = [self._plan_lines(each) for each in standing.planned]
-        waits = self._waits_of(standing.in_force)
-        await self._report(reports(standing, by_tenant, jobs, plans, waits, self._mesh_faults()))
+        waits = _waits_of(standing.in_force, self._sinks.reasons)
+        await self._report(
+            reports(
+                standing,
+                by_tenant,
+                jobs,
+                plans,
+                waits,
+                _faults_of(standing.in_force, self._mesh_faults(), self._sinks.faults),
+            )
+        )
         if failures.is_any:
             log.warning(
                 "reconcile_incomplete", tenants=sorted(failures.by_tenant)[:20], reasons=_some_reasons(failures)
@@ -229,16 +239,6 @@ class Reconciler:
         except Exception as error:
             log.error("refused_unforeseen", tenant_id=tenant, exc_info=error)
             return [f"no plan can be made of it: {refusal_of(error)}"]
-
-    def _waits_of(self, in_force: Sequence[InForce]) -> dict[str, str] | None:
-        """Why tenants stand still in their Spark jobs, by tenant; None: unknown yet. A report of a job that has the tenant
-        no more does not count."""
-        said = self._sink_waits()
-        if said is None:
-            return None
-        has_job = [each for each in in_force if each.spec.sink is not None or each.record.placement.came_from]
-        keys = {each.tenant: _wait_key(each.record) for each in has_job}
-        return {name: said[key] for name, key in keys.items() if key in said}
 
     def _quotas_of(self, tenant: str) -> QuotaSettings:
         return self._tenant_quotas.get(tenant, self._settings.quotas)
@@ -710,8 +710,9 @@ class Reconciler:
                     await self._release(each)
                 # Before the job's answer: a repeated request for its tables' end would get no answer.
                 await self._kubernetes.delete(path)
-                said_to_wait = _wait_key(each.record) in (self._sink_waits() or ())
-                if each.deletes_tables or each.record.placement != NEVER_MOVED or said_to_wait:
+                reports = self._sinks.reasons or (), self._sinks.faults or ()
+                said_something = _wait_key(each.record) in reports[0] or _faults_key(each.record) in reports[1]
+                if each.deletes_tables or each.record.placement != NEVER_MOVED or said_something:
                     await self._make_handovers_topic()
                     of_record = each.tenant, each.record.origin.uid, _job_with_state(each.record)
                     await asyncio.to_thread(forget_said, self._settings.kafka, *of_record)
@@ -817,6 +818,32 @@ def _key(record: TenantRecord) -> str:
 def _wait_key(record: TenantRecord) -> str:
     """Under which its job says that it stands still."""
     return wait_key(record.tenant, record.origin.uid, _job_with_state(record))
+
+
+def _waits_of(in_force: Sequence[InForce], said: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Why tenants stand still in their Spark jobs, by tenant; None: unknown yet. A report of a job that has the tenant no
+    more does not count."""
+    if said is None:
+        return None
+    has_job = [each for each in in_force if each.spec.sink is not None or each.record.placement.came_from]
+    keys = {each.tenant: _wait_key(each.record) for each in has_job}
+    return {name: said[key] for name, key in keys.items() if key in said}
+
+
+def _faults_of(
+    in_force: Sequence[InForce], of_mesh: Sequence[Fault] | None, of_sinks: Mapping[str, Sequence[Fault]] | None
+) -> Sequence[Fault] | None:
+    """The faults of services and of Spark jobs, the worst first; None: unknown yet. A report of a job that has the tenant no
+    more does not count."""
+    if of_mesh is None or of_sinks is None:
+        return None
+    keys = [_faults_key(each.record) for each in in_force if each.spec.sink is not None]
+    return worst_first([*of_mesh, *(fault for key in keys for fault in of_sinks.get(key, ()))])
+
+
+def _faults_key(record: TenantRecord) -> str:
+    """Under which its job says which faults it has."""
+    return faults_key(record.tenant, record.origin.uid, _job_with_state(record))
 
 
 def _job_with_state(record: TenantRecord) -> str:

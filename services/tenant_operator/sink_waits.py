@@ -1,11 +1,12 @@
-"""Which tenants stand still in their Spark jobs, as these say it in the topic of hand-overs, kept in memory as it is now.
+"""Which tenants stand still in their Spark jobs, and their faults there, as jobs say it in the topic of hand-overs.
 
 A job says only what lasts, and that it is over (ADR 26). While Kafka is away, what was known stays.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -16,7 +17,8 @@ from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.clients import ensure_topics
 from libs.kafka.sink_handovers import sink_handovers_topic
 from libs.kafka.tail import LogRecord, LogTail, identify_log
-from libs.types.sink_place import decode_wait, is_wait_key
+from libs.types.fault import Fault
+from libs.types.sink_place import decode_faults, decode_wait, is_faults_key, is_wait_key, tenant_of_key
 
 _PAUSE_S: Final = 5.0
 """Behind a failure."""
@@ -26,15 +28,37 @@ _READ_WITHIN_S: Final = 60.0
 log = structlog.get_logger()
 
 
+class SinkReports(Protocol):
+    """The jobs' reports as they are now."""
+
+    @property
+    def reasons(self) -> Mapping[str, str] | None:
+        """Why a tenant stands still, by ``wait_key``; None: the topic is not read yet, so an absence means nothing."""
+        ...
+
+    @property
+    def faults(self) -> Mapping[str, Sequence[Fault]] | None:
+        """A tenant's faults, by ``faults_key``; None as above."""
+        ...
+
+
+@dataclass(slots=True)
+class NoJobs:
+    """``SinkReports`` of a mesh without Spark jobs of the operator's."""
+
+    reasons: Mapping[str, str] | None = field(default_factory=dict)
+    faults: Mapping[str, Sequence[Fault]] | None = field(default_factory=dict)
+
+
 class SinkWaits:
-    """The jobs' reports. ``run`` follows them; ``on_change`` is called after each change."""
+    """``SinkReports``, which ``run`` follows; ``on_change`` is called after each change."""
 
     def __init__(self, kafka: KafkaSettings, *, on_change: Callable[[], None]) -> None:
         self._kafka = kafka
         self._on_change = on_change
         self._is_fault_told = False
         self.reasons: Mapping[str, str] | None = None
-        """Why a tenant stands still, by ``wait_key``; None: the topic is not read yet, so an absence means nothing."""
+        self.faults: Mapping[str, Sequence[Fault]] | None = None
 
     async def run(self) -> None:
         """Follow until cancelled. A Kafka that is away, or refuses, is logged once and asked again."""
@@ -53,9 +77,11 @@ class SinkWaits:
         await asyncio.to_thread(ensure_topics, self._kafka, [topic])
         tail = LogTail(self._kafka, topic.name, await identify_log(self._kafka, topic.name), from_offsets={})
         reasons: dict[str, str] = {}
+        faults: dict[str, tuple[Fault, ...]] = {}
 
         def apply(records: Sequence[LogRecord]) -> None:
-            if with_news(reasons, records) and self.reasons is reasons:
+            is_news = with_news(reasons, records)
+            if (with_faults(faults, records) or is_news) and self.reasons is reasons:
                 self._on_change()
 
         following = asyncio.create_task(tail.follow(apply))
@@ -64,7 +90,7 @@ class SinkWaits:
             await asyncio.wait((following, reading), return_when=asyncio.FIRST_COMPLETED)
             if not following.done():
                 await reading
-                self.reasons, self._is_fault_told = reasons, False
+                self.reasons, self.faults, self._is_fault_told = reasons, faults, False
                 self._on_change()
             await following
         finally:
@@ -89,3 +115,22 @@ def with_news(reasons: dict[str, str], records: Sequence[LogRecord]) -> bool:
         except msgspec.DecodeError:
             log.warning("sink_wait_unreadable", topic=SINK_HANDOVERS_TOPIC, key=key, offset=record.offset)
     return reasons != before
+
+
+def with_faults(faults: dict[str, tuple[Fault, ...]], records: Sequence[LogRecord]) -> bool:
+    """Take in a report; returns whether it changes anything. A job speaks for the tenant of the key alone."""
+    before = dict(faults)
+    for record in records:
+        key = record.key.decode(errors="replace")
+        if not is_faults_key(key):
+            continue
+        faults.pop(key, None)
+        if record.value is None:
+            continue
+        try:
+            said = decode_faults(record.value).faults
+        except msgspec.DecodeError:
+            log.warning("sink_faults_unreadable", topic=SINK_HANDOVERS_TOPIC, key=key, offset=record.offset)
+            continue
+        faults[key] = tuple(each for each in said if each.scope.tenant == tenant_of_key(key))
+    return faults != before

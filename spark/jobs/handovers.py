@@ -14,8 +14,10 @@ from libs.errors import TransientError
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.types.sink_place import (
     Handover,
+    SinkFaults,
     SinkWait,
     decode_handover,
+    encode_faults,
     encode_handover,
     encode_wait,
     handover_key,
@@ -116,8 +118,18 @@ class Handovers:
 
 
 def tell_waits(spark: SparkSession, kafka: KafkaSettings, waits: Mapping[str, SinkWait | None]) -> None:
-    """Write the waiting tenants, by ``wait_key``; None: it goes on. Durable on return; if it raises, some may be written.
-    For any thread.
+    """Write the waiting tenants, by ``wait_key``; None: it goes on. As ``tell_operator``."""
+    tell_operator(spark, kafka, {key: None if wait is None else encode_wait(wait) for key, wait in waits.items()})
+
+
+def tell_sink_faults(spark: SparkSession, kafka: KafkaSettings, faults: Mapping[str, SinkFaults | None]) -> None:
+    """Write tenants' faults, by ``faults_key``; None: there is none. As ``tell_operator``."""
+    tell_operator(spark, kafka, {key: None if each is None else encode_faults(each) for key, each in faults.items()})
+
+
+def tell_operator(spark: SparkSession, kafka: KafkaSettings, records: Mapping[str, bytes | None]) -> None:
+    """Write reports about tenants, by ``wait_key`` or ``faults_key``; None: it is over. Durable on return; if it raises, some
+    may be written. For any thread.
 
     Raises:
         TransientError: Kafka did not confirm it, or the topic is not there: tenant_operator makes it; try again.
@@ -133,8 +145,7 @@ def tell_waits(spark: SparkSession, kafka: KafkaSettings, waits: Mapping[str, Si
             raise TransientError(
                 f"there is no topic {SINK_HANDOVERS_TOPIC}: tenant_operator makes it; see that one runs"
             )
-        for key, wait in waits.items():
-            value = None if wait is None else encode_wait(wait)
+        for key, value in records.items():
             send_record(spark, kafka, SINK_HANDOVERS_TOPIC, value, key=key.encode())
     except Py4JJavaError as error:
         raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} cannot be written: {described(error)}") from error

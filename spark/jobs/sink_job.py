@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -42,7 +42,7 @@ from spark.jobs.code_cache import CodeCacheWatch
 from spark.jobs.cpu_meter import CpuMeter
 from spark.jobs.events_at_hand import Decoders
 from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
-from spark.jobs.handovers import tell_waits
+from spark.jobs.handovers import tell_sink_faults, tell_waits
 from spark.jobs.kept_states import KeptStates
 from spark.jobs.lineage import open_lineage
 from spark.jobs.moves import Moves
@@ -50,6 +50,7 @@ from spark.jobs.session import lock_state, open_session
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.state_store import StateStore
 from spark.jobs.tenant_query import TenantQuery
+from spark.jobs.told_faults import ToldFaults
 from spark.jobs.told_waits import LASTING_S, ToldWaits
 from spark.jobs.turns import Turns
 from spark.sinks.port import KeepsFiles, Sink
@@ -138,6 +139,13 @@ def _ask_to_stop(stop: threading.Event) -> None:
     stop.set()  # last: a signal that comes while this very thread is inside ``stop.wait`` would wait for itself
 
 
+class _Told(NamedTuple):
+    """What an operator hears of this job."""
+
+    waits: ToldWaits
+    faults: ToldFaults
+
+
 class _Fleet:
     """The session and the queries of the job's tenants."""
 
@@ -158,7 +166,7 @@ class _Fleet:
         self._looked_at_s = 0.0
         self._kept: KeptStates | None = None
         self._moves: Moves | None = None
-        self._told_waits: ToldWaits | None = None
+        self._told: _Told | None = None
         self._is_told = False
         self._has_executors = not settings.session.has_executors
         """One at least; where there are none by its settings the driver works itself."""
@@ -172,7 +180,10 @@ class _Fleet:
         self._code_cache = CodeCacheWatch(self._spark)
         if (kept_in := self._settings.state_store) is not None:
             self._kept = KeptStates(kept_in, Path(self._settings.state_dir), StateStore(kept_in))
-            self._told_waits = ToldWaits(partial(tell_waits, self._spark, self._settings.kafka))
+        self._told = _Told(
+            ToldWaits(partial(tell_waits, self._spark, self._settings.kafka)),
+            ToldFaults(partial(tell_sink_faults, self._spark, self._settings.kafka)),
+        )
         self._turns = Turns(self._spark, self._settings.kafka)
         self._moves = Moves(self._spark, self._settings, self._sinks, self._kept)
         if self._settings.session.has_executors:
@@ -192,7 +203,7 @@ class _Fleet:
             placed = self._moves.look(self._documents, self._is_at_rest)
         except (Py4JError, ConnectionError) as error:
             raise _session_gone() from error
-        self._tell_waits(placed)
+        self._tell_operator(placed)
         wanted = {name: spec for name, spec in self._documents.items() if name in placed}
         for name, query in list(self._queries.items()):
             if wanted.get(name) != query.tenant:
@@ -233,14 +244,17 @@ class _Fleet:
             decoders=self._decoders,
         )
 
-    def _tell_waits(self, placed: Collection[str]) -> None:
+    def _tell_operator(self, placed: Collection[str]) -> None:
         """For a job with places of its tenants: an operator reads the report."""
         assert self._moves is not None
-        if self._told_waits is None or self._kept is None or (places := self._moves.places) is None:
+        if self._told is None or (places := self._moves.places) is None:
+            return
+        self._told.faults.look(places, lasting_faults())
+        if self._kept is None:
             return
         # In this order: a tenant that begins to wait in between is in neither.
         faults, served = self._kept.faults(lasting_s=LASTING_S), set(placed) - set(self._kept.waiting)
-        self._told_waits.look(places, faults, served)
+        self._told.waits.look(places, faults, served)
 
     def _is_at_rest(self, name: str) -> bool:
         return name not in self._queries and name not in self._leaving

@@ -1290,9 +1290,7 @@ async def test_a_masks_key_that_a_router_lacks_is_told_whatever_the_operator_see
 
     missing = f"{late}/pii of {mesh.folder / 'keys'} cannot be read (No such file or directory); put it there"
     assert f"- tenant.yaml:2: sources[0].masks[0].hmac.key_from: key file {missing}; nothing of the tenant" in of_late
-    assert (
-        "a router does not take the document, and goes by what it was told before: tenant.yaml:2:" in explained.output
-    )
+    assert "a router does not take the document, and goes by the former one: tenant.yaml:2:" in explained.output
     assert "1 router does not take the document; a mask's key is in routers' pods within a minute" in of_document
     assert "put it there; the version before stays in force there" in of_document
     assert f"- shop.orders of {source.name}: " in message

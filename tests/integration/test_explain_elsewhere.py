@@ -163,7 +163,7 @@ async def test_what_routers_refuse_and_how_the_config_map_stands_are_told(elsewh
         "its tables stand still in its Spark job, and go on by themselves once that is mended: no answer"
         in stands.output
     )
-    assert "no tenant-operator has told how it stands" in nobody.output
+    assert "no tenant-operator has reported its state" in nobody.output
     assert (
         "note: whether the document is in force" in alone.stdout or "whether the document is in force" in alone.stdout
     )

@@ -11,14 +11,19 @@ from libs.check.hops_elsewhere import HopsElsewhere
 from libs.config.connections import KafkaSettings
 from libs.config.load import Secret
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
-from libs.events.names import CHECKPOINTS_TOPIC, row_topic
+from libs.events.names import CHECKPOINTS_TOPIC, SINK_HANDOVERS_TOPIC, row_topic
 from libs.kafka.clients import TopicSpec, client_config, ensure_topics
+from libs.kafka.sink_handovers import sink_handovers_topic
 from libs.mesh.documents import DatabaseDocument, MysqlDocument
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
+from libs.mesh.recorded_sink_faults import RecordedSinkFaults
 from libs.mesh.tenant_topics import open_consumer
+from libs.telemetry.faults import TABLE_PARKED, fault_of
 from libs.types.checkpoint import Checkpoint, FencingToken
+from libs.types.fault import FaultScope
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
+from libs.types.sink_place import SinkFaults, encode_faults, faults_key
 from libs.types.table import TableId
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.warehouse_readers.table_progress import progress_table
@@ -120,3 +125,38 @@ def test_a_sink_is_behind_until_its_tables_commits_say_otherwise(
         assert look() is None
 
     assert warehouse.asked == asked
+
+
+def test_a_table_that_its_job_reports_as_parked_is_named_and_not_waited_for(
+    bootstrap_servers: str, mysql_server: MysqlServer, unique_name: Callable[[str], str]
+) -> None:
+    """Until the job reports that it is over; what another tenant's job reports does not count."""
+    kafka, database = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("parked")
+    tenant = unique_name("acme").replace("_", "-")
+    mysql_server.execute(f"CREATE DATABASE {database}", f"CREATE TABLE {database}.orders (id INT PRIMARY KEY)")
+    topic = row_topic(tenant, "shop", TableId(database=database, table="orders"))
+    ensure_topics(kafka, [TopicSpec(name=topic), sink_handovers_topic(1)])
+    written(kafka, topic, (b"1", b"row"))
+    where = DatabaseDocument(host=mysql_server.host, port=mysql_server.port, user="root", password=Secret(""))
+    warehouse, sink_faults = Told(f"{database}.orders"), RecordedSinkFaults(kafka)
+    hops = HopsElsewhere(
+        kafka,
+        {"shop": MysqlDocument(database=where, include_tables=(rf"{database}\..*",))},
+        lambda _: warehouse,
+        lambda _: True,
+        RecordedCheckpoints(kafka),
+        lambda of: RecordedSinkFaults(kafka).parked_tables(of),
+    )
+    spec = TenantSpec(tenant=tenant, sources=(SourceSelection(name="shop"),), sink=SinkSettings())
+    key = faults_key(tenant, "u", "packed-0").encode()
+    scope = FaultScope(source="shop", tenant=tenant, table=f"{database}.orders")
+    report = SinkFaults(faults=(fault_of(TABLE_PARKED, scope, happened="65 digits do not fit", since_us=1),))
+    written(kafka, SINK_HANDOVERS_TOPIC, (faults_key(f"{tenant}x", "u", "packed-0").encode(), encode_faults(report)))
+
+    with closing(open_consumer(kafka)) as consumer:
+        assert "behind by at most 1 event" in str(hops.sink_hop(consumer, spec)())
+        written(kafka, SINK_HANDOVERS_TOPIC, (key, encode_faults(report)))
+        assert hops.sink_hop(consumer, spec)() is None
+        assert sink_faults.parked_tables(tenant) == {("shop", f"{database}.orders"): "65 digits do not fit"}
+        written(kafka, SINK_HANDOVERS_TOPIC, (key, None))
+        assert "behind by at most 1 event" in str(hops.sink_hop(consumer, spec)())

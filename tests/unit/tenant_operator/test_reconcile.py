@@ -20,7 +20,7 @@ from libs.telemetry.faults import READER_HALTED, SERVICE_DEGRADED, TABLE_PARKED,
 from libs.tenants.config_map import told_faults
 from libs.types.fault import Fault, FaultScope
 from libs.types.refusal import Refusal, RefusedKind
-from libs.types.sink_place import wait_key
+from libs.types.sink_place import faults_key, wait_key
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.kubernetes_client import KubernetesClient, Listed
 from services.tenant_operator.mirror import Mirror
@@ -34,6 +34,7 @@ from services.tenant_operator.settings import (
     SinkJobsSettings,
     TenantOperatorSettings,
 )
+from services.tenant_operator.sink_waits import NoJobs
 from tests.unit.tenant_operator.tenants import document, record
 from tests.unit.tenant_operator.test_sink_jobs import TEMPLATE
 
@@ -76,7 +77,7 @@ class World:
         self.events: list[Mapping[str, Any]] = []
         self.config_maps: list[Mirror] = []
         """Of the newest look."""
-        self.sink_waits: dict[str, str] | None = {}
+        self.sinks = NoJobs()
         """What Spark jobs said; None: the operator has not read it yet."""
         self.mesh_faults: Sequence[Fault] | None = ()
         """What lasts in the mesh; None: the operator has not asked for long enough."""
@@ -164,7 +165,7 @@ class World:
             secrets=[mirror(secrets, each, is_listed=each not in unlisted) for each in namespaces],
             mask_keys=(),
             schemas_of=schemas_of,
-            sink_waits=lambda: self.sink_waits,
+            sinks=self.sinks,
             mesh_faults=lambda: self.mesh_faults,
             records=mirror(manifests, None),
             identity="test",
@@ -475,13 +476,43 @@ async def test_a_topic_without_rows_that_is_refused_is_told_with_an_event_and_so
     assert "headwater.dev/refused-topics" not in told["metadata"]["annotations"]
 
 
+async def test_a_parked_table_of_its_job_is_a_fault_of_the_config_map_until_it_is_over() -> None:
+    """Said by another job, of before, it is none. By an operator that has not read what jobs said nothing is taken back."""
+    world = World()
+    parked = fault_of(
+        TABLE_PARKED,
+        FaultScope(source="shop", tenant="acme", table="shop.orders"),
+        happened="total: 65 digits do not fit",
+        since_us=1,
+    )
+    told = await looked(world, {"metadata": {}})
+    world.sinks.faults = {faults_key("acme", "uid-acme", "packed-1"): (parked,)}
+    told = await looked(world, told)
+    assert not any("/teams/" in path for path in world.merged)
+
+    world.sinks.faults = {faults_key("acme", "uid-acme", "packed-0"): (parked,)}
+    told = await looked(world, told)
+    state, message = world.state_of("acme")
+    assert state == "degraded"
+    assert "total: 65 digits do not fit" in message
+    assert told_faults(told["metadata"]["annotations"]["headwater.dev/faults"]) == (parked,)
+
+    world.sinks.faults = None
+    told = await looked(world, told)
+    assert not any("/teams/" in path for path in world.merged)
+    world.sinks.faults = {}
+    told = await looked(world, told)
+    assert world.state_of("acme")[0] == "ready"
+    assert "headwater.dev/faults" not in told["metadata"]["annotations"]
+
+
 async def test_tables_that_stand_still_in_their_job_are_told_with_an_event_and_so_is_the_end() -> None:
     """Once, whatever the reason becomes meanwhile. By an operator that has not read what jobs said nothing is taken back."""
     world, key = World(), wait_key("acme", "uid-acme", "packed-0")
     told = await looked(world, {"metadata": {}})
     world.events.clear()
 
-    world.sink_waits = {key: "no answer; see to the store", wait_key("acme", "uid-acme", "packed-1"): "of old"}
+    world.sinks.reasons = {key: "no answer; see to the store", wait_key("acme", "uid-acme", "packed-1"): "of old"}
     told = await looked(world, told)
     state, message = world.state_of("acme")
     assert state == "degraded"
@@ -491,18 +522,18 @@ async def test_tables_that_stand_still_in_their_job_are_told_with_an_event_and_s
     ]
     assert "in its Spark job: no answer; see to the store. Nothing is lost" in world.events[0]["message"]
 
-    world.sink_waits = {key: "may not; grant it"}
+    world.sinks.reasons = {key: "may not; grant it"}
     told = await looked(world, told)
     assert world.state_of("acme")[1].endswith("\n- may not; grant it")
-    world.sink_waits = None
+    world.sinks.reasons = None
     told = await looked(world, told)
     assert not any("/teams/" in path for path in world.merged)
-    world.sink_waits = {wait_key("acme", "uid-acme", "own-acme"): "may not; grant it"}
+    world.sinks.reasons = {wait_key("acme", "uid-acme", "own-acme"): "may not; grant it"}
     told = await looked(world, told, sink_job="packed-0", placement=Placement(move=1, came_from="own-acme"))
     assert world.state_of("acme")[0] == "waiting"
     assert world.told_events()[1:] == [("TenantWaiting", "Warning")]
 
-    world.sink_waits = {}
+    world.sinks.reasons = {}
     told = await looked(world, told)
     assert world.told_events() == [
         ("SinkWaits", "Warning"),
@@ -565,7 +596,7 @@ async def test_a_fault_that_only_slows_the_mesh_leaves_a_tenant_ready() -> None:
 async def test_a_tenant_without_a_sink_does_not_stand_still_for_ever() -> None:
     """A job that lost its last tenant is gone, and says no more that it goes on."""
     world, text = World(), document("acme") + "sink: null\n"
-    world.sink_waits = {wait_key("acme", "uid-acme", "packed-0"): "no answer"}
+    world.sinks.reasons = {wait_key("acme", "uid-acme", "packed-0"): "no answer"}
 
     await looked(world, {"metadata": {}}, text=text, sink_job="packed-0")
 

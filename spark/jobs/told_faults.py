@@ -1,0 +1,120 @@
+"""The faults of this job's tenants, as their operator hears of them, and the team from that.
+
+    lasting_faults ▶ due ▶ topic headwater.sink-handovers ▶ tenant_operator ▶ the tenant's ConfigMap
+
+This process knows only what it has said itself. So a process that has run for a while says of each tenant without a fault
+once that it has none: the one before may have ended with one.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from libs.errors import TransientError
+from libs.types.fault import Fault
+from libs.types.sink_place import Places, SinkFaults, faults_key
+
+LASTING_US: Final = 20_000_000
+"""A team learns of a fault that has lasted this long, as of those of services."""
+_SETTLED_S: Final = 60.0
+"""A process that runs for less long may not have met a fault again that the one before had."""
+_AGAIN_AFTER_S: Final = 300.0
+"""Other words for the same faults: some servers' errors differ with each request."""
+_PAUSE_S: Final = 30.0
+"""After Kafka did not take it."""
+_MOST_FAULTS: Final = 20
+_LONGEST_TEXT: Final = 2_000
+"""A record stays far below a broker's limit of 1 MB."""
+
+log = structlog.get_logger()
+
+
+class Told(NamedTuple):
+    """The last record of a tenant."""
+
+    faults: tuple[Fault, ...]
+    at_s: float
+
+
+def due(
+    told: Mapping[str, Told],
+    places: Places,
+    faults: Sequence[Fault],
+    *,
+    now_us: int,
+    now_s: float,
+    is_settled: bool,
+) -> dict[str, SinkFaults | None]:
+    """The records to write now, by ``faults_key``; None: the tenant has no fault.
+
+    ``faults``: those of this process, the worst first. ``is_settled``: it would have met again those of the one before.
+    """
+    ours = {
+        faults_key(name, place.tenancy, places.job): name
+        for name, place in places.tenants.items()
+        if place.job == places.job and not place.drops_tables
+    }
+    found: dict[str, SinkFaults | None] = {}
+    for key, name in ours.items():
+        known = told.get(key)
+        of_tenant = [each for each in faults if each.scope.tenant == name and now_us - each.since_us >= LASTING_US]
+        lasting = tuple(map(_bounded, of_tenant[:_MOST_FAULTS]))
+        if known is None:
+            is_news = bool(lasting) or is_settled
+        elif _places(known.faults) != _places(lasting):
+            is_news = True
+        else:
+            is_news = known.faults != lasting and now_s - known.at_s >= _AGAIN_AFTER_S
+        if is_news:
+            found[key] = SinkFaults(faults=lasting) if lasting else None
+    return found | {key: None for key, known in told.items() if known.faults and key not in ours}
+
+
+def _places(faults: Sequence[Fault]) -> set[tuple[str, str, str]]:
+    return {(each.id, each.scope.source, each.scope.table) for each in faults}
+
+
+def _bounded(fault: Fault) -> Fault:
+    return msgspec.structs.replace(fault, happened=fault.happened[:_LONGEST_TEXT], remedy=fault.remedy[:_LONGEST_TEXT])
+
+
+class ToldFaults:
+    """Says them; the job's loop calls ``look``, and waits for nothing."""
+
+    def __init__(self, tell: Callable[[Mapping[str, SinkFaults | None]], None]) -> None:
+        """``tell``: durable when it returns; raises TransientError where it may not be."""
+        self._tell = tell
+        self._told: dict[str, Told] = {}
+        self._began_s = time.monotonic()
+        self._not_before_s = 0.0
+        self._is_telling = False
+
+    def look(self, places: Places, faults: Sequence[Fault]) -> None:
+        """As ``due``. Kafka is asked in a thread beside; while it is away, again and again."""
+        now_s = time.monotonic()
+        if self._is_telling or now_s < self._not_before_s:
+            return
+        is_settled = now_s - self._began_s >= _SETTLED_S
+        news = due(self._told, places, faults, now_us=time.time_ns() // 1_000, now_s=now_s, is_settled=is_settled)
+        if news:
+            self._is_telling = True
+            threading.Thread(target=self._say, args=(news,), daemon=True).start()
+
+    def _say(self, news: Mapping[str, SinkFaults | None]) -> None:
+        try:
+            self._tell(news)
+            at_s = time.monotonic()
+            told = {key: Told(() if each is None else each.faults, at_s) for key, each in news.items()}
+            self._told = self._told | told
+        except TransientError as error:
+            self._not_before_s = time.monotonic() + _PAUSE_S
+            log.warning("sink_faults_not_told", reason=str(error), retry_in_s=_PAUSE_S)
+        except (Py4JError, ConnectionError):  # the JVM is gone, which the job's loop sees
+            self._not_before_s = time.monotonic() + _PAUSE_S
+        finally:
+            self._is_telling = False
