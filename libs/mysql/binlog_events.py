@@ -152,6 +152,8 @@ class QueryEvent:
     connection_charset: str = "utf8mb4"
     server_charset: str | None = None
     """The session's ``character_set_server``: that of a database that is made without one. None: the event lacks it."""
+    database_charset: str | None = None
+    """The session's ``character_set_database``. None: that of ``database``, as nearly always."""
     explicit_defaults_for_timestamp: bool | None = None
     """None: the event lacks it, because nothing in the statement depends on it."""
     has_ddl_number: bool = False
@@ -175,6 +177,7 @@ def _parse_query(body: bytes, fixed_bytes: int, flags: int) -> QueryEvent:
     database = body[place : place + database_length].decode("utf-8")
     charsets = status.get(_CHARSET_CODE, b"")
     explicit = status.get(_EXPLICIT_TIMESTAMP_CODE)
+    of_database = status.get(_DATABASE_CHARSET_CODE)
     client_charset = charset_of_collation_id(int.from_bytes(charsets[:2], "little"))
     return QueryEvent(
         thread_id=thread_id,
@@ -185,6 +188,7 @@ def _parse_query(body: bytes, fixed_bytes: int, flags: int) -> QueryEvent:
         client_charset=client_charset,
         connection_charset=charset_of_collation_id(int.from_bytes(charsets[2:4], "little")),
         server_charset=charset_of_collation_id(int.from_bytes(charsets[4:6], "little")) if charsets else None,
+        database_charset=charset_of_collation_id(int.from_bytes(of_database, "little")) if of_database else None,
         explicit_defaults_for_timestamp=None if explicit is None else explicit != b"\0",
         has_ddl_number=_DDL_NUMBER_CODE in status,
     )
@@ -217,7 +221,14 @@ def _is_of_server(statement: bytes, flags: int) -> bool:
     )
 
 
-_SQL_MODE_CODE, _CATALOG_CODE, _CHARSET_CODE, _TIME_ZONE_CODE, _CATALOG_NZ_CODE = 1, 2, 4, 5, 6
+_SQL_MODE_CODE, _CATALOG_CODE, _CHARSET_CODE, _TIME_ZONE_CODE, _CATALOG_NZ_CODE, _DATABASE_CHARSET_CODE = (
+    1,
+    2,
+    4,
+    5,
+    6,
+    8,
+)
 _INVOKER_CODE, _DATABASES_CODE, _EXPLICIT_TIMESTAMP_CODE, _DDL_NUMBER_CODE = 11, 12, 16, 17
 _STATUS_BYTES: Final = {
     0: 4, _SQL_MODE_CODE: 8, 3: 4, _CHARSET_CODE: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, _EXPLICIT_TIMESTAMP_CODE: 1,

@@ -137,8 +137,11 @@ def apply_ddl(
             if one of its ``table_ids`` is captured.
     """
     parsed = parse_statement(statement, default_database, context)
+    charsets = database_charsets or {}
+    if context.database_charset is None:
+        context = replace(context, database_charset=charsets.get(default_database, context.server_charset))
     try:
-        return _applied(parsed, tables, database_charsets or {}, context)
+        return _applied(parsed, tables, charsets, context)
     except DdlNotUnderstood as error:
         if error.table_ids:
             raise
@@ -290,6 +293,8 @@ def _unseen_values(before: TableSchema, statement: AlterTable, context: Statemen
                 old, new = _old_column(before, old_name), columns[definition.name.lower()]
                 if may_change_values(old, new, is_strict=is_strict):
                     clauses.append(f"{old.name} from {old.source_type} to {new.source_type}")
+                elif new.is_generated:  # the schema has no expression to compare with
+                    clauses.append(f"{new.name}, whose values the server computed again")
             case AddColumn(definition=definition) if definition.name.lower() in columns:
                 new = columns[definition.name.lower()]
                 if _is_known_to_server(new, definition.default):
@@ -513,8 +518,10 @@ def _alter(
 ) -> TableSchema:
     options = _merged_options(action for action in statement.actions if isinstance(action, TableOptions))
     charset = before.charset or database_charset
-    if options.charset is not None:
-        charset = _named_charset(options.charset, database_charset)
+    if (
+        options.charset is not None
+    ):  # DEFAULT, which CONVERT TO alone takes, is the session's, not that of the table's database
+        charset = _named_charset(options.charset, context.database_charset or database_charset)
     comment = before.comment if options.comment is None else options.comment or None
 
     timestamps = _Timestamps(context, has_automatic=any("timestamp" in c.source_type for c in before.columns))

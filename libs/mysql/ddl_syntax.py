@@ -51,6 +51,8 @@ class StatementContext:
     sql_mode: SqlMode = DEFAULT_SQL_MODE
     server_charset: str = "utf8mb4"
     """``character_set_server`` of the session: of databases made without a charset."""
+    database_charset: str | None = None
+    """``character_set_database`` of the session: of CONVERT TO CHARACTER SET DEFAULT. None: that of its default database."""
     sent_in: SentIn = SentIn()
     may_have_made_nothing: bool = False
     """The log does not say that CREATE … IF NOT EXISTS made anything."""

@@ -14,6 +14,7 @@ from typing import Final
 from libs.mysql.charsets import python_codec, storable, text_of_bytes
 from libs.mysql.column_type import MysqlType, is_character_type
 from libs.mysql.ddl_syntax import DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
+from libs.mysql.json_document import written_document
 from libs.mysql.sql_lexer import bytes_of_literal
 
 _WITHOUT_LITERAL: Final = frozenset(
@@ -32,6 +33,9 @@ def default_text(
         return None
     if default.kind is DefaultKind.CURRENT_TIMESTAMP:
         return default.text
+    if mysql_type.name == "json":  # an expression; of a number the server keeps more than its text says
+        is_text = default.kind is DefaultKind.TEXT
+        return written_document(_text(default, "utf8mb4", sent_in)) if is_text else None
     if mysql_type.name in _WITHOUT_LITERAL and not default.is_expression:
         return None  # without strict mode the server takes an empty one, and leaves it out
     if mysql_type.name in _BYTE_TYPES:

@@ -11,6 +11,7 @@ server, is the int16 that it is in Debezium's own snapshot. ``column`` maps with
 import datetime
 import math
 import re
+import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Final
 
@@ -202,7 +203,7 @@ def canonical_default(mysql_type: MysqlType, text: str) -> str:
     """
     try:
         return _canonical_literal(mysql_type, text)
-    except (ValueError, InvalidOperation):
+    except (ValueError, InvalidOperation, OverflowError):
         return text
 
 
@@ -252,6 +253,12 @@ def _number(text: str) -> Decimal:
     return Decimal(words.get(text.strip().upper(), text.strip()))
 
 
+def _as_single(number: float) -> float:
+    """The nearest FLOAT: zero for one that is too small. Raises OverflowError, which no server's default does."""
+    (single,) = struct.unpack("<f", struct.pack("<f", number))
+    return float(single)
+
+
 def _canonical_fraction(mysql_type: MysqlType, text: str) -> str:
     number = _number(text)
     if mysql_type.scale is not None:
@@ -264,7 +271,7 @@ def _canonical_fraction(mysql_type: MysqlType, text: str) -> str:
         width = (mysql_type.precision or 0) + (1 if mysql_type.scale and is_exact else 0)
         return digits.zfill(width) if mysql_type.is_zerofill else digits
     # The server prints a float in at most 6 digits, a double in as few as give it back (seen on 9.7).
-    shown = f"{float(number):.6g}" if mysql_type.name == "float" else repr(float(number))
+    shown = f"{_as_single(float(number)):.6g}" if mysql_type.name == "float" else repr(float(number))
     return double_text(float(shown)).removesuffix(".0") if number else "0"
 
 

@@ -21,6 +21,8 @@ def may_change_values(old: Column, new: Column, *, is_strict: bool) -> bool:
     before, after = parse_column_type(old.source_type), parse_column_type(new.source_type)
     if old.is_optional and not new.is_optional and not is_strict:
         return True  # NULL becomes the type's zero
+    if new.is_auto_increment and not old.is_auto_increment:
+        return True  # 0 and NULL become the next numbers
     if old.is_generated or new.is_generated:
         return old.is_generated != new.is_generated or before != after
     if before == after:
@@ -53,10 +55,11 @@ def _of_integer(before: MysqlType, after: MysqlType, is_strict: bool) -> bool:
         return not fits and not is_strict
     if after.name == "decimal":
         digits = len(str(2**bits))
-        return (after.precision or 0) - (after.scale or 0) < digits and not is_strict
+        fits = (after.precision or 0) - (after.scale or 0) >= digits and (before.is_unsigned or not after.is_unsigned)
+        return not fits and not is_strict
     if after.name == "double" and after.scale is None:
-        return bits > _EXACT_IN_DOUBLE
-    return not (after.name in ("varchar", "char", *_TEXT_CHARACTERS) and not before.is_zerofill)
+        return bits > _EXACT_IN_DOUBLE or (after.is_unsigned and not before.is_unsigned and not is_strict)
+    return before.is_zerofill or not _holds_digits(after, len(str(-(1 << bits - 1))), is_strict)
 
 
 def _of_decimal(before: MysqlType, after: MysqlType, is_strict: bool) -> bool:
@@ -69,10 +72,19 @@ def _of_decimal(before: MysqlType, after: MysqlType, is_strict: bool) -> bool:
         )
     if after.name in _INTEGER_BITS:
         return bool(before.scale) or not is_strict
-    return after.name not in ("varchar", "char", *_TEXT_CHARACTERS)
+    return not _holds_digits(after, (before.precision or 0) + len("-0."), is_strict)
+
+
+def _holds_digits(text: MysqlType, characters: int, is_strict: bool) -> bool:
+    """Whether a text of that type holds a number whole; in strict mode one that does not fit stops the ALTER."""
+    if text.name not in ("varchar", "char"):
+        return text.name in _TEXT_CHARACTERS
+    return is_strict or (text.length or 1) >= characters
 
 
 def _of_members(before: MysqlType, after: MysqlType, is_strict: bool) -> bool:
+    if after.name == before.name == "set":  # whose text has the members in their order
+        return tuple(each for each in after.members if each in before.members) != before.members
     if after.name == before.name:
         return not set(before.members) <= set(after.members)
     return after.name not in ("varchar", *_TEXT_CHARACTERS) or not is_strict

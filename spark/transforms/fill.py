@@ -132,8 +132,10 @@ def _literal(column: Column, text: str) -> str | None:
         case kind if kind in BINARIES:
             digits = _HEX.fullmatch(text)
             return None if digits is None else _bytes(bytes.fromhex(digits[1]))
-        case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET:
+        case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET | LogicalKind.JSON:
             return literal(text)
+        case LogicalKind.JSON_VARIANT:
+            return f"parse_json({literal(text)})"
         case kind if kind in _NUMBERS:
             return _cast(text, column) if _NUMBER.fullmatch(text) else None
         case _:

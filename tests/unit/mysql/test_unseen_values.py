@@ -31,6 +31,11 @@ def column(definition: str) -> Column:
         ("BIT(3)", "BIT(8)"),
         ("VARBINARY(4)", "BLOB"),
         ("INT NOT NULL", "INT"),
+        ("INT UNSIGNED", "DECIMAL(20,2) UNSIGNED"),
+        ("INT", "CHAR(11)"),
+        ("DECIMAL(5,2)", "VARCHAR(8)"),
+        ("SET('a','b')", "SET('c','a','d','b')"),
+        ("INT NOT NULL AUTO_INCREMENT PRIMARY KEY", "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY"),
     ],
 )
 def test_what_holds_as_much_changes_nothing(old: str, new: str) -> None:
@@ -41,6 +46,12 @@ def test_what_holds_as_much_changes_nothing(old: str, new: str) -> None:
     ("old", "new", "also_strict"),
     [
         ("BIGINT", "INT", False),
+        ("INT", "DECIMAL(20,2) UNSIGNED", False),
+        ("INT", "DOUBLE UNSIGNED", False),
+        ("INT", "VARCHAR(10)", False),
+        ("DECIMAL(5,2)", "CHAR(7)", False),
+        ("SET('a','b')", "SET('b','a')", True),
+        ("INT NOT NULL PRIMARY KEY", "INT NOT NULL AUTO_INCREMENT PRIMARY KEY", True),
         ("INT", "INT UNSIGNED", False),
         ("INT", "INT NOT NULL", False),
         ("DECIMAL(10,4)", "DECIMAL(10,2)", True),

@@ -434,6 +434,7 @@ FILLS: Iterable[tuple[str, dict[str, object], object]] = [
     ("timestamp", {"is_optional": False, "default_expression": "0000-00-00 00:00:00"}, datetime.datetime(1970, 1, 1)),
     ("timestamp", {"is_optional": False}, datetime.datetime(1970, 1, 1)),
     ("json", {"is_optional": False}, "null"),
+    ("json", {"default_expression": '{"a":"it\'s \\\\"}'}, '{"a":"it\'s \\\\"}'),
 ]
 
 
