@@ -9,8 +9,7 @@ import pytest
 from libs.source.mysql.client import Connection
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
 from libs.telemetry.faults import lasting_faults
-from services.binlog_reader import incremental
-from services.binlog_reader import source as binlog_source
+from services.binlog_reader import chunks, incremental
 from services.binlog_reader.incremental import Chunk
 from tests.conftest import MysqlServer, StartMysql
 from tests.integration.log_reading import LogReading, ids
@@ -189,7 +188,7 @@ async def test_a_read_is_after_every_change_that_it_holds(
         mysql_server.execute("BEGIN", *next(writes, ()), "COMMIT", database=database)
         return incremental.read_between_watermarks(*args, **options)
 
-    monkeypatch.setattr(binlog_source, "read_between_watermarks", read_after_a_write)
+    monkeypatch.setattr(chunks, "read_between_watermarks", read_after_a_write)
     wanted = f'{{"data-collections": ["{database}.t"]}}'
     mysql_server.execute(
         "BEGIN",

@@ -6,7 +6,7 @@ import pytest
 
 from libs.errors import PositionPurged, SourceUnavailable
 from libs.source.mysql.settings import SnapshotMode, SnapshotSettings
-from services.binlog_reader import source as binlog_source
+from services.binlog_reader import log_following
 from tests.conftest import MysqlServer, StartMysql
 from tests.integration.log_reading import Event, LogReading, ids
 
@@ -32,7 +32,7 @@ async def test_a_log_that_was_reset_is_another_history(
         server.execute(f"INSERT INTO d.t VALUES ({number})")
         seen += ids(await reading.read(bool))
     assert seen == [1, 2]
-    monkeypatch.setattr(binlog_source, "_HISTORY_LOOK_S", 0.0)
+    monkeypatch.setattr(log_following, "_HISTORY_LOOK_S", 0.0)
     follows = asyncio.Event()
 
     def first_came(events: list[Event]) -> bool:

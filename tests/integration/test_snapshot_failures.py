@@ -12,7 +12,7 @@ from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.settings import SnapshotMode, SnapshotSettings
 from libs.source.mysql.table_copy import Readers
 from libs.types.value_modes import TimePrecision, ValueModes
-from services.binlog_reader import source
+from services.binlog_reader import initial_copy
 from tests.conftest import MysqlServer
 from tests.integration.log_reading import LogReading, events_of, ids
 
@@ -144,7 +144,7 @@ async def test_a_table_that_changes_behind_the_view_is_read_by_a_new_one(
     assert reading.checkpoint is not None and [each.table for each in reading.checkpoint.snapshot.ranges] == [
         f"{database}.a"
     ]  # type: ignore[union-attr]
-    open_readers, changed = source.open_readers, False
+    open_readers, changed = initial_copy.open_readers, False
 
     def opened(*arguments: Any, **options: Any) -> Readers:
         nonlocal changed
@@ -154,7 +154,7 @@ async def test_a_table_that_changes_behind_the_view_is_read_by_a_new_one(
             changed = True
         return readers
 
-    monkeypatch.setattr(source, "open_readers", opened)
+    monkeypatch.setattr(initial_copy, "open_readers", opened)
     with pytest.raises(SourceUnavailable, match="changed"):
         await reading.begin()
     await reading.begin()

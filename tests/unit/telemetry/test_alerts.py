@@ -95,7 +95,7 @@ CASES: Final[Mapping[str, Case]] = {
     "HeadwaterHalted": Case(lambda: reader().halted("AccessDenied: 1045"), reader),
     "HeadwaterReaderLagging": Case(lambda: reader().published(published())),
     "HeadwaterReaderDisconnected": Case(reader, connected),
-    # Set as in services.binlog_reader.source, whose own tests see the number: a log with a server below it.
+    # Set as in services.binlog_reader.table_reports, whose own tests see the number: a log with a server below it.
     "HeadwaterTablesQuarantined": Case(lambda: metrics.READER_QUARANTINED_TABLES.labels(SOURCE, "0").set(2)),
     "HeadwaterRowsChangedUnseen": Case(rows_unseen),
     # Set as in services.router.liveness, of lanes that have Kafka below them.

@@ -1,0 +1,68 @@
+"""Tables that the reader passes over, or of which it lacks rows: kept as faults from change to change."""
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from libs.telemetry import metrics
+from libs.telemetry.faults import CHANGES_LOST, ROWS_CHANGED_UNSEEN, TABLE_QUARANTINED, keep_faults, lift_fault
+from libs.types.fault import FaultScope
+from services.binlog_reader.position import SOURCE_PARTITION
+
+log = structlog.get_logger()
+
+
+class TableReports:
+    """What was reported last of each table of a source."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self.quarantined: Mapping[str, str] = {}
+        """Tables that are passed over, each with the reason."""
+        self.unseen: Mapping[str, str] = {}
+        """Tables of which rows changed unseen, each with the cause."""
+        self._has_reported_unseen = False
+        self._read_again: set[str] = set()
+        """Tables that were read again for everybody, from begin to end, since the log was opened."""
+        self._partly_read: frozenset[str] = frozenset()
+        self._keep_quarantine_faults({})  # those of an earlier connection, which the checkpoint may not have
+
+    def resume(self, quarantined: Mapping[str, str], unseen: Mapping[str, str], partly_read: Iterable[str]) -> None:
+        """As the checkpoint has them; ``partly_read``: tables of which an earlier life had read a part."""
+        self.report_quarantined(quarantined)
+        self.report_unseen(unseen)
+        self._partly_read = frozenset(partly_read)
+
+    def report_unseen(self, unseen: Mapping[str, str]) -> None:
+        if unseen == self.unseen and self._has_reported_unseen:
+            return
+        self._has_reported_unseen = True
+        scopes = {FaultScope(source=self._source, table=table): happened for table, happened in unseen.items()}
+        keep_faults({ROWS_CHANGED_UNSEEN: scopes}, lambda scope: scope.source == self._source)
+        self.unseen = dict(unseen)
+
+    def report_quarantined(self, quarantined: Mapping[str, str]) -> None:
+        if quarantined == self.quarantined:
+            return
+        self._keep_quarantine_faults(quarantined)
+        for table, reason in quarantined.items():
+            if table not in self.quarantined:
+                log.error("table_quarantined", table=table, reason=reason)
+        for table in self.quarantined:
+            if table not in quarantined:
+                log.info("table_released", table=table)
+        self.quarantined = dict(quarantined)
+        metrics.READER_QUARANTINED_TABLES.labels(self._source, SOURCE_PARTITION).set(len(quarantined))
+
+    def _keep_quarantine_faults(self, quarantined: Mapping[str, str]) -> None:
+        scopes = {FaultScope(source=self._source, table=table): reason for table, reason in quarantined.items()}
+        keep_faults({TABLE_QUARANTINED: scopes}, lambda scope: scope.source == self._source)
+
+    def note_read_again(self, table: str, captured: Iterable[str]) -> None:
+        """A fault about the whole source ends when each of its tables was read again."""
+        if table in self._partly_read:
+            self._partly_read -= {table}
+            return
+        self._read_again.add(table)
+        if self._read_again.issuperset(captured):
+            lift_fault(CHANGES_LOST, FaultScope(source=self._source))
