@@ -133,6 +133,10 @@ class BatchBuilder:
         self._run = run
         return run
 
+    def is_open(self, run: RowRun) -> bool:
+        """Rows may be appended to ``run``: nothing was opened, added or taken since it was."""
+        return self._run is run
+
     def close_run(self) -> None:
         """The open run's rows are in the batch; none is appended to it afterwards."""
         run, self._run = self._run, None

@@ -1,4 +1,4 @@
-"""What a reader captures: tables by name, transactions by the server that numbered them."""
+"""Which tables a reader captures, and which transactions: tables by name, transactions by the server that numbered them."""
 
 import re
 from collections.abc import Callable

@@ -93,7 +93,7 @@ class Chunks:
                 raise TableRefused(f"{copy.table} is not captured any more")
             if decoder.position.by_file:
                 raise TableRefused(f"{copy.table}: the source has no GTIDs to read it between; set gtid_mode=ON there")
-            if copy.table in decoder.quarantined:
+            if copy.table in decoder.tables.quarantined:
                 schema = await self._readmit(decoder, schema.table_id, copy)
             if self._incremental.wants_count:
                 chunk = await self._counted(decoder, schema, copy)
@@ -156,24 +156,23 @@ class Chunks:
         Raises:
             TableRefused: the quarantine began while the table was read, or the definition cannot be read.
         """
-        reason = decoder.quarantined[copy.table]
+        reason = decoder.tables.quarantined[copy.table]
         if copy.chunks_read or (copy.table, copy.signal_id) in self._readmitted:
             raise TableRefused(f"{copy.table} was quarantined while it was read: {reason}")
         statement = await self._schemas.take_definition(
             table_id,
             position=decoder.position,
-            order=decoder.last_order,
-            committed_at_us=decoder.committed_at_us,
+            order=decoder.progress.last_order,
+            committed_at_us=decoder.progress.committed_at_us,
         )
-        decoder.apply_schemas({table_id: self._schemas.tables.schemas[table_id]}, statement)
-        decoder.release(table_id)
+        decoder.tables.apply_schemas({table_id: self._schemas.tables.schemas[table_id]}, statement)
+        decoder.tables.release(table_id)
         self._readmitted.add((copy.table, copy.signal_id))
         log.info("table_readmitted", table=copy.table, signal_id=copy.signal_id)
         return self._schemas.tables.schemas[table_id]
 
     async def deliver_due(self, decoder: LogDecoder) -> AsyncIterator[ReadBatch]:
         """Put the rest of the chunk into the log at this place, in batches."""
-        decoder.flush()
         position = decoder.position
         try:
             chunk = self._incremental.deliver()
@@ -184,7 +183,7 @@ class Chunks:
             return
         view = CopiedAt(
             position=msgspec.structs.replace(position, gtid_set=str(chunk.window.low)),
-            order=decoder.last_order,
+            order=decoder.progress.last_order,
             taken_at_us=time.time_ns() // 1_000,
         )
         for unread in chunk.left_out:
@@ -224,7 +223,7 @@ class Chunks:
             and not chunk.copy.condition
             and chunk.copy.table not in self._changes.unseen_in_copy
         ):
-            decoder.seen_again(chunk.copy.table)
+            decoder.tables.seen_again(chunk.copy.table)
         self._changes.unseen_in_copy.discard(chunk.copy.table)
         lift_fault(COPY_REFUSED, FaultScope(source=self._settings.source, table=chunk.copy.table))
         is_for_all = not chunk.copy.condition and not chunk.copy.for_tenants

@@ -5,7 +5,7 @@ from libs.source.mysql.settings import DatabaseSettings
 
 
 class Connections:
-    """Connections to the server that is followed; whatever is still open is closed at the end."""
+    """Connections to the server that is followed; all that are still open are closed at the end."""
 
     def __init__(self, database: DatabaseSettings) -> None:
         self._database = database

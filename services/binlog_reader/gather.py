@@ -89,13 +89,12 @@ class Gatherer:
 
     def drained(self, decoder: LogDecoder) -> ReadBatch:
         """Everything decoded so far: nothing waits for more of the log to come."""
-        decoder.flush()
         return self.take(self.decoder_resume_point(decoder))
 
     def decoder_resume_point(self, decoder: LogDecoder) -> ResumePoint | None:
         """The decoder's place, once its quarantines are reported; None inside a transaction."""
         if not decoder.is_between_transactions:
             return None
-        self._reports.report_quarantined(decoder.quarantined)
-        self._reports.report_unseen(decoder.unseen)
-        return self.resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
+        self._reports.report_quarantined(decoder.tables.quarantined)
+        self._reports.report_unseen(decoder.tables.unseen)
+        return self.resume_point(decoder.position, decoder.progress.last_order, decoder.progress.committed_at_us)

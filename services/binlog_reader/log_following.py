@@ -22,7 +22,7 @@ from libs.telemetry import metrics
 from services.binlog_reader.capture import gtid_filter
 from services.binlog_reader.chunks import Chunks
 from services.binlog_reader.connections import Connections
-from services.binlog_reader.decode import LogDecoder, Passed, RowStatement, Step, UnknownTable
+from services.binlog_reader.decode import LogDecoder, Passed, Step, UnknownTable
 from services.binlog_reader.gather import Gatherer
 from services.binlog_reader.incremental import IncrementalCopy
 from services.binlog_reader.position import SOURCE_PARTITION, BinlogPosition
@@ -30,6 +30,7 @@ from services.binlog_reader.schema_changes import SchemaChanges
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.binlog_reader.signals import Signals
 from services.binlog_reader.source_schemas import SourceSchemas
+from services.binlog_reader.statements import RowStatement
 
 log = structlog.get_logger()
 
@@ -173,12 +174,13 @@ class LogFollowing:
                     async for batch in self._chunks.deliver_due(decoder):
                         yield batch
                 if self._gatherer.is_due(decoder):
-                    pace.transactions_taken = decoder.transactions
+                    pace.transactions_taken = decoder.progress.transactions
                     yield self._gatherer.take(self._gatherer.decoder_resume_point(decoder))
                     pace.gather_on()
                     await asyncio.sleep(0)
-                if until is not None and decoder.is_between_transactions and decoder.transactions != transactions_until:
-                    transactions_until = decoder.transactions
+                ended = decoder.progress.transactions
+                if until is not None and decoder.is_between_transactions and ended != transactions_until:
+                    transactions_until = ended
                     if decoder.position.has_reached(until):
                         yield self._gatherer.drained(decoder)
                         return
@@ -189,19 +191,19 @@ class LogFollowing:
             # The rest of a transaction is on its way: the server sends it whole, and nothing of it can be published before.
             if decoder.is_between_transactions and (not more_waits or pace.is_over):
                 batch = self._gatherer.drained(decoder)
-                if pace.wants(batch, decoder.transactions):
+                if pace.wants(batch, decoder.progress.transactions):
                     yield batch
                 pace.gather_on()
-            transactions.inc(decoder.transactions - transactions_counted)
-            transactions_counted = decoder.transactions
+            transactions.inc(decoder.progress.transactions - transactions_counted)
+            transactions_counted = decoder.progress.transactions
 
     async def _act_on(self, step: Step, decoder: LogDecoder) -> None:
-        """Bring the decoder what it stopped for, before it goes on; then act on signals of the source's table."""
+        """Answer the decoder before it goes on; then act on signals of the source's table."""
         if isinstance(step, UnknownTable):
             await self._schemas.learn_database(decoder, step.table_id.database)
         elif isinstance(step, RowStatement):
             definitions = await asyncio.to_thread(reaching_definitions, self._settings.database)
-            decoder.quarantine_reached(step, reached_names(step.names, definitions))
+            decoder.statements.quarantine_reached(step, reached_names(step.names, definitions))
         elif step is not None:
             await self._changes.apply(decoder, step)
         for row in self._incremental.table_signals():
@@ -246,7 +248,7 @@ class LogFollowing:
 def _require_events(packets: Packets, events: int) -> None:
     """All packets held an event. Raises as ``raise_error_packet``, SourceUnavailable.
 
-    What the server lacks it says by an error; an end without one is a shutdown, or a dump thread that somebody ended.
+    The server names a fault by an error; an end without one is a shutdown, or a dump thread that somebody ended.
     """
     if events < len(packets):
         raise_error_packet(packets.data, *packets[events])

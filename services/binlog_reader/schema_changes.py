@@ -33,9 +33,10 @@ from libs.source.mysql.table_schemas import is_made_again
 from libs.source.signals import ExecuteSnapshot
 from libs.source.unseen_rows import UnseenAction, action_for, report_unseen_rows
 from libs.types.table import TableId, TableSchema
-from services.binlog_reader.decode import DdlStatement, LogDecoder, shortened
+from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.gather import Gatherer
 from services.binlog_reader.incremental import IncrementalCopy
+from services.binlog_reader.log_tables import shortened
 from services.binlog_reader.position import SOURCE_PARTITION, encode_position
 from services.binlog_reader.preflight import cascading_tables, look_at_cascades
 from services.binlog_reader.settings import BinlogReaderSettings
@@ -74,7 +75,6 @@ class SchemaChanges:
 
     async def apply(self, decoder: LogDecoder, ddl: DdlStatement) -> None:
         """A DDL statement of the log, at its place: nothing after it is decoded before its schemas are durable."""
-        decoder.flush()
         changes, database = await self._changes_of(decoder, ddl)
         block_of = self._block_of(ddl)
         if database is not None:
@@ -83,7 +83,7 @@ class SchemaChanges:
             if change.kind is TableChangeKind.TRUNCATE and self._schemas.is_captured(change.table_id):
                 truncated = self._tables.schemas[change.table_id]
                 self._append_truncate(ddl, truncated)
-                decoder.seen_again(str(change.table_id))
+                decoder.tables.seen_again(str(change.table_id))
                 self._incremental.table_changed(change.table_id, truncated, truncated)
         applied: dict[TableId, TableSchema | None] = {}
         for record in _records_of(changes, self._tables.schemas):
@@ -97,10 +97,10 @@ class SchemaChanges:
             made = applied[record.table_id] = self._tables.schemas.get(record.table_id)
             if made is not None and self._schemas.is_captured(record.table_id) and is_made_again(record.kind, made):
                 self._append_truncate(ddl, made)
-        self._gatherer.progress = without_places(self._gatherer.progress, decoder.schemas, applied)
+        self._gatherer.progress = without_places(self._gatherer.progress, decoder.tables.schemas, applied)
         for table_id, after in applied.items():
-            self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
-        decoder.apply_schemas(applied, ddl.statement)
+            self._incremental.table_changed(table_id, decoder.tables.schemas.get(table_id), after)
+        decoder.tables.apply_schemas(applied, ddl.statement)
         cascading = cascading_tables(self._settings.source)
         if _NAMES_FOREIGN_KEY.search(ddl.statement) or cascading & {str(table_id) for table_id in applied}:
             await asyncio.to_thread(look_at_cascades, self._settings)
@@ -160,7 +160,11 @@ class SchemaChanges:
             charsets = self._database_charsets
             self._database_charsets = apply_database_ddl(charsets, ddl.database, ddl.statement, context=context)
             changes = apply_ddl(
-                decoder.schemas, ddl.database, ddl.statement, database_charsets=self._database_charsets, context=context
+                decoder.tables.schemas,
+                ddl.database,
+                ddl.statement,
+                database_charsets=self._database_charsets,
+                context=context,
             )
             # A table renamed from one that is not followed is known to the source alone.
             unknown = [c.table_id for c in changes if c.kind is TableChangeKind.RENAME and c.schema is None]
@@ -176,14 +180,14 @@ class SchemaChanges:
             if not concerned:
                 raise
             now = await self._changes_from_source(decoder, ddl, concerned)
-            self._note_unseen(decoder, ddl, _cut_by(now, decoder.schemas, is_strict=context.sql_mode.is_strict))
+            self._note_unseen(decoder, ddl, _cut_by(now, decoder.tables.schemas, is_strict=context.sql_mode.is_strict))
             return now, None
 
     def _report_unseen(
         self, decoder: LogDecoder, ddl: DdlStatement, changes: Sequence[TableChange], context: StatementContext
     ) -> None:
         """Rows that came, went or changed without the log; a chunk that has some of them is read again."""
-        by_statement = unseen_rows(ddl.database, ddl.statement, tables=decoder.schemas, context=context)
+        by_statement = unseen_rows(ddl.database, ddl.statement, tables=decoder.tables.schemas, context=context)
         renamed = self._renamed_unseen(decoder, changes, context)
         self._note_unseen(decoder, ddl, [*filter(None, [by_statement]), *renamed])
 
@@ -198,12 +202,12 @@ class SchemaChanges:
                 at=at,
                 policies=self._settings.on_unseen_change,
             ):
-                decoder.note_unseen(table_id, f"{each.clause} at {at}")
+                decoder.tables.note_unseen(table_id, f"{each.clause} at {at}")
                 if any(copy.table == str(table_id) and copy.chunks_read for copy in self._incremental.state.tables):
                     self.unseen_in_copy.add(str(table_id))
                 if action_for(self._settings.on_unseen_change, table_id) is UnseenAction.RESYNC:
                     self._to_resync.append(table_id)
-                if (schema := decoder.schemas.get(table_id)) is not None:
+                if (schema := decoder.tables.schemas.get(table_id)) is not None:
                     self._incremental.table_changed(table_id, schema, schema)
 
     def _renamed_unseen(
@@ -215,7 +219,7 @@ class SchemaChanges:
         for table_id, previous in _origins(changes).items():
             if not self._schemas.is_captured(table_id):
                 continue
-            before, after = decoder.schemas.get(table_id), renames[table_id].schema
+            before, after = decoder.tables.schemas.get(table_id), renames[table_id].schema
             if self._schemas.is_captured(previous):
                 yield UnseenRows(f"RENAME of {previous} to it, whose rows came under that name", (table_id,))
             elif not any(re.fullmatch(pattern, previous.table) for pattern in self._settings.shadow_tables):
@@ -251,13 +255,13 @@ class SchemaChanges:
             try:
                 schema = show_create_to_schema(table_id, *definition) if definition is not None else None
             except DdlNotUnderstood as error:
-                schema, reason = decoder.schemas.get(table_id), str(error)
+                schema, reason = decoder.tables.schemas.get(table_id), str(error)
             if schema is None:
                 changes.append(TableChange(TableChangeKind.DROP, table_id, None))
                 continue
             changes.append(TableChange(TableChangeKind.ALTER, table_id, schema))
             if reason and self._schemas.is_captured(table_id):
-                decoder.quarantine(
+                decoder.tables.quarantine(
                     table_id,
                     f"{table_id}: {reason} (transaction {ddl.transaction_id}, {ddl.position.file}:{ddl.event_position}, "
                     f"statement: {shortened(ddl.statement)}); re-snapshot the table",

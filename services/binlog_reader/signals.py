@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Signals:
-    """What users ask of the reader while it follows the log."""
+    """Requests of users to a reader that follows the log."""
 
     def __init__(self, settings: BinlogReaderSettings, schemas: SourceSchemas, incremental: IncrementalCopy) -> None:
         self._settings = settings
@@ -98,7 +98,9 @@ class Signals:
     async def _learn_asked_for(self, decoder: LogDecoder, signal: ExecuteSnapshot) -> None:
         """A database that is captured only now, and of which the log has shown nothing yet; and tables that the history could
         not hold."""
-        refused = {table for table in decoder.quarantined if any(matches(pattern, table) for pattern in signal.tables)}
+        refused = {
+            table for table in decoder.tables.quarantined if any(matches(pattern, table) for pattern in signal.tables)
+        }
         if refused := refused - {str(schema.table_id) for schema in self._schemas.captured}:
             tables = await asyncio.to_thread(source_tables, self._settings.database)
             await self._schemas.learn_tables(decoder, [table_id for table_id in tables if str(table_id) in refused])

@@ -138,10 +138,10 @@ class SourceSchemas:
                 )
 
     def pass_over(self, decoder: LogDecoder, table_id: TableId, error: DefinitionTooLarge) -> None:
-        """A table whose definition the history cannot hold, from here on; all others go on. What was known of it stays."""
+        """A table whose definition the history cannot hold, from here on; all others go on. Its known definition stays."""
         log.warning("definition_refused", table=str(table_id), reason=str(error))
         if self.is_captured(table_id):
-            decoder.quarantine(table_id, _remedied(error))
+            decoder.tables.quarantine(table_id, _remedied(error))
 
     async def learn_database(self, decoder: LogDecoder, database: str) -> None:
         """Take up the tables of a database of which none was captured when the reader began: its settings were changed since.
@@ -154,7 +154,9 @@ class SourceSchemas:
             return
         self._followed_databases.add(database)
         tables = await asyncio.to_thread(source_tables, self._settings.database)
-        new = [table_id for table_id in tables if table_id.database == database and table_id not in decoder.schemas]
+        new = [
+            table_id for table_id in tables if table_id.database == database and table_id not in decoder.tables.schemas
+        ]
         await self.learn_tables(decoder, new)
         log.info("database_learned", database=database, tables=len(new))
 
@@ -172,22 +174,22 @@ class SourceSchemas:
                     table_id,
                     SchemaChangeKind.CREATE,
                     schema,
-                    order=decoder.last_order,
+                    order=decoder.progress.last_order,
                     position=encode_position(decoder.position),
-                    committed_at_us=decoder.committed_at_us,
+                    committed_at_us=decoder.progress.committed_at_us,
                     ddl=statement,
                     source_block=source_block(
                         self._settings.source,
                         decoder.position,
                         table_id.database,
                         table_id.table,
-                        time_us=decoder.committed_at_us,
+                        time_us=decoder.progress.committed_at_us,
                     ),
                 )
             except DefinitionTooLarge as error:
                 self.pass_over(decoder, table_id, error)
                 continue
-            decoder.learn(self.tables.schemas[table_id])
+            decoder.tables.learn(self.tables.schemas[table_id])
 
     async def take_definition(
         self, table_id: TableId, *, position: BinlogPosition, order: EventOrder, committed_at_us: int

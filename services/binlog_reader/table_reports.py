@@ -13,7 +13,7 @@ log = structlog.get_logger()
 
 
 class TableReports:
-    """What was reported last of each table of a source."""
+    """The last report of each table of a source."""
 
     def __init__(self, source: str) -> None:
         self._source = source

@@ -21,7 +21,7 @@ from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
-from services.binlog_reader import decode
+from services.binlog_reader import log_tables
 from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.position import BinlogPosition
 
@@ -86,8 +86,11 @@ def replayed() -> list[_Event]:
     return replay()[0]
 
 
-def replay() -> tuple[list[_Event], Mapping[str, str]]:
-    """(table, key, value) of each event, in log order; and the tables that were quarantined, with the reason."""
+def replay(*, takes_at_once: bool = False) -> tuple[list[_Event], Mapping[str, str]]:
+    """(table, key, value) of each event, in log order; and the tables that were quarantined, with the reason.
+
+    ``takes_at_once``: the batch is taken after each event of the log, else at the end.
+    """
     batch = BatchBuilder(
         BatchIdentity(source="v1", source_partition="0", connector="mysql", run_id="run", fencing_token=1)
     )
@@ -101,24 +104,26 @@ def replay() -> tuple[list[_Event], Mapping[str, str]]:
         checksum_bytes=4,
         transaction_metadata=True,
     )
+    payloads: list[bytes] = []
     for data, place, end in log_events():
         for ddl in decoder.feed(Packets(data, [(place, end)])):
             if ddl is not None:
                 apply_statement(decoder, ddl)
-    decoder.flush()
-    payload, _ = batch.take(0)
-    events = [event for entry in ChangeBatch.FromString(payload).entries for event in events_of(entry.run)]
-    return events, decoder.quarantined
+        if takes_at_once:
+            payloads.append(batch.take(0)[0])
+    payloads.append(batch.take(0)[0])
+    entries = [entry for payload in payloads for entry in ChangeBatch.FromString(payload).entries]
+    events = [event for entry in entries for event in events_of(entry.run)]
+    return events, decoder.tables.quarantined
 
 
 def apply_statement(decoder: LogDecoder, ddl: DdlStatement) -> None:
-    decoder.flush()
     changed: dict[TableId, TableSchema | None] = {}
-    for change in apply_ddl(decoder.schemas, ddl.database, ddl.statement):
+    for change in apply_ddl(decoder.tables.schemas, ddl.database, ddl.statement):
         if change.kind is TableChangeKind.RENAME and change.previous_id is not None:
             changed[change.previous_id] = None
         changed[change.table_id] = change.schema
-    decoder.apply_schemas(changed)
+    decoder.tables.apply_schemas(changed)
 
 
 def log_events() -> Iterator[tuple[bytes, int, int]]:
@@ -197,6 +202,18 @@ def comparable_source(block: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in block.items() if name != "version"}
 
 
+def test_a_batch_may_be_taken_after_any_event(replayed: list[_Event]) -> None:
+    """Inside a transaction too, and between rows events of one table: the decoder opens another run."""
+    events, _ = replay(takes_at_once=True)
+
+    assert list(map(without_processing_time, events)) == list(map(without_processing_time, replayed))
+
+
+def without_processing_time(event: _Event) -> _Event:
+    table, key, value = event
+    return table, key, {name: each for name, each in value.items() if not name.startswith("ts_")}
+
+
 def test_orders_grow_along_the_log(replayed: Any) -> None:
     """No two events of a log share an order, and each is above the one before it."""
     totals = [(value["transaction"]["id"], value["transaction"]["total_order"]) for _, _, value in replayed]
@@ -207,14 +224,14 @@ def test_orders_grow_along_the_log(replayed: Any) -> None:
 def test_an_unforeseen_error_of_a_table_quarantines_it_alone(
     replayed: list[_Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = decode.rows_decoder
+    made = log_tables.rows_decoder
 
     def failing(schema: TableSchema, *more: Any, **named: Any) -> Any:
         if schema.table_id.table == "comp_pk":
             raise ZeroDivisionError
         return made(schema, *more, **named)
 
-    monkeypatch.setattr(decode, "rows_decoder", failing)
+    monkeypatch.setattr(log_tables, "rows_decoder", failing)
 
     with structlog.testing.capture_logs():  # drawing a trace takes a second
         events, quarantined = replay()
