@@ -1,6 +1,7 @@
 """A gRPC server as every service of Headwater runs it: faults, health checking, reflection, TLS by settings, a drained stop."""
 
 import asyncio
+import resource
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -15,8 +16,9 @@ from libs.config.connections import GrpcServerSettings
 from libs.errors import InvalidSettings
 from libs.rpc import faults
 from libs.rpc.audit import Audited, TakeRecord
-from libs.rpc.bounds import BoundedRequests
+from libs.rpc.bounds import LARGE_BYTES, BoundedRequests
 from libs.rpc.callers import KnownCallers
+from libs.rpc.deadlines import Deadlines
 from libs.rpc.tls import server_credentials
 from libs.telemetry.metrics import RPC_SECONDS
 from protos.headwater.faults.v1.faults_pb2_grpc import add_FaultsServicer_to_server
@@ -25,7 +27,7 @@ Register = Callable[[grpc.aio.Server], None]
 """Adds one servicer to a server, as the generated ``add_…_to_server`` does."""
 
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
-"""Largest message either side takes: a table of thousands of columns, far above gRPC's own 4 MiB."""
+"""Largest answer: a table of thousands of columns, far above gRPC's own 4 MiB."""
 
 CONCURRENT_CALLS = 2_000
 """Beyond them a call is refused with RESOURCE_EXHAUSTED; streams count as long as they stand."""
@@ -35,10 +37,26 @@ _SHORTEST_PING_INTERVAL_MS = 10_000
 _STOP_MARGIN_S = 5.0
 _LOOPBACKS = ("127.0.0.1", "::1", "localhost")
 
+MOST_CONNECTIONS = 1_000
+"""Beyond them a new connection is closed at once. The process keeps half of its files for Kafka and Redis in any case."""
+_HANDSHAKE_MS = 10_000
+"""For TLS and HTTP/2 together; gRPC's own default is two minutes."""
+_IDLE_MS = 300_000
+"""A connection without a call is closed after so long; a client of ours connects again by itself."""
+_PING_AFTER_MS = 60_000
+_PONG_MS = 20_000
+_AGE_MS = 12 * 3_600_000
+"""A connection is given up after so long: what a caller does not take is held until then."""
+_AGE_GRACE_MS = 60_000
+_STREAMS_OF_A_CONNECTION = 1_000
+_METADATA_BYTES = 16 << 10
+_TOO_LARGE_BYTES = 4 << 20
+"""A request that is little too large is refused by name (``libs.rpc.bounds``), and not by gRPC."""
+
 log = structlog.get_logger()
 
 _OPTIONS = [
-    ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
+    ("grpc.max_receive_message_length", LARGE_BYTES + _TOO_LARGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _SHORTEST_PING_INTERVAL_MS),
     # A channel that stands idle pings all the same; it must not be thrown out for it ("too_many_pings").
@@ -46,6 +64,15 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     # Two processes on one port would share its calls between them: the second must fail instead.
     ("grpc.so_reuseport", 0),
+    # A stranger, or a slow caller, holds no connection for long and no call for ever (libs.rpc.deadlines).
+    ("grpc.max_connection_idle_ms", _IDLE_MS),
+    ("grpc.max_connection_age_ms", _AGE_MS),
+    ("grpc.max_connection_age_grace_ms", _AGE_GRACE_MS),
+    ("grpc.keepalive_time_ms", _PING_AFTER_MS),
+    ("grpc.keepalive_timeout_ms", _PONG_MS),
+    ("grpc.max_concurrent_streams", _STREAMS_OF_A_CONNECTION),
+    ("grpc.max_metadata_size", _METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
 ]
 
 
@@ -85,8 +112,13 @@ async def start_server(
         InvalidSettings: a TLS file is missing, of no use or half of a pair, or the port is taken.
     """
     known = [KnownCallers(settings.client_names)] if settings.client_names else []
-    interceptors = [_Measured(), Audited(audit), *known, BoundedRequests()]
-    server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors, maximum_concurrent_rpcs=CONCURRENT_CALLS)
+    interceptors = [Deadlines(), _Measured(), Audited(audit), *known, BoundedRequests()]
+    options = [
+        *_OPTIONS,
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        ("grpc.max_allowed_incoming_connections", _most_connections()),
+    ]
+    server = grpc.aio.server(options=options, interceptors=interceptors, maximum_concurrent_rpcs=CONCURRENT_CALLS)
     for register in services.values():
         register(server)
     add_FaultsServicer_to_server(faults.FaultsService(), server)  # type: ignore[no-untyped-call]
@@ -110,6 +142,11 @@ async def start_server(
     started = RpcServer(server, health_checks, names, port)
     await started.set_serving(False)
     return started
+
+
+def _most_connections() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else max(min(MOST_CONNECTIONS, files // 2), 1)
 
 
 def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:

@@ -7,9 +7,12 @@ made); ``/readyz`` answers 503 while requests should go elsewhere (loading, or a
 ``libs.types.fault.Fault``.
 """
 
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,12 +30,50 @@ HealthCheck = Callable[[], str | None]
 """None: fine; else the reason, in words for an operator. Runs in the endpoint's thread: it must not block."""
 
 _REQUEST_TIMEOUT_S = 10.0
+"""For each part of a request."""
+_CONNECTION_S = 30.0
+"""For a request and its answer: a client may send, or take, a byte at a time."""
+MOST_CONNECTIONS = 64
+"""Beyond them the oldest is closed, never the newest: that may be a supervisor's probe."""
 
 
 class _Server(ThreadingHTTPServer):
-    """Says nothing of clients that hang up: a probe with a short timeout does so as a matter of course."""
+    """A thread for each connection, a bound on both, and an end of each.
+
+    Says nothing of clients that hang up: a probe with a short timeout does so as a matter of course.
+    """
 
     daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._open) >= MOST_CONNECTIONS:
+                self._hang_up(next(iter(self._open)))
+            self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Ends connections whose time is over; called several times a second."""
+        now_s = time.monotonic()
+        with self._lock:
+            for request in [each for each, since_s in self._open.items() if now_s - since_s > _CONNECTION_S]:
+                self._hang_up(request)
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Wakes the connection's thread, which closes it."""
+        del self._open[request]
+        with suppress(OSError):  # the client was first
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()

@@ -1050,6 +1050,13 @@ RPC_SECONDS = _histogram(
     _TRANSACTION_BUCKETS_S,
     ("method", "code"),
 )
+RPC_CUT = _counter(
+    Area.EVERY_SERVICE,
+    "headwater_rpc_cut_off_total",
+    "gRPC calls that the server ended: no_request, no_answer, not_taken, too_many_streams.",
+    "Rising: a caller is slow, or an attacker reaches the port; see the network policies.",
+    ("reason",),
+)
 REDIS_AVAILABLE = _gauge(
     Area.EVERY_SERVICE,
     "headwater_redis_available",

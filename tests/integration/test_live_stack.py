@@ -14,7 +14,9 @@ import ssl
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,14 @@ from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from libs.warehouse_readers.warehouse import load_table, open_catalog
 from tests.conftest import MysqlServer
+from tests.grpc_attacks import (
+    broken_off_calls,
+    calls_without_request,
+    garbage,
+    half_open_handshakes,
+    headers_without_end,
+    idle,
+)
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.router_rig import read_topic
 from tests.live_rows import make_orders_and_notes
@@ -43,6 +53,7 @@ from tests.waiting import wait_until
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
 TAIL_TIMEOUT_S = 180.0
+HEALTH = "/grpc.health.v1.Health/Check"
 PAUSE_S = 1.0
 """Between two looks by a command."""
 PROCESSES = ("kafka", "valkey", "schema_history", "checkpoint_committer", "reader-shop", "router", "sink")
@@ -531,15 +542,54 @@ def test_a_process_answers_a_certificate_of_the_home_alone_and_takes_a_renewed_o
 
 def certificate_at(home: Home, port: int) -> bytes | None:
     """The certificate that a process shows to a command."""
+    with connection_of_a_command(home, port) as tls:
+        return tls.getpeercert(binary_form=True)
+
+
+def connection_of_a_command(home: Home, port: int) -> ssl.SSLSocket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(certificate_file(home, AUTHORITIES))
     context.load_cert_chain(certificate_file(home, COMMANDS), key_file(home, COMMANDS))
     context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection((LOOPBACK, port), timeout=60) as connection,
-        context.wrap_socket(connection, server_hostname=LOOPBACK) as tls,
-    ):
-        return tls.getpeercert(binary_form=True)
+    return context.wrap_socket(socket.create_connection((LOOPBACK, port), timeout=60), server_hostname=LOOPBACK)
+
+
+def test_nobody_stops_a_service_by_its_grpc_port(stack: Stack) -> None:
+    """Strangers and holders of a certificate attack every service at once; rows go on, and no process ends."""
+    home = stack.command.home
+    ports = [port for name, port in read_ports(home).items() if name.endswith("-grpc")]
+    pids = {each.name: each.pid for each in running_state(home).services}
+    with ExitStack() as opened:
+        for port in ports:
+            stranger = partial(socket.create_connection, (LOOPBACK, port), 60)
+            half_open_handshakes(stranger, opened, times=100)
+            idle(stranger, opened, times=100)
+            garbage(stranger, opened)
+            caller = partial(connection_of_a_command, home, port)
+            calls_without_request(caller, opened, HEALTH, connections=2, calls=900)
+            calls_without_request(caller, opened, HEALTH, connections=1, calls=400)
+            headers_without_end(caller, opened, HEALTH, megabytes=2)
+            broken_off_calls(caller, opened, HEALTH, calls=1_000)
+        stack.execute("INSERT INTO copied VALUES (990002, 'attacked')")
+        kafka, topic = kafka_address(read_ports(home)), f"signalled.shop.{stack.database}.copied"
+        wait_until(
+            lambda: any(b"attacked" in (record.value() or b"") for record in read_topic(kafka, topic)),
+            because="a row comes during the attacks",
+            seen=lambda: stack.command.logs(),
+            pause_s=PAUSE_S,
+        )
+        wait_until(
+            lambda: "does not answer" not in (said := stack.status()) and said,
+            because="every process answers a command during the attacks",
+            seen=lambda: stack.status(),
+            pause_s=PAUSE_S,
+        )
+
+    assert {name.removesuffix("-grpc") for name in read_ports(home) if name.endswith("-grpc")} > {
+        "schema_history",
+        "checkpoint_committer",
+    }
+    assert {each.name: each.pid for each in running_state(home).services} == pids
 
 
 @pytest.mark.promise("erase")

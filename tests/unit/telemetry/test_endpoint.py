@@ -6,6 +6,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from libs.config.connections import METRIC_LABELS, TelemetrySettings
 from libs.config.load import convert_document, load_settings
 from libs.telemetry import metrics
-from libs.telemetry.endpoint import Endpoint, start_endpoint
+from libs.telemetry.endpoint import MOST_CONNECTIONS, Endpoint, start_endpoint
+from tests.grpc_attacks import is_closed
 from tests.waiting import wait_until
 
 
@@ -163,3 +165,20 @@ def test_probes_that_hang_up_write_no_stack_trace(capfd: pytest.CaptureFixture[s
     endpoint.close()
 
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_slow_clients_are_closed_and_never_a_probe(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than there are places: the oldest go. Each goes when its time is over, whatever it still sends."""
+    slow = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(3 * MOST_CONNECTIONS)]
+    for each in slow:
+        with suppress(OSError):  # the first ones are closed
+            each.sendall(b"GET /healthz HTTP/1.1\r\nx: ")
+
+    assert get(endpoint, "/healthz") == (200, "ok\n")
+    wait_until(lambda: sum(map(is_closed, slow)) > 2 * MOST_CONNECTIONS, because="the oldest are closed")
+    assert not is_closed(slow[-1])
+
+    monkeypatch.setattr("libs.telemetry.endpoint._CONNECTION_S", 0.0)
+    wait_until(lambda: all(map(is_closed, slow)), because="the time of all is over")
+    for each in slow:
+        each.close()
