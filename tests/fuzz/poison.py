@@ -1,17 +1,19 @@
-"""Random tenants' documents and random names at the source, laid beside a good tenant: the good one's rows go on.
+"""Random tenants' documents, and random names and values at the source, beside a good tenant: the good one's rows go on.
 
     python -m tests.fuzz.poison [--rounds N] [--seed S]
 
 ``make fuzz-tenants`` runs many rounds, the tests a few. A round has one document, every field of it perhaps at its edge, and
-one table of any name. Whatever they are, nothing raises, the good tenant gets its row, and a document is either refused in
-words or served. A refusal that the router makes of an unforeseen error is a find, though the tenant alone has it.
+one table of any name, with rows of any values. Whatever they are, nothing raises, the good tenant gets its rows, and a document
+is either refused in words or served. A refusal that the router makes of an unforeseen error is a find, though the tenant alone
+has it.
 """
 
 import argparse
+import json
 import random
 import string
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import yaml
@@ -151,7 +153,10 @@ def random_document(rng: random.Random) -> dict[str, Any]:
     )
 
 
+_BATCH_BYTES: Final = 8_000_000
 _FIELD_SAID: Final = 0.25
+_OTHER_KINDS: Final = 0.05
+_ESCAPED: Final = 0.5
 _OTHER_TYPES: Final = 0.2
 _KINDS: Final = {
     LogicalKind.STRING: "varchar(20)",
@@ -176,8 +181,48 @@ def random_table(rng: random.Random) -> TableSchema:
     return TableSchema(table_id=table_id, columns=tuple(columns), key=("id",), version=1, ddl="CREATE TABLE …")
 
 
-def delivered_beside(table: TableSchema, bad: TenantSpec | None) -> int:
-    """How many rows of the table the good tenant gets, with ``bad`` beside it."""
+def random_value(rng: random.Random, kind: LogicalKind) -> str:
+    """A value as a reader writes it in JSON, mostly an odd one; also what no reader writes, of another kind than its column."""
+    texts = (
+        "",
+        "x" * 100_000,
+        "\x00",
+        "\x1b[2J",
+        "\u202e",
+        "\ud7ff\uffff",
+        random_name(rng),
+        "NaN",
+        "9" * 6_000,
+        "1e400",
+    )
+    deep = ("[" * 9_000 + "]" * 9_000, '{"a":' * 9_000 + "1" + "}" * 9_000, "[" * 9_000, '{"a":1,"a":[1e999]}')
+    usual = {
+        LogicalKind.STRING: (rng.choice(texts),),
+        LogicalKind.FLOAT64: (0.0, -0.0, 5e-324, 1.7976931348623157e308),
+        LogicalKind.DATE: (0, -719_528, 2**31 - 1, -(2**31), 2_932_896),
+        LogicalKind.DECIMAL: ("0", "-99999999", "9" * 65, "0." + "0" * 30, "1e9"),
+        LogicalKind.BYTES: ("", "/+8=", "AA", "=" * 5, "A" * 100_000),
+        LogicalKind.JSON: ("null", '"x"', "1e400", *deep),
+    }[kind]
+    value = rng.choice(usual) if rng.random() > _OTHER_KINDS else rng.choice((*texts, *deep, None, True, 10**400, 1.5))
+    return json.dumps(value, ensure_ascii=rng.random() < _ESCAPED)
+
+
+def random_rows(rng: random.Random, table: TableSchema) -> list[tuple[bytes, bytes]]:
+    """Keys and events of the table's rows: a plain one, and some with odd values, of which none is too large for a record."""
+    rows = [(b'{"id":1}', b'{"before":null,"after":{"id":1},"op":"c"}')]
+    for number in range(2, rng.choice((2, 3, 6))):
+        values = [f'"id":{number}'] + [
+            f"{json.dumps(column.name, ensure_ascii=False)}:{random_value(rng, column.logical_type.kind)}"
+            for column in table.columns[1:]
+        ]
+        after = "{" + ",".join(values) + "}"
+        rows.append((f'{{"id":{number}}}'.encode(), f'{{"before":null,"after":{after},"op":"c"}}'.encode()))
+    return rows
+
+
+def delivered_beside(table: TableSchema, bad: TenantSpec | None, rows: Sequence[tuple[bytes, bytes]]) -> int:
+    """How many of ``rows`` the good tenant gets, with ``bad`` beside it."""
     book = RouteBook("s", (GOOD, bad) if bad else (GOOD,), lambda _table_id, _version: table, TopicClaims())
     batch = BatchBuilder(
         BatchIdentity(source="s", source_partition="0", connector="mysql", run_id="r", fencing_token=1)
@@ -191,10 +236,11 @@ def delivered_beside(table: TableSchema, bad: TenantSpec | None) -> int:
         is_snapshot=False,
         for_tenants=(),
     )
-    run.rows.append(ord("c"), b'{"id":1}', b'{"before":null,"after":{"id":1},"op":"c"}')
+    for row in rows:
+        run.rows.append(ord("c"), *row)
     batch.open_run(run)
     batch.close_run()
-    changes = read_changes(batch.take(2_000_000)[0])
+    changes = read_changes(batch.take(_BATCH_BYTES)[0])
     list(targets_of(changes, book))
     place = BatchPlace("headwater.changes.s", 0, 1)
     deliveries = list(deliver_batch(changes, book, Announced(), place, max_event_bytes=900_000))
@@ -214,14 +260,15 @@ def poisoned(seed: int) -> str | None:
     assert (parsed is None) == bool(mistakes), f"seed {seed}: neither taken nor refused in words"
     assert not any("Headwater failed on it" in mistake for mistake in mistakes), f"seed {seed}: {mistakes}"
     table = random_table(rng)
+    rows = random_rows(rng, table)
     bad = None if parsed is None or parsed.spec.tenant == "good" else parsed.spec
     if bad is not None:
         for selection in bad.sources:
             misfits(bad, selection, table)
     topic_length = len(f"good.s.{table.table_id}")
     with capture_logs() as told:
-        delivered = delivered_beside(table, bad)
-    assert delivered == 1 or topic_length > _TOPIC_CHARACTERS, f"seed {seed}: the good tenant's row"
+        delivered = delivered_beside(table, bad, rows)
+    assert delivered == len(rows) or topic_length > _TOPIC_CHARACTERS, f"seed {seed}: {delivered} of {len(rows)} rows"
     unforeseen = [repr(each.get("exc_info")) for each in told if each["event"] == "refused_unforeseen"]
     assert not unforeseen, f"seed {seed}: contained, and nobody thought of it: {unforeseen}"
     return mistakes[0] if mistakes else None
