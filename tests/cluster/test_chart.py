@@ -1,10 +1,12 @@
 """The chart against Kubernetes' own schemas, a real API server, and the services that it configures."""
 
+import asyncio
 import copy
 import hashlib
 import json
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,9 @@ from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder.settings import DtsDecoderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
-from services.tenant_operator.mesh_certificates import MeshCertificatesSettings
+from services.tenant_operator.mesh_certificates import AUTHORITY, MeshCertificatesSettings, make_certificates
 from services.tenant_operator.mesh_users import MeshUsersSettings
-from services.tenant_operator.settings import TenantOperatorSettings
+from services.tenant_operator.settings import TenantNames, TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from spark.jobs.settings import SinkJobSettings
@@ -82,6 +84,8 @@ SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
 }
 ACME = WITH_TENANTS["tenants"]["globex"]["document"]
 CUSTOM_KINDS = ("ServiceMonitor", "PrometheusRule", "Certificate")
+
+SOURCES: Mapping[str, Any] = {"sources": {"shop": SHOP}}
 
 Object = dict[str, Any]
 
@@ -892,7 +896,6 @@ def test_no_password_stands_in_what_is_rendered(helm: HelmClient) -> None:
         ({"kafka": {"bootstrapServers": "kafka"}}, "bootstrapServers"),
         ({"kafka": {"users": {"sinks": USERS["kafka"]["users"]["sink"]}}}, "'sinks' not allowed"),
         ({"kafka": {"users": {"sink": {"username": "sink"}}}}, "passwordSecret"),
-        ({"kafka": {"usersMadeBy": USERS["kafka"]["usersMadeBy"]}}, "kafka.users names no user to make"),
         ({"trial": {"kafka": {"enabled": True}}, "kafka": USERS["kafka"]}, "how a server of yours is reached"),
         ({"sources": {"shop": {"kind": "oracle"}}}, "kind"),
         ({"sources": {"shop": SHOP | {"settings": {"password": "x"}}}}, "settings"),
@@ -1020,8 +1023,8 @@ def policies_of(pod: Object, objects: list[Object]) -> list[Object]:
         selector = policy["podSelector"]
         is_meant = all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
         for each in selector.get("matchExpressions", ()):
-            assert each["operator"] == "NotIn", "the test knows no other"
-            is_meant = is_meant and labels.get(each["key"]) not in each["values"]
+            is_in = labels.get(each["key"]) in each["values"]
+            is_meant = is_meant and is_in == {"In": True, "NotIn": False}[each["operator"]]
         if is_meant:
             found.append(policy)
     return found
@@ -1064,7 +1067,7 @@ def test_spark_jobs_without_rules_of_their_own_are_held_to_those_of_all(
     objects = render(helm, {"networkPolicy": given}, "any", "network-policies", "sink")
     [job] = sink_jobs(objects)
 
-    [policy] = policies_of(job["spec"]["template"], objects)
+    [policy] = [each for each in policies_of(job["spec"]["template"], objects) if "Ingress" in each["policyTypes"]]
     assert policy["ingress"] == []
     assert ("Egress" in policy["policyTypes"]) == (egress is not None)
     assert policy.get("egress") == (None if egress is None else [DNS, *egress])
@@ -1214,9 +1217,95 @@ def test_where_every_namespace_may_have_tenants_none_takes_another_ones_name(hel
         objects = render(helm, {"tenantOperator": operator}, "any", "tenant-operator")
         return settings_of(objects)["tenant-operator"]["tenant_names"]
 
+    assert names() == [{"namespace": "*", "tenants": ["{namespace}(-.*)?"]}, {"namespace": "any", "tenants": [".*"]}]
     assert names(watchAnyNamespace=True) == [{"namespace": "*", "tenants": ["{namespace}(-.*)?"]}]
     assert names(watchAnyNamespace=True, tenantNames={"*": [".*"]}) == [{"namespace": "*", "tenants": [".*"]}]
-    assert names() == []
+
+
+def test_a_team_s_namespace_claims_its_own_name_and_what_the_values_write_there(helm: HelmClient) -> None:
+    """Without a word of the values about names. The release's own namespace is the mesh's."""
+    acme = {"namespace": "team-a", "document": {"tenant": "acme", "sources": [{"name": "shop"}]}}
+    values = {"tenants": {"acme": acme}, "tenantOperator": {"tenantNamespaces": ["team-a", "team-b"]}, **SOURCES}
+    told = settings_of(render(helm, values, "mesh", "tenant-operator"))["tenant-operator"]["tenant_names"]
+    by_namespace = {each["namespace"]: msgspec.convert(each, TenantNames) for each in told}
+
+    def may_claim(namespace: str, name: str) -> bool:
+        return by_namespace.get(namespace, by_namespace["*"]).may_claim(namespace, name)
+
+    assert may_claim("team-a", "acme")
+    assert may_claim("team-a", "team-a")
+    assert may_claim("team-b", "team-b-eu")
+    assert not may_claim("team-b", "acme")
+    assert not may_claim("team-b", "team-a")
+    assert may_claim("mesh", "whatever")
+
+
+def test_a_tenant_has_a_quota_of_topics_and_partitions_without_a_word_of_the_values(helm: HelmClient) -> None:
+    """The routers and the operator have the same; null lifts it."""
+    shipped, lifted = (
+        settings_of(render(helm, {**SOURCES, **more}, "any", "tenant-operator", "router"))
+        for more in ({}, {"topicQuotas": {"perTenant": None, "partitionsPerTenant": None}})
+    )
+
+    for component in ("tenant-operator", "router"):
+        quotas = shipped[component]["topic_quotas"]
+        assert (quotas["per_tenant"], quotas["partitions_per_tenant"]) == (2000, 4000)
+        assert lifted[component]["topic_quotas"].get("per_tenant") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "held"),
+    [
+        ({}, {"schema-history", "checkpoint-committer", "reader", "router", "check", "sink"}),
+        (
+            {"sink": {"executors": {"instances": 2}}},
+            {"schema-history", "checkpoint-committer", "reader", "router", "check", "sink-executor"},
+        ),
+        ({"networkPolicy": {"egress": FULL["networkPolicy"]["egress"]}}, set()),
+        ({"networkPolicy": {"linkLocal": True}}, set()),
+    ],
+    ids=["shipped", "executors", "limited-otherwise", "asked-for"],
+)
+def test_no_pod_reaches_a_clouds_metadata_service_unless_it_is_asked_for(
+    helm: HelmClient, values: Object, held: set[str]
+) -> None:
+    """Users of the Kubernetes API are not held to it."""
+    policies = {
+        each["metadata"]["name"]: each["spec"]
+        for each in render(helm, {**SOURCES, **values}, "any", "network-policies")
+    }
+    found = policies.get("headwater-no-link-local")
+
+    roles = set() if found is None else set(found["podSelector"]["matchExpressions"][0]["values"])
+    assert roles == held
+    if found is not None:
+        assert found["policyTypes"] == ["Egress"]
+        blocks = [peer["ipBlock"] for rule in found["egress"] for peer in rule.get("to", ()) if "ipBlock" in peer]
+        excepted = [ip_network(each) for block in blocks for each in block["except"]]
+        for metadata in ("169.254.169.254", "169.254.170.23", "fd00:ec2::254"):
+            assert any(ip_address(metadata) in network for network in excepted), metadata
+
+
+def test_who_makes_the_kafka_users_is_all_that_a_mesh_with_rights_needs(helm: HelmClient) -> None:
+    """Each component has a user of its own then, with a password that nobody wrote; the administrator's is the values' own."""
+    values = {
+        **SOURCES,
+        "kafka": {
+            "securityProtocol": "SASL_SSL",
+            "saslMechanism": "SCRAM-SHA-512",
+            "usersMadeBy": {"username": "admin", "passwordSecret": {"name": "kafka-admin", "key": "password"}},
+        },
+    }
+    objects = render(helm, values, "any")
+    settings = settings_of(objects)
+    [passwords] = [each["data"] for each in objects if each["kind"] == "Secret" and "kafka" in each["metadata"]["name"]]
+
+    roles = {"schema-history", "checkpoint-committer", "reader", "router", "tenant-operator", "sink"}
+    assert set(passwords) == roles
+    assert len(set(passwords.values())) == len(roles)
+    assert {each["username"] for each in settings["kafka-users"]["users"]} == {f"headwater-{role}" for role in roles}
+    assert settings["router"]["kafka"]["sasl_username"] == "headwater-router"
+    assert settings["kafka-users"]["kafka"]["sasl_username"] == "admin"
 
 
 def test_the_operator_may_look_at_named_secrets_alone_beside_the_mesh_s_own(helm: HelmClient) -> None:
@@ -1316,6 +1405,61 @@ def test_the_operator_may_do_what_it_must_and_no_more(cluster: ControlPlane, nam
     assert not may("create", "pods")
     assert not may("create", "rolebindings.rbac.authorization.k8s.io")
     assert not may("escalate", "roles.rbac.authorization.k8s.io")
+
+
+@ON_AN_API_SERVER
+async def test_the_certificates_job_makes_and_renews_secrets_by_its_own_rights(
+    cluster: ControlPlane, namespace: str
+) -> None:
+    """The chart's settings, as the Job's service account. Another run changes nothing; a Secret that is gone is made again."""
+    objects = render(cluster, SOURCES, namespace, "certificates")
+    cluster.apply(*(each for each in objects if each["kind"] in ("ConfigMap", "ServiceAccount", "Role", "RoleBinding")))
+    account = cluster.service_account_token(namespace, "headwater-certificates")
+    file = str(cluster.kubeconfig(account, name=f"{namespace}-certificates", namespace=namespace))
+    told = msgspec.convert(settings_of(objects)["certificates"], MeshCertificatesSettings)
+    settings = msgspec.structs.replace(told, kubernetes=msgspec.structs.replace(told.kubernetes, kubeconfig_file=file))
+
+    def secrets() -> dict[str, Object]:
+        return {each["metadata"]["name"]: each for each in cluster.list("secret", namespace)}
+
+    await make_certificates(settings, asyncio.Event())
+    made = secrets()
+    await make_certificates(settings, asyncio.Event())
+    unchanged = secrets()
+    cluster.kubectl("delete", "secret", "headwater-router-tls", "-n", namespace)
+    await make_certificates(settings, asyncio.Event())
+    again = secrets()
+
+    assert made.keys() == {AUTHORITY, *(each.secret for each in settings.components)} == again.keys()
+    assert "headwater-router-tls" in made
+    assert unchanged == made
+    assert {name for name in made if again[name] != made[name]} == {"headwater-router-tls"}
+    assert {each["metadata"]["ownerReferences"][0]["name"] for each in made.values()} == {"headwater-certificates"}
+
+
+@ON_AN_API_SERVER
+def test_a_secret_that_was_written_again_is_another_job(cluster: ControlPlane, namespace: str) -> None:
+    """Of those that hold passwords of the mesh's Kafka users: the Job sets them at the next upgrade."""
+
+    def secret(router: str) -> Object:
+        data = dict.fromkeys(COMPONENTS, "first") | {"router": router}
+        metadata = {"name": "kafka-users", "namespace": namespace}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
+
+    def job() -> str:
+        file = write_values(cluster, USERS, namespace)
+        shown = cluster.helm(
+            "template", RELEASE, str(CHART), "-n", namespace, "-f", str(file), "--dry-run=server",
+            "--show-only", "templates/kafka-users.yaml",
+        )  # fmt: skip
+        [name] = (each["metadata"]["name"] for each in yaml.safe_load_all(shown) if each and each["kind"] == "Job")
+        return str(name)
+
+    cluster.apply(secret("first"))
+    first, same = job(), job()
+    cluster.apply(secret("second"))
+
+    assert first == same != job()
 
 
 @ON_AN_API_SERVER

@@ -616,7 +616,11 @@ def _values(
         # All of them are on one node of two cores, and old and new ones side by side for a while.
         "reader": {"resources": {"requests": {"cpu": "100m"}}},
         "router": {"replicas": 1, "autoscaling": {"enabled": False}, "resources": {"requests": {"cpu": "100m"}}},
-        "tenantOperator": {"replicas": 1, "tenantNamespaces": [*TEAMS]},
+        "tenantOperator": {
+            "replicas": 1,
+            "tenantNamespaces": [*TEAMS],
+            "tenantNames": {f"team-{tenant}": [tenant] for tenant in (ACME, GLOBEX, HOOLI)},
+        },
         "sink": {
             "executors": {
                 "instances": 1,

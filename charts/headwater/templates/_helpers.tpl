@@ -150,10 +150,26 @@ spec:
 {{- dict "components" $found | toJson -}}
 {{- end -}}
 
+{{- /* Passwords of the users that the release makes. Made once: `helm template` cannot look, and makes them again. Takes root, roles and labels. */ -}}
+{{- define "headwater.kafkaPasswords" -}}
+{{- $there := (lookup "v1" "Secret" .root.Release.Namespace "headwater-kafka-passwords" | default dict).data | default dict }}
+apiVersion: v1
+kind: Secret
+metadata:
+  name: headwater-kafka-passwords
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "headwater.labels" .labels | nindent 4 }}
+data:
+  {{- range .roles }}
+  {{ . }}: {{ get $there . | default (randAlphaNum 32 | b64enc) }}
+  {{- end }}
+{{- end -}}
+
 {{- /* The Kafka user of a component: its own, or that of all. Takes root and role; `admin` is who makes the users. JSON: username, passwordSecret. */ -}}
 {{- define "headwater.kafkaUser" -}}
 {{- $kafka := .root.Values.kafka -}}
-{{- if .root.Values.trial.kafka.enabled -}}
+{{- $isMade := and $kafka.usersMadeBy (not $kafka.users) (ne .role "admin") -}}
+{{- if or .root.Values.trial.kafka.enabled $isMade -}}
 {{- dict "username" (printf "headwater-%s" .role) "passwordSecret" (dict "name" "headwater-kafka-passwords" "key" .role) | toJson -}}
 {{- else if eq .role "admin" -}}
 {{- $kafka.usersMadeBy | toJson -}}
