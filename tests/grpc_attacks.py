@@ -1,6 +1,6 @@
 """Attacks on a gRPC port, by a stranger or a caller with a certificate: frames of HTTP/2 by hand (RFC 9113).
 
-Every attack leaves its connections open, in ``opened``; who attacks closes them.
+Every attack leaves its connections open in ``opened``, which the caller closes.
 """
 
 import socket
@@ -82,7 +82,7 @@ def headers_without_end(connect: Connect, opened: ExitStack, path: str, *, megab
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """The server hung up; what it had sent before is read and forgotten. Does not wait."""
+    """Whether the server hung up. Reads its earlier bytes and forgets them. Does not wait."""
     connection.setblocking(False)
     try:
         while connection.recv(65_536):
@@ -95,7 +95,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def _send(connection: socket.socket, sent: bytes) -> None:
-    connection.settimeout(5.0)  # a server need not read
+    connection.settimeout(5.0)  # the server may never read
     with suppress(OSError):  # or it hangs up
         connection.sendall(sent)
 

@@ -95,7 +95,7 @@ def to(server: RpcServer) -> Any:
 
 
 async def answers(server: RpcServer, files: dict[str, str] | None = None) -> bool:
-    """A caller that comes now is answered, if not at its first try."""
+    """A new caller is answered, perhaps after some tries."""
     settings = GrpcClientSettings(address=f"127.0.0.1:{server.port}", **({"tls_ca_file": files["ca"]} if files else {}))
     async with open_channel(settings) as channel:
         stub = schema_history_pb2_grpc.SchemaHistoryStub(channel)  # type: ignore[no-untyped-call]
