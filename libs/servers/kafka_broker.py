@@ -22,7 +22,7 @@ from libs.setup.cache import cache_dir
 from libs.setup.jars import jars_dir
 from libs.setup.java import find_java
 
-FORMAT_TIMEOUT_S = 60.0
+FORMAT_TIMEOUT_S = 180.0  # 2 s alone; two cores may start a stack beside
 PROBE_TIMEOUT_S = 2.0
 # Serial GC and a small heap: 160-220 MB resident in all, enough for some 10,000 events/s.
 MEMORY_OPTIONS = ("-Xmx384m", "-Xms64m", "-XX:+UseSerialGC")
