@@ -107,14 +107,34 @@ class SchedulingByNeeds(LoadFileScheduling):
         super().schedule()
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """A worker that ended has no session any more."""
+        """A worker that ended has no session any more. Where it crashed, its test is named, and the others are run elsewhere.
+
+        pytest-xdist's own would run the test again, which ends the next worker too, and hand out files with nothing left.
+        """
         self.files.with_session.discard(node.gateway.id)
-        return super().remove_node(node)
+        workload = self.assigned_work.pop(node)
+        left = {file: tests for file, tests in workload.items() if not all(tests.values())}
+        if not left:
+            return None
+        crashed = next(test for tests in left.values() for test, is_done in tests.items() if not is_done)
+        for file, tests in left.items():
+            tests.update(dict.fromkeys({crashed} & tests.keys(), True))
+            if not all(tests.values()):
+                self.workqueue[file] = tests
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
 
     def _reschedule(self, node: WorkerController) -> None:
-        # A worker begins a test when it knows the next one. With two left it needs no further file yet.
-        if node.shutting_down or not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+        # A worker begins a test when it knows the next one: with two left it needs no further file yet.
+        while self.workqueue and not node.shutting_down and self._is_almost_out_of_work(node):
+            self._assign_work_unit(node)
+        if not self.workqueue:
             super()._reschedule(node)
+
+    def _is_almost_out_of_work(self, node: WorkerController) -> bool:
+        """Not one that has not collected yet, in place of a worker that crashed."""
+        return node in self.registered_collections and self._pending_of(self.assigned_work[node]) < 2
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         # A file of one test does not begin without the next file, which then waits for this worker: let it be a short one.

@@ -92,8 +92,8 @@ def test_a_run_adds_to_the_lengths_that_are_known() -> None:
     assert lengths_by_file(costs, {"a.py": 99.0, "c.py": 7.0}) == {"a.py": 4.0, "c.py": 7.0}
 
 
-def test_three_workers_run_each_test_once_and_two_of_them_run_spark(tmp_path: Path) -> None:
-    """By pytest-xdist itself, with the marks of ``tests.tiers``."""
+def test_three_workers_run_each_test_once_and_two_of_them_run_spark_also_after_a_crash(tmp_path: Path) -> None:
+    """By pytest-xdist itself. One test ends its worker: it alone fails, and another worker runs the rest of its file."""
     ran = tmp_path / "ran.jsonl"
     body = f"""
 import json, os, pytest
@@ -101,14 +101,16 @@ pytestmark = pytest.mark.MARK
 @pytest.mark.parametrize("number", range(COUNT))
 def test_x(number):
     with open({str(ran)!r}, "a") as file:
-        file.write(json.dumps([__file__, number, os.environ["PYTEST_XDIST_WORKER"]]) + "\\n")
+        file.write(json.dumps([__name__, number, os.environ["PYTEST_XDIST_WORKER"]]) + "\\n")
+    if (__name__, number) == ("test_spark_2", 1):
+        os._exit(1)
 """
-    counts = {}
+    tests = []
     for mark in ("spark", "servers", "plain"):
-        for number in range(9):
-            name = f"test_{mark}_{number}.py"
-            counts[name] = 1 + number % 3
-            (tmp_path / name).write_text(body.replace("MARK", mark).replace("COUNT", str(counts[name])))
+        for number in range(6):
+            name, count = f"test_{mark}_{number}", 1 + number % 3
+            tests += [(name, each) for each in range(count)]
+            (tmp_path / f"{name}.py").write_text(body.replace("MARK", mark).replace("COUNT", str(count)))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n spark\n servers\n plain\n")
     options = [
         "-p",
@@ -130,13 +132,12 @@ def test_x(number):
         text=True,
     )
 
-    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"1 failed, {len(tests) - 1} passed" in run.stdout, run.stdout + run.stderr
     lines = [json.loads(line) for line in ran.read_text().splitlines()]
+    assert sorted((name, number) for name, number, _ in lines) == sorted(tests)
     workers = defaultdict(set)
-    for file, _, worker in lines:
-        workers[Path(file).name].add(worker)
-    assert sorted((Path(file).name, number) for file, number, _ in lines) == sorted(
-        (name, number) for name, count in counts.items() for number in range(count)
-    )
-    assert all(len(each) == 1 for each in workers.values())
-    assert len({worker for name, each in workers.items() if "spark" in name for worker in each}) <= 2
+    for name, _, worker in lines:
+        workers[name].add(worker)
+    assert {name for name, each in workers.items() if len(each) > 1} == {"test_spark_2"}
+    # Three: the worker that comes for the crashed one is a new one.
+    assert len({worker for name, each in workers.items() if "spark" in name for worker in each}) <= 3
