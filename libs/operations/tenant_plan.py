@@ -19,6 +19,7 @@ from libs.operations.tenant_versions import version_text, versions
 from libs.operations.topic_quotas import is_read, quota_note
 from libs.tenants.document import read_tenant
 from libs.tenants.idle_patterns import idle_pattern_mistake, idle_patterns
+from libs.tenants.known_tables import KnownTables
 from libs.tenants.view import beside_hidden, is_plain, is_selected, tenant_view
 from libs.tenants.words import setting_changes
 from libs.types.table import TableId, TableSchema
@@ -119,7 +120,7 @@ def idle_mistakes(spec: TenantSpec, tables: Mapping[str, Mapping[TableId, TableS
     """Patterns of ``spec`` that match nothing, by place; of a source whose tables are not known, or that has none yet, none."""
     for index, selection in enumerate(spec.sources):
         if known := tables.get(selection.name):
-            for found in idle_patterns(selection, known.values()):
+            for found in idle_patterns(selection, KnownTables(known.values())):
                 yield f"sources[{index}].{idle_pattern_mistake(found)}"
 
 

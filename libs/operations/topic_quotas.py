@@ -4,7 +4,7 @@ The router refuses a topic beyond; a document that needs more by the tables that
 force. One that is in force is not judged again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from libs.mesh.documents import read_documents
@@ -12,9 +12,10 @@ from libs.mesh.home import Home
 from libs.mesh.home_view import HomeView
 from libs.mesh.source_tables import is_captured
 from libs.mesh.view import SeenSource
+from libs.tenants.known_tables import KnownTables
 from libs.tenants.topic_need import quota_mistakes, topic_count
 from libs.tenants.topic_quotas import TopicQuotaSettings
-from libs.types.table import TableId, TableSchema
+from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 
 _GRANTED_IN: Final = "topic_quotas.yaml of the home"
@@ -42,10 +43,10 @@ def quota_note(quotas: TopicQuotaSettings, spec: TenantSpec, sources: Mapping[st
     return None if most is None else topic_count(spec, captured_tables(sources), most)
 
 
-def captured_tables(sources: Mapping[str, SeenSource]) -> Mapping[str, Sequence[TableSchema]]:
+def captured_tables(sources: Mapping[str, SeenSource]) -> Mapping[str, KnownTables]:
     """Of each source's tables those that its reader reads, as far as that is known."""
     return {
-        name: [each for table_id, each in seen.schemas.items() if is_read(seen, table_id)]
+        name: KnownTables(each for table_id, each in seen.schemas.items() if is_read(seen, table_id))
         for name, seen in sources.items()
     }
 

@@ -4,11 +4,10 @@
 stands in ``may_match_nothing`` too, because a table that comes later may be meant.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from libs.types.patterns import matches_column, matches_table
-from libs.types.table import TableSchema
+from libs.tenants.known_tables import KnownTables
 from libs.types.tenant import SourceSelection
 
 
@@ -20,27 +19,17 @@ class IdlePattern(NamedTuple):
     pattern: str
 
 
-def idle_patterns(selection: SourceSelection, tables: Collection[TableSchema]) -> Iterator[IdlePattern]:
+def idle_patterns(selection: SourceSelection, tables: KnownTables) -> Iterator[IdlePattern]:
     """Every one that hides, filters or renames, and matches none of ``tables`` under any name that it has or had.
 
     ``tables``: all that the source has, captured or not. ``include_tables`` and ``include_columns`` are left out: what they do
     not match does not come, which everybody sees.
     """
-    table_names = {str(table_id) for table in tables for table_id in table.all_ids}
-    column_names = {
-        f"{table_id}.{name}"
-        for table in tables
-        for table_id in table.all_ids
-        for column in table.columns
-        for name in column.all_names
-    }
     for place, pattern in _of_tables(selection):
-        if pattern not in selection.may_match_nothing and not any(matches_table(pattern, name) for name in table_names):
+        if pattern not in selection.may_match_nothing and not tables.has_table(pattern):
             yield IdlePattern(place, pattern)
     for place, pattern in _of_columns(selection):
-        if pattern not in selection.may_match_nothing and not any(
-            matches_column(pattern, name) for name in column_names
-        ):
+        if pattern not in selection.may_match_nothing and not tables.has_column(pattern):
             yield IdlePattern(place, pattern)
 
 

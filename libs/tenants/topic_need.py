@@ -1,25 +1,24 @@
 """How many topics a tenant's document needs, and whether the tenant may have so many."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from libs.events.names import tenant_row_topic
-from libs.tenants.view import is_selected
-from libs.types.table import TableSchema
+from libs.tenants.known_tables import KnownTables
 from libs.types.tenant import TenantSpec
 
 _OF_EACH_TENANT: Final = 2
 """Topics, of dead letters and of table schemas."""
 
 
-def topics_needed(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> tuple[int, int]:
+def topics_needed(spec: TenantSpec, tables: Mapping[str, KnownTables]) -> tuple[int, int]:
     """How many topics of rows, and of other kinds. ``tables``: by source, those that its reader reads now; of one that is not
     there, nothing is known."""
     rows = {
         tenant_row_topic(spec, selection.name, table.table_id)
         for selection in spec.sources
-        for table in tables.get(selection.name, ())
-        if is_selected(selection, table.table_id)
+        if selection.name in tables
+        for table in tables[selection.name].selected(selection)
     }
     of_each_source = spec.topics.schema_changes + spec.topics.transactions
     return len(rows), _OF_EACH_TENANT + of_each_source * len(spec.sources)
@@ -27,7 +26,7 @@ def topics_needed(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]])
 
 def quota_mistakes(
     spec: TenantSpec,
-    tables: Mapping[str, Sequence[TableSchema]],
+    tables: Mapping[str, KnownTables],
     most: int | None,
     most_partitions: int | None,
     *,
@@ -56,7 +55,7 @@ def quota_mistakes(
     ]
 
 
-def topic_count(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]], most: int) -> str:
+def topic_count(spec: TenantSpec, tables: Mapping[str, KnownTables], most: int) -> str:
     """The plan's text for it."""
     rows, others = topics_needed(spec, tables)
     return f"{rows + others} topics by the tables that there are now, {rows} of rows and {others} others; it may have {most}"

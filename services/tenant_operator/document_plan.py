@@ -4,14 +4,15 @@ The tables are those that its sources have now; one that comes later and matches
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from libs.kafka.tenant_access import prefix_of, user_of
+from libs.tenants.known_tables import KnownTables
 from libs.tenants.topic_need import topic_count
-from libs.tenants.view import filters_of, is_selected, tenant_view
+from libs.tenants.view import filters_of, tenant_view
 from libs.tenants.words import mask_text, setting_changes
 from libs.types.table import TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
@@ -135,12 +136,8 @@ def _named(tables: Sequence[str]) -> str:
     return ", ".join(tables[:_NAMED]) + more
 
 
-def _delivered(spec: TenantSpec, selection: SourceSelection, tables: Iterable[TableSchema]) -> _Delivered:
-    return {
-        str(table.table_id): dict(_parts(spec, selection, table))
-        for table in tables
-        if is_selected(selection, table.table_id)
-    }
+def _delivered(spec: TenantSpec, selection: SourceSelection, tables: KnownTables) -> _Delivered:
+    return {str(table.table_id): dict(_parts(spec, selection, table)) for table in tables.selected(selection)}
 
 
 def _parts(spec: TenantSpec, selection: SourceSelection, table: TableSchema) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ import structlog
 from libs.errors import is_of_all, refusal_of
 from libs.tenants.config_map import DOCUMENT_KEY, TENANT_LABEL
 from libs.tenants.document import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
+from libs.tenants.known_tables import KnownTables
 from libs.tenants.place import source_mistakes, warehouse_mistakes
 from libs.tenants.row_filter import condition_mistakes
 from libs.tenants.topic_need import quota_mistakes
@@ -107,7 +108,7 @@ class Planned:
     """The tenant, were it."""
     in_force: TenantSpec | None
     """The document that stays in force; None: there is none."""
-    tables: Mapping[str, Sequence[TableSchema]]
+    tables: Mapping[str, KnownTables]
     """Of the sources that a new document names; of one that is not there, nothing is known."""
 
 
@@ -170,6 +171,8 @@ def judge(
     ``now_us``: refusals of routers that are gone are over by then.
     """
     config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
+    captured = {source: KnownTables(found) for source, found in tables.items()}
+    known = {source: KnownTables(found) for source, found in known_tables.items()}
     recorded = {record.origin.uid: record for record in records}
     owners: dict[str, Origin] = {record.tenant: record.origin for record in records}
     in_force, refused, planned, leaving, kept, released = [], [], [], [], [], []
@@ -197,13 +200,13 @@ def judge(
                 if spec is not None and not found_mistakes and is_other:
                     too_many = quota_mistakes(
                         spec,
-                        tables,
+                        captured,
                         topic_quotas.of(spec.tenant),
                         topic_quotas.partitions_of(spec.tenant),
                         granted_in=_GRANTED_IN,
                     )
-                    idle = idle_mistakes(spec, known_tables)
-                    found_mistakes = _located(text, (*idle, *fit_mistakes(spec, tables), *too_many))
+                    idle = idle_mistakes(spec, known)
+                    found_mistakes = _located(text, (*idle, *fit_mistakes(spec, captured), *too_many))
                 return spec, found_mistakes
 
             spec, found_mistakes = _contained(judged, config_map)
@@ -230,7 +233,7 @@ def judge(
         if record is not None and is_kept:
             kept.append(record)
         if good is not None:
-            planned.append(Planned(good, last_good, tables))
+            planned.append(Planned(good, last_good, captured))
             continue
         told_of = None if last_good is None else last_good.tenant
         refused.append(Refused(config_map, tuple(mistakes), told_of, is_kept=is_kept))

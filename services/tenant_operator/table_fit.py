@@ -5,13 +5,12 @@ Only for new documents. A document in force stays so when a table changes under 
 reports it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from libs.tenants.fit import misfits
 from libs.tenants.idle_patterns import idle_pattern_mistake, idle_patterns
-from libs.tenants.view import is_selected
-from libs.types.table import TableSchema
+from libs.tenants.known_tables import KnownTables
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.objects import TenantConfigMap, TenantRecord
 
@@ -24,18 +23,18 @@ def is_new(config_map: TenantConfigMap, record: TenantRecord | None) -> bool:
     return record is None or record.text != config_map.text
 
 
-def idle_mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> list[str]:
+def idle_mistakes(spec: TenantSpec, tables: Mapping[str, KnownTables]) -> list[str]:
     """Patterns that hide, filter or rename, and match nothing. ``tables``: all that are known of each source, captured or not;
     of a source without any nothing is judged."""
     return _few(
         f"sources[{index}].{idle_pattern_mistake(found)}"
         for index, selection in enumerate(spec.sources)
-        if (known := tables.get(selection.name))
+        if (known := tables.get(selection.name)) and known.all
         for found in idle_patterns(selection, known)
     )
 
 
-def fit_mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> list[str]:
+def fit_mistakes(spec: TenantSpec, tables: Mapping[str, KnownTables]) -> list[str]:
     """Why the document cannot be applied to tables that it selects. ``tables``: by source; of one that is not there, nothing is
     known."""
     return _few(_mistakes(spec, tables))
@@ -47,10 +46,11 @@ def _few(mistakes: Iterable[str]) -> list[str]:
     return [*found[:_TOLD], *more]
 
 
-def _mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> Iterator[str]:
+def _mistakes(spec: TenantSpec, tables: Mapping[str, KnownTables]) -> Iterator[str]:
     for index, selection in enumerate(spec.sources):
-        for table in tables.get(selection.name, ()):
-            if is_selected(selection, table.table_id):
-                for misfit in misfits(spec, selection, table):
-                    place = ".".join(filter(None, (f"sources[{index}]", misfit.place)))
-                    yield f"{place}: table {table.table_id}: {misfit.why}"
+        if selection.name not in tables:
+            continue
+        for table in tables[selection.name].selected(selection):
+            for misfit in misfits(spec, selection, table):
+                place = ".".join(filter(None, (f"sources[{index}]", misfit.place)))
+                yield f"{place}: table {table.table_id}: {misfit.why}"

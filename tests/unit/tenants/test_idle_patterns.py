@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from libs.tenants.idle_patterns import idle_pattern_mistake, idle_patterns
+from libs.tenants.known_tables import KnownTables
 from libs.types.table import Column, FormerName, TableId, TableSchema
 from libs.types.tenant import SourceSelection
 from libs.types.value import LogicalKind, LogicalType
@@ -25,7 +26,7 @@ TABLES = (table("customers", column("Email"), column("note_2", "note")), table("
 
 def idle(**selection: object) -> list[tuple[str, str]]:
     found = msgspec.convert({"name": "shop", **selection}, SourceSelection)
-    return [(each.place, each.pattern) for each in idle_patterns(found, TABLES)]
+    return [(each.place, each.pattern) for each in idle_patterns(found, KnownTables(TABLES))]
 
 
 def test_each_list_is_held_against_tables_and_columns() -> None:
@@ -64,7 +65,7 @@ def test_a_pattern_that_is_named_may_match_nothing() -> None:
 
 
 def test_the_mistake_says_what_to_write() -> None:
-    (found,) = idle_patterns(SourceSelection(name="shop", exclude_columns=("email",)), TABLES)
+    (found,) = idle_patterns(SourceSelection(name="shop", exclude_columns=("email",)), KnownTables(TABLES))
 
     says = idle_pattern_mistake(found)
 
