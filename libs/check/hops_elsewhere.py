@@ -48,7 +48,7 @@ class HopsElsewhere:
     def _sink_behind(self, consumer: Consumer, tenant: TenantSpec, waiting: "_Waiting") -> Behind | None:
         if not waiting.is_known:
             waiting.tables.update(self._tables(tenant))
-            waiting.ends.update(end_offsets(consumer, list(waiting.tables)))
+            waiting.ends.update(end_offsets(self.kafka, waiting.tables))
             waiting.is_known = True
         parked = self.parked(tenant.tenant)
         for topic, table in list(waiting.tables.items()):

@@ -365,11 +365,7 @@ def _killer(home: Home, name: str, killed: list[str], show: Show) -> Callable[[]
 
 def _topic_ends(home: Home) -> Mapping[tuple[str, int], int]:
     kafka = stack_kafka(home)
-    consumer = open_consumer(kafka)
-    try:
-        return end_offsets(consumer, [topic.name for tenant in TENANTS for topic in row_topics(kafka, tenant)])
-    finally:
-        consumer.close()
+    return end_offsets(kafka, [topic.name for tenant in TENANTS for topic in row_topics(kafka, tenant)])
 
 
 @dataclass(slots=True)

@@ -218,7 +218,7 @@ def wait_until_delivered(
             timeout_s=timeout_s,
             on_progress=on_progress,
         )
-        return {partition: end for (_, partition), end in end_offsets(consumer, [topic]).items()}
+        return {partition: end for (_, partition), end in end_offsets(stack_kafka(home), [topic]).items()}
     finally:
         consumer.close()
 
@@ -378,7 +378,7 @@ def _router_hop(
 
     def look() -> Behind | None:
         if not ends:
-            ends.update(end_offsets(consumer, topics))
+            ends.update(end_offsets(kafka, topics))
         behind = _router_behind(kafka, consumer, ends, "the router", ROUTER_GROUP)
         for tenant in tenants:
             group = straggler_group(ROUTER_GROUP, tenant)
@@ -407,12 +407,14 @@ def _router_behind(
         }
     )
     try:
-        for (topic, partition), end in ends.items():
-            [place] = asking.committed([TopicPartition(topic, partition)], timeout=ANSWER_TIMEOUT_S)
-            done = max(0, place.offset)
+        committed = (
+            asking.committed([TopicPartition(*place) for place in ends], timeout=ANSWER_TIMEOUT_S) if ends else []
+        )
+        for place in committed:
+            end, done = ends[place.topic, place.partition], max(0, place.offset)
             if not is_counted(note_of(place)):
                 continue
-            if has_records_between(consumer, topic, partition, done, end):
+            if has_records_between(consumer, place.topic, place.partition, done, end):
                 return Behind(hop, f"at most {end - done:,} batch(es)")
     except KafkaException as error:
         raise BrokerUnavailable(f"Kafka did not say how far the router got: {error}") from error
@@ -428,7 +430,7 @@ def _sink_hop(
 
     def look() -> Behind | None:
         if not ends:
-            ends.update(_ends_of(home, consumer, tenant))
+            ends.update(_ends_of(home, tenant))
         progress = sink_progress(home, tenant.tenant)
         if progress is not None:
             if progress.halted_because is not None:
@@ -447,9 +449,10 @@ def _sink_hop(
     return look
 
 
-def _ends_of(home: Home, consumer: Consumer, tenant: TenantSpec) -> dict[tuple[str, int], int]:
-    topics = [topic.name for topic in row_topics(stack_kafka(home), tenant.tenant, row_topic_template(tenant))]
-    return dict(end_offsets(consumer, topics))
+def _ends_of(home: Home, tenant: TenantSpec) -> dict[tuple[str, int], int]:
+    kafka = stack_kafka(home)
+    topics = [topic.name for topic in row_topics(kafka, tenant.tenant, row_topic_template(tenant))]
+    return dict(end_offsets(kafka, topics))
 
 
 def _sink_behind(home: Home, consumer: Consumer, tenant: str, ends: Mapping[tuple[str, int], int]) -> Behind | None:

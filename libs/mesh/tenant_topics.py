@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import attrgetter
@@ -110,18 +110,22 @@ def partitions_of(consumer: Consumer, topic: str) -> tuple[int, ...]:
     return () if found.error is not None else tuple(sorted(found.partitions))
 
 
-def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Mapping[tuple[str, int], int]:
-    """The offset after the last record of each Kafka partition, open transactions not counted."""
-    found = {}
+def end_offsets(kafka: KafkaSettings, topics: Collection[str]) -> Mapping[tuple[str, int], int]:
+    """The offset after the last record of each Kafka partition, open transactions not counted. In two requests.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer, or a broker does not say a partition's end.
+    """
+    found = committed_ends(kafka, topics)
     for topic in topics:
-        for partition in partitions_of(consumer, topic):
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
-            found[topic, partition] = end
-    return found
+        if topic not in found:
+            raise BrokerUnavailable(f"Kafka at {kafka.bootstrap_servers} does not say where topic {topic} ends")
+    return {(topic, partition): end for topic, ends in found.items() for partition, end in ends.items()}
 
 
 def committed_ends(kafka: KafkaSettings, topics: Collection[str]) -> dict[str, dict[int, int]]:
-    """As ``end_offsets``, by topic, of any number of topics in two requests: 50,000 of them one by one take minutes.
+    """The offset after the last record of each Kafka partition, by topic, of any number of topics in two requests: 50,000 one
+    by one take minutes. Open transactions are not counted.
 
     A topic that does not exist has no partitions. One whose end a broker did not say is left out.
 

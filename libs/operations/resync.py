@@ -35,7 +35,7 @@ from libs.mesh.home import Home
 from libs.mesh.mesh import stack_kafka
 from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.sink_state import sink_progress
-from libs.mesh.tenant_topics import end_offsets, open_consumer
+from libs.mesh.tenant_topics import end_offsets
 from libs.operations.dead_letters import parked_keys
 from libs.sink_state.progress import SinkProgress, TableProgress
 from libs.sink_state.resync import (
@@ -106,11 +106,7 @@ def begin(home: Home, documents: Documents, tenant: str, table: str) -> tuple[Re
     keys = len(parked.keys) if (parked := parked_keys(home, tenant).tables.get(chosen.topic)) else 0
     if mistakes := mistakes_of(documents.tenants[tenant], documents, chosen, parked=keys):
         raise InvalidSettings(f"resync {tenant} {table}", mistakes)
-    consumer = open_consumer(stack_kafka(home))
-    try:
-        ends = {partition: end for (_, partition), end in end_offsets(consumer, [chosen.topic]).items()}
-    finally:
-        consumer.close()
+    ends = {partition: end for (_, partition), end in end_offsets(stack_kafka(home), [chosen.topic]).items()}
     is_log = is_log_of(documents.tenants[tenant])
     begun = Resync(
         id=f"{_ID_PREFIX}{uuid.uuid4()}",

@@ -14,7 +14,7 @@ import pytest
 from libs.config.connections import KafkaSettings
 from libs.events.names import resyncs_topic
 from libs.mesh.sink_requests import send_to_sink
-from libs.mesh.tenant_topics import end_offsets, open_consumer
+from libs.mesh.tenant_topics import end_offsets
 from libs.mysql.logical import column
 from libs.operations.dead_letters import chosen_keys, read_letters, replay_requests, send_requests
 from libs.sink_state.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
@@ -351,11 +351,7 @@ def kafka_of(job: SessionJob) -> KafkaSettings:
 
 
 def _ends(job: SessionJob, topic: str) -> dict[int, int]:
-    consumer = open_consumer(kafka_of(job))
-    try:
-        return {partition: end for (_, partition), end in end_offsets(consumer, [topic]).items()}
-    finally:
-        consumer.close()
+    return {partition: end for (_, partition), end in end_offsets(kafka_of(job), [topic]).items()}
 
 
 @pytest.mark.parametrize("job", ["iceberg"], indirect=True)

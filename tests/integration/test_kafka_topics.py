@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, PipelineHalted
@@ -117,15 +117,20 @@ def test_the_ends_of_many_topics_are_one_answer(bootstrap_servers: str, unique_n
     consumer = open_consumer(kafka)
 
     def one_by_one() -> dict[tuple[str, int], int]:
-        return dict(end_offsets(consumer, [first, second]))
+        """As librdkafka's consumer answers."""
+        places = [TopicPartition(topic, number) for topic, number in ((first, 0), (first, 1), (second, 0))]
+        return {
+            (place.topic, place.partition): consumer.get_watermark_offsets(place, timeout=60)[1] for place in places
+        }
 
     wait_until(lambda: one_by_one()[first, 1] == 2, because="the marker of the commit is written", seen=one_by_one)
     try:
         found = committed_ends(kafka, [first, second, missing])
-        alone = one_by_one()
+        alone, together = one_by_one(), end_offsets(kafka, [first, second, missing])
     finally:
         producer.abort_transaction(60)
         consumer.close()
 
     assert found == {first: {0: 0, 1: 2}, second: {0: 0}, missing: {}}
     assert {(topic, number): end for topic, ends in found.items() for number, end in ends.items()} == alone
+    assert together == alone

@@ -10,7 +10,7 @@ import pytest
 
 from libs.events.names import resyncs_topic, row_topic
 from libs.mesh.sink_requests import send_to_sink
-from libs.mesh.tenant_topics import end_offsets, open_consumer
+from libs.mesh.tenant_topics import end_offsets
 from libs.sink_state.resync import ResyncAnswer, ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import DELETED_COLUMN, warehouse_table
@@ -24,12 +24,8 @@ ORDERS = orders()
 
 def ends(tenant: Tenant) -> dict[int, int]:
     """Of the topic of orders."""
-    consumer = open_consumer(tenant.settings.kafka)
-    try:
-        found = end_offsets(consumer, [row_topic(tenant.spec.tenant, SOURCE, table_id("orders"))])
-        return {partition: end for (_, partition), end in found.items()}
-    finally:
-        consumer.close()
+    found = end_offsets(tenant.settings.kafka, [row_topic(tenant.spec.tenant, SOURCE, table_id("orders"))])
+    return {partition: end for (_, partition), end in found.items()}
 
 
 def ask(tenant: Tenant, from_offsets: dict[int, int], to_offsets: dict[int, int], *, request_id: str = "") -> str:

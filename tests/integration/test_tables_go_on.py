@@ -9,7 +9,7 @@ import pytest
 from libs.config.connections import KafkaSettings
 from libs.events.names import resyncs_topic, row_topic
 from libs.mesh.sink_requests import send_to_sink
-from libs.mesh.tenant_topics import end_offsets, open_consumer
+from libs.mesh.tenant_topics import end_offsets
 from libs.sink_state.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table
@@ -116,11 +116,7 @@ def resync(tenant: Tenant, *names: str) -> None:
 
 def ask(kafka: KafkaSettings, tenant: str, name: str) -> str:
     topic = row_topic(tenant, SOURCE, table_id(name))
-    consumer = open_consumer(kafka)
-    try:
-        ends = {partition: end for (_, partition), end in end_offsets(consumer, [topic]).items()}
-    finally:
-        consumer.close()
+    ends = {partition: end for (_, partition), end in end_offsets(kafka, [topic]).items()}
     request = ResyncRequest(id=f"{name}-{sum(ends.values())}", topic=topic, from_offsets={}, to_offsets=ends)
     send_to_sink(kafka, resyncs_topic(tenant), {encode_resync_request(request): topic})
     return request.id
