@@ -1447,7 +1447,7 @@ def test_a_secret_that_was_written_again_is_another_job(cluster: ControlPlane, n
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
 
     def job() -> str:
-        file = write_values(cluster, USERS, namespace)
+        file = write_values(cluster, {**SOURCES, "kafka": USERS["kafka"]}, namespace)
         shown = cluster.helm(
             "template", RELEASE, str(CHART), "-n", namespace, "-f", str(file), "--dry-run=server",
             "--show-only", "templates/kafka-users.yaml",
