@@ -163,7 +163,7 @@ class SubscriptionDecoder:
         self._transaction: _Transaction | None = None
         self._repeated: str | None = None
         """GTID of the transaction whose entries are dropped: it came already, or was rolled back."""
-        self._run: tuple[_Table, RunRows] | None = None
+        self._run: tuple[_Table, RowRun] | None = None
         self._tails = _tails(time.time_ns())
         self._gtid: tuple[bytes, str, tuple[str, str, int] | None] = (b"", "", None)
         self.committed_at_us = 0
@@ -557,8 +557,8 @@ class SubscriptionDecoder:
 
     def _run_of(self, table: _Table, transaction: _Transaction) -> RunRows:
         """Rows of one table that stand side by side in a transaction share a run."""
-        if self._run is not None and self._run[0] is table:
-            return self._run[1]
+        if self._run is not None and self._run[0] is table and self._batch.is_open(self._run[1]):
+            return self._run[1].rows
         table.decoder.room = _MAX_RUN_BYTES
         if self._transaction_metadata and not transaction.is_told:
             transaction.is_told = True
@@ -575,7 +575,7 @@ class SubscriptionDecoder:
                 is_snapshot=False,
             )
         )
-        self._run = (table, run.rows)
+        self._run = (table, run)
         return run.rows
 
     def _frame(self, table: _Table, transaction: _Transaction, reader: EntryReader) -> EntryFrame:

@@ -114,7 +114,9 @@ class _OpenRun:
     """Rows of one table and transaction that are being gathered, with the common parts of their values."""
 
     table: _Table
+    run: RowRun
     rows: RunRows
+    """Of ``run``."""
     frame: EventFrame
 
 
@@ -481,7 +483,7 @@ class StreamDecoder:
     def _rows(self, table: _Table, transaction: _Transaction, events: VEvents, nth: int, end: int) -> int:
         """Decode the row events of the same table from ``nth`` on; returns the number of the event to go on with."""
         run = self._run
-        if run is None or run.table is not table:
+        if run is None or run.table is not table or not self._batch.is_open(run.run):
             run = self._run = self._open_run(table, transaction)
         count = len(run.rows)
         try:
@@ -583,7 +585,7 @@ class StreamDecoder:
                 for_tenants=self._options.for_tenants,
             )
         )
-        return _OpenRun(table, run.rows, self._frame(table, transaction))
+        return _OpenRun(table, run, run.rows, self._frame(table, transaction))
 
     def _frame(self, table: _Table, transaction: _Transaction) -> EventFrame:
         snapshot = b'"false"'
