@@ -654,9 +654,9 @@ async def test_of_many_tables_a_person_is_told_some_and_where_all_stand() -> Non
     [
         "judge.key_mistakes",
         "kafka_plan.topics_of",
-        "reconcile.manifests",
+        "spark_jobs.manifests",
         "reconcile.as_wanted",
-        "reconcile.record_manifest",
+        "records.record_manifest",
         "report._end",
     ],
 )
