@@ -32,5 +32,10 @@ def home_words(home: Home) -> str:
     return "" if found == home else f" --home {shlex.quote(str(home.root))}"
 
 
+def shown_path(path: Path) -> Path:
+    """As a person in the current folder names it: from there, where it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def _as_home(_context: click.Context, _parameter: click.Parameter, value: Path) -> Home:
     return home_at(value)

@@ -1,12 +1,13 @@
 """``headwater init``: a home with examples or, given the address of a database, with its first source and tenant."""
 
 import dataclasses
+import shlex
 import sys
 
 import click
 
 from libs.cli.answer import answer, json_option
-from libs.cli.home import home_option, home_words
+from libs.cli.home import home_option, home_words, shown_path
 from libs.cli.terminal import echo, secho
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home, write_examples
@@ -62,7 +63,7 @@ def init(url: str | None, source: str | None, tenant: str, tls_ca_file: str | No
 def _write_examples(home: Home) -> None:
     written = write_examples(home)
     for path in written:
-        echo(f"wrote {path}")
+        echo(f"wrote {shown_path(path)}")
     answer({"home": home.root, "written": written})
     echo(
         f"next: copy the examples in {home.sources_dir} and {home.tenants_dir} to names without .example, edit them, "
@@ -72,9 +73,9 @@ def _write_examples(home: Home) -> None:
 
 def _show(home: Home, database: DatabaseUrl, made: FirstSource, source: str) -> None:
     for path in made.written:
-        echo(f"wrote {path}")
+        echo(f"wrote {shown_path(path)}")
     for path in made.kept:
-        echo(f"kept {path}, which was there already")
+        echo(f"kept {shown_path(path)}, which was there already")
     echo()
     echo(f"{database.user} needs this account, and no more:")
     for statement in made.account:
@@ -98,7 +99,9 @@ def _show(home: Home, database: DatabaseUrl, made: FirstSource, source: str) -> 
         )
     if made.access is Access.DENIED:
         echo(f"{place} does not let {database.user} in yet. Run the statements as an administrator, then start:")
-        echo(f"  mysql -h {database.host} -P {database.port} -u root -p < {made.account_file}")
+        echo(
+            f"  mysql -h {database.host} -P {database.port} -u root -p < {shlex.quote(str(shown_path(made.account_file)))}"
+        )
         echo(f"  headwater up --detach{where}")
         return
     if made.report.faults:

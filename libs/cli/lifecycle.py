@@ -118,9 +118,9 @@ def _show_first_query(home: Home) -> None:
         return
     where = home_words(home)
     sql = "" if found.sql is None else f" {quoted_sql(found.sql)}"
-    echo("next, once the rows are copied:")
-    echo(f"  headwater query {found.tenant}{sql}{where}")
+    echo("next: `check` waits until the rows are copied and compares them, `query` shows some")
     echo(f"  headwater check {found.tenant}{where}")
+    echo(f"  headwater query {found.tenant}{sql}{where}")
 
 
 def quoted_sql(sql: str) -> str:

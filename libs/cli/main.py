@@ -73,34 +73,29 @@ SUBCOMMANDS: Final = {
 
 HELP = """Deliver the changes of databases to each tenant's topics and tables.
 
+The embedded stack runs in a home folder: --home, else $HEADWATER_HOME, else ./.headwater.
+
 \b
-The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.headwater):
-  headwater init mysql://user@host/database       write a source and a tenant, and ask the server
-  headwater init                                  write commented examples
-  headwater migrate debezium connector.json       write a source's document from a Debezium connector
-  headwater validate                              list every mistake in sources/ and tenants/
-  headwater validate shop                         check the source's server too: log, grants, settings
-  headwater doctor                                look at machine, set-up, ports, documents and servers
-  headwater up --detach                           start Kafka, Valkey, all services and Spark
-  headwater status                                show faults, processes and the progress of each tenant
-  headwater logs reader-shop -f                   follow the log of a process
-  headwater tail acme orders                      show events as they come
-  headwater query acme "SELECT count(*) FROM orders"   query tables; Iceberg needs no running stack
-  headwater signal shop execute-snapshot shop.orders   copy a table again while changes go on
-  headwater pause shop                            hold a source's readers; then: resume
-  headwater reset shop                            copy a source again whose log cannot be followed
-  headwater schema plan shop "ALTER TABLE …"      show the effect of a DDL statement on the tenants' tables
-  headwater tenant plan acme.yaml                 show the changes of a tenant's document; then: tenant apply
-  headwater tenant explain acme orders            say why a table or column is delivered or withheld
-  headwater dead-letter list acme                 list events that could not be delivered
-  headwater retry acme orders                     try a parked table again now
-  headwater check                                 compare source and tables, row by row
-  headwater resync acme orders                    build a table again from the source, and swap it in
-  headwater rebuild log orders --as-of TIME --into orders_then   build a table as it was, from its log
-  headwater erase acme --dry-run                  list everything that erasing a tenant would remove
-  headwater down                                  stop everything
+Your own database, from nothing to a checked table:
+  headwater init mysql://user@host/database   write a source and a tenant
+  headwater up --detach                       start everything
+  headwater check                             compare source and tables
+  headwater query acme "SELECT …"             query a tenant's tables
+
 \b
-To see all of it in under four minutes:  headwater demo
+Later:
+  headwater status                            show faults and progress
+  headwater tail acme orders                  show events as they come
+  headwater tenant plan acme.yaml             show a new document's effect
+  headwater logs reader-shop -f               follow the log of a process
+  headwater doctor                            look for faults of the set-up
+  headwater down                              stop everything
+
+\b
+To see all of it in under four minutes:
+  headwater demo
+
+`headwater COMMAND --help` has the options of a command, with examples.
 """
 
 

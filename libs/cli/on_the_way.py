@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from libs.cli.console import PlainConsole
+from libs.cli.terminal import stepping_aside
 
 
 class Interrupted(click.Abort):
@@ -32,9 +33,19 @@ def interruptible(goes_on: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def told_on_the_way() -> Iterator[Callable[[str], None]]:
-    """Shows each text that it is given in place of the one before; goes with the block's end."""
+    """Shows each text that it is given in place of the one before; goes with the block's end, and while a line is printed."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    with PlainConsole(stderr=True).status("looking …") as line:
+    line = PlainConsole(stderr=True).status("looking …")
+
+    @contextlib.contextmanager
+    def aside() -> Iterator[None]:
+        line.stop()
+        try:
+            yield
+        finally:
+            line.start()
+
+    with line, stepping_aside(aside):
         yield line.update

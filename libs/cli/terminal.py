@@ -3,7 +3,9 @@
 No other module of ``libs.cli`` prints (``tests/unit/cli/test_plain_text.py``); ``libs.cli.console`` has tables.
 """
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import click
@@ -12,6 +14,26 @@ from libs.config.plain_text import one_line, printable
 
 JSON_ASKED: Final = "libs.cli.json"
 """In a context's ``meta``: the command was given ``--json`` (``libs.cli.answer``); text for people goes to standard error."""
+
+
+_ASIDE: Final[list[Callable[[], contextlib.AbstractContextManager[None]]]] = []
+
+
+@contextlib.contextmanager
+def stepping_aside(aside: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    """Within the block each printed line is printed within ``aside()``: a line of progress goes, and comes again below it."""
+    _ASIDE.append(aside)
+    try:
+        yield
+    finally:
+        _ASIDE.remove(aside)
+
+
+def _print(text: str | bytes, *, err: bool, nl: bool = True) -> None:
+    with contextlib.ExitStack() as without_progress:
+        for aside in _ASIDE:
+            without_progress.enter_context(aside())
+        click.echo(text, err=err, nl=nl)
 
 
 class Coloured(str):
@@ -38,12 +60,12 @@ def is_json() -> bool:
 
 def echo(text: str = "", *, err: bool = False) -> None:
     """Print one line, whatever names and values of sources it holds: none makes a line of its own, or is obeyed."""
-    click.echo(line_of(text), err=err or is_json())
+    _print(line_of(text), err=err or is_json())
 
 
 def secho(text: str, *, err: bool = False, **style: Any) -> None:
     """As ``echo``, in a colour."""
-    click.echo(styled(text, **style), err=err or is_json())
+    _print(styled(text, **style), err=err or is_json())
 
 
 def echo_lines(text: str | bytes, *, err: bool = False, nl: bool = True) -> None:
@@ -51,7 +73,7 @@ def echo_lines(text: str | bytes, *, err: bool = False, nl: bool = True) -> None
     characters itself, or output that a person asked for as it is."""
     is_text = not isinstance(text, bytes)
     shown = text if isinstance(text, bytes | Coloured) else printable(text)
-    click.echo(shown, err=err or (is_text and is_json()), nl=nl)
+    _print(shown, err=err or (is_text and is_json()), nl=nl)
 
 
 def is_terminal() -> bool:

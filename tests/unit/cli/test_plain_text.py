@@ -1,10 +1,13 @@
 """Names and values of a source write no control character to a terminal, and no line into a document."""
 
+import contextlib
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
 import yaml
@@ -13,7 +16,7 @@ from rich.text import Text
 
 from libs import cli
 from libs.cli.console import PlainConsole
-from libs.cli.terminal import echo, echo_lines, line_of, secho, styled
+from libs.cli.terminal import echo, echo_lines, line_of, secho, stepping_aside, styled
 from libs.config.plain_text import one_line, printable
 from libs.mesh.home import Home, keep_private, write_examples
 from libs.migrate.migrate import migrate
@@ -57,6 +60,25 @@ def test_lines_of_commands_are_plain_too(capsys: pytest.CaptureFixture[str]) -> 
         f"table {one_line(name)} of {one_line(name)}",
         *printable(name).splitlines(),
     ]
+
+
+def test_a_line_of_progress_steps_aside_for_each_printed_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Else the first line stands behind the progress, and the last one is erased with it."""
+
+    @contextlib.contextmanager
+    def aside() -> Iterator[None]:
+        click.echo("erased ", nl=False)
+        yield
+        click.echo("drawn again")
+
+    with stepping_aside(aside):
+        echo("equal")
+        secho("different", fg="red")
+        echo_lines("two\nlines")
+    echo("done")
+
+    again = "drawn again\n"
+    assert capsys.readouterr().out == f"erased equal\n{again}erased different\n{again}erased two\nlines\n{again}done\n"
 
 
 def test_one_module_prints() -> None:
