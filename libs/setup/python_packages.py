@@ -18,6 +18,7 @@ from libs.setup.step import Progress, SetupFailed, folder_bytes, run
 OLDEST_UV = (0, 5)  # knows dependency groups' lock files as we write them
 VERSION_TIMEOUT_S = 20.0
 INSTALL_TIMEOUT_S = 1_800.0
+VENV_PACKAGE = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
 DONE_FILE = "headwater-packages.sha256"
 BEGUN_FILE = "headwater-packages.begun"
 NETWORK_REMEDY = "check the network and run `make setup` again"
@@ -33,6 +34,11 @@ def is_uv_there(cache: Path) -> bool:
     return _machine_uv() is not None or _private_uv(cache).exists()
 
 
+def uv_program(cache: Path) -> Path:
+    """The uv to use: the machine's where it is new enough, else the one of ``install_uv``."""
+    return _machine_uv() or _private_uv(cache)
+
+
 def install_uv(cache: Path, repository: Path, progress: Progress) -> None:
     """Put the locked uv into an environment of its own in the cache. Blocks; call it under set-up's lock.
 
@@ -44,7 +50,7 @@ def install_uv(cache: Path, repository: Path, progress: Progress) -> None:
         run(
             [sys.executable, "-m", "venv", staging],
             purpose="making a virtual environment for uv",
-            remedy="install python3.11-venv (as root: apt-get install python3.11-venv), or put uv on the PATH",
+            remedy=f"install {VENV_PACKAGE} (as root: apt-get install {VENV_PACKAGE}), or put uv on the PATH",
             timeout_s=INSTALL_TIMEOUT_S,
         )
         progress.now("downloading it", done_bytes=lambda: folder_bytes(staging / "lib"))
@@ -80,7 +86,7 @@ def install(cache: Path, repository: Path, progress: Progress) -> None:
     Raises:
         SetupFailed: the registry was not reached, a hash did not fit, or the disk is full.
     """
-    uv = _machine_uv() or _private_uv(cache)
+    uv = uv_program(cache)
     venv = repository / ".venv"
     if not _is_environment(venv):
         progress.now("making the environment")
@@ -121,7 +127,7 @@ def install_beside(cache: Path, repository: Path, lock: str, folder: Path) -> No
     run(
         [
             *(
-                _machine_uv() or _private_uv(cache),
+                uv_program(cache),
                 "pip",
                 "install",
                 "--require-hashes",
