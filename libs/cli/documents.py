@@ -38,8 +38,10 @@ def validate(home: Home, source: str | None) -> None:
     mistakes = [
         *documents.source_mistakes,
         *documents.warehouse_mistakes,
+        *documents.kafka_mistakes,
         *documents.schema_registry_mistakes,
         *documents.openlineage_mistakes,
+        *documents.topic_quotas_mistakes,
         *documents.tenant_mistakes,
     ]
     if mistakes:

@@ -44,7 +44,7 @@ _connection_options = (
     click.option("--password", envvar="HEADWATER_DTS_PASSWORD", default="", help="Better as HEADWATER_DTS_PASSWORD."),
     click.option(
         "--sasl-mechanism",
-        type=click.Choice([each.value for each in SaslMechanism]),
+        type=click.Choice([each.value for each in SaslMechanism if each.has_password]),
         default=SaslMechanism.SCRAM_SHA_512.value,
         show_default=True,
     ),

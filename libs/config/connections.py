@@ -1,6 +1,7 @@
 """Settings that several services share: how to reach Kafka, a schema registry, Redis, PostgreSQL and one another."""
 
 import enum
+import ipaddress
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -9,6 +10,21 @@ import msgspec
 
 from libs.config.load import Secret
 from libs.errors import InvalidSettings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing leaves this machine on the way to ``host``.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "[::1]", "db.internal", "10.0.0.1")]
+    [True, True, True, False, False]
+    """
+    bare = host.strip("[]").lower()
+    if bare == "localhost" or bare.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False
 
 
 class SecurityProtocol(enum.StrEnum):
@@ -37,6 +53,41 @@ class SaslMechanism(enum.StrEnum):
     """The password itself is sent."""
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+    """No password: a token of an identity provider."""
+
+    @property
+    def has_password(self) -> bool:
+        """Whether a user proves itself by a password."""
+        return self is not SaslMechanism.OAUTHBEARER
+
+
+class KafkaOauth(msgspec.Struct, frozen=True, kw_only=True):
+    """An OAuth 2.0 client (RFC 6749, section 4.4, "Client Credentials Grant"), as whom Kafka knows Headwater."""
+
+    token_url: str
+    """``https://…``, where the identity provider hands out tokens."""
+    client_id: str
+    client_secret: Secret
+    """It is sent as it is, not form-encoded as RFC 6749 asks (section 2.3.1), because no client of Kafka does so. Of letters,
+    digits and ``-._~`` it is the same in both forms."""
+    scope: str | None = None
+    """What the token is to be good for, where the provider asks; several separated by spaces."""
+    ca_file: str | None = None
+    """Certificate authority of the identity provider (PEM); None: those that the machine trusts."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings: the address is none, or the secret would be sent in clear text."""
+        found = re.fullmatch(r"(https?)://(\[[^/\]@]+\]|[^/:@\[]+)(:\d+)?(/.*)?", self.token_url)
+        mistakes = []
+        if found is None:
+            mistakes.append("token_url: is no address; take https://host/path")
+        elif found[1] == "http" and not is_loopback(found[2]):
+            mistakes.append("token_url: http:// sends the client's secret in clear text; take https://")
+        elif found[1] == "http" and self.ca_file is not None:
+            mistakes.append("ca_file: is given, and http:// encrypts nothing; take https://")
+        if mistakes:
+            raise InvalidSettings("kafka.oauth", mistakes)
 
 
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,11 +98,17 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
     sasl_mechanism: SaslMechanism | None = None
-    """SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN."""
+    """SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER."""
     sasl_username: str | None = None
     sasl_password: Secret | None = None
+    oauth: KafkaOauth | None = None
+    """With OAUTHBEARER, in place of user and password."""
     ssl_ca_file: str | None = None
     """Certificate authority of the brokers (PEM); None: those that the machine trusts."""
+    ssl_certificate_file: str | None = None
+    """Certificate of the client, with its chain (PEM), where brokers ask for one. Goes with ssl_key_file."""
+    ssl_key_file: str | None = None
+    """Key of that certificate (PEM, PKCS#8, without a password)."""
     replication_factor: int = 1
     """Copies of each of Headwater's own topics; 3 in production."""
 
@@ -59,16 +116,27 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse settings that Kafka's clients would ignore silently. Raises InvalidSettings with every mistake."""
         protocol, mistakes = self.security_protocol, []
         has_user = self.sasl_username is not None or self.sasl_mechanism is not None
+        is_oauth = self.sasl_mechanism is SaslMechanism.OAUTHBEARER
         if has_user and not protocol.has_users:
             mistakes.append(
                 f"security_protocol: {protocol} sends no user: take {'SASL_SSL' if protocol.is_encrypted else 'SASL_PLAINTEXT'}"
             )
-        elif protocol.has_users and self.sasl_username is None:
+        elif is_oauth and self.oauth is None:
+            mistakes.append("oauth: is missing, and sasl_mechanism is OAUTHBEARER")
+        elif protocol.has_users and self.sasl_username is None and not is_oauth:
             mistakes.append(f"security_protocol: {protocol} needs a user, and none is named")
         elif protocol.has_users and self.sasl_mechanism is None:
             mistakes.append(f"sasl_mechanism: is missing, and security_protocol is {protocol}")
         if self.ssl_ca_file is not None and not protocol.is_encrypted:
             mistakes.append(f"ssl_ca_file: is given, and security_protocol {protocol} encrypts nothing")
+        if is_oauth and (self.sasl_username is not None or self.sasl_password is not None):
+            mistakes.append("sasl_username: has no effect with OAUTHBEARER, whose token names the user; leave it out")
+        if self.oauth is not None and not is_oauth:
+            mistakes.append("oauth: has no effect without sasl_mechanism OAUTHBEARER")
+        if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
+            mistakes.append("ssl_certificate_file: goes with ssl_key_file; give both or neither")
+        if self.ssl_certificate_file is not None and not protocol.is_encrypted:
+            mistakes.append(f"ssl_certificate_file: is given, and security_protocol {protocol} encrypts nothing")
         if mistakes:
             raise InvalidSettings("kafka", mistakes)
 

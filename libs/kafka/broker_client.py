@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable
-from libs.kafka.clients import aiokafka_config
+from libs.kafka.aiokafka_clients import aiokafka_config
 
 CLUSTER_AUTHORIZATION_FAILED: Final = 31
 """Kafka protocol, "Error Codes"."""

@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from libs.config.connections import KafkaSettings
+from libs.config.connections import KafkaOauth, KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, InvalidSettings, PipelineHalted
 from libs.events.names import folded_topic
 
@@ -34,6 +34,12 @@ _DENIED: Final = frozenset(
 )
 
 
+_FILES: Final = {
+    "ssl_ca_file": "ssl.ca.location",
+    "ssl_certificate_file": "ssl.certificate.location",
+    "ssl_key_file": "ssl.key.location",
+}
+"""Settings that name a file of PEM, with librdkafka's names for them."""
 _OF_THE_WORLD: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -71,7 +77,7 @@ def client_config(settings: KafkaSettings) -> dict[str, object]:
     """Connection part of a librdkafka configuration (librdkafka, CONFIGURATION.md).
 
     Raises:
-        InvalidSettings: the file of the certificate authority cannot be read.
+        InvalidSettings: a file of certificates or of a key cannot be read.
     """
     config: dict[str, object] = {
         "bootstrap.servers": settings.bootstrap_servers,
@@ -80,28 +86,55 @@ def client_config(settings: KafkaSettings) -> dict[str, object]:
     }
     if settings.sasl_mechanism is not None:
         config["sasl.mechanism"] = settings.sasl_mechanism.value
+    if settings.oauth is not None:
+        config.update(_oauth_config(settings.oauth))
+    elif settings.sasl_mechanism is not None:
         config["sasl.username"] = settings.sasl_username or ""
         config["sasl.password"] = settings.sasl_password.reveal() if settings.sasl_password else ""
-    if settings.ssl_ca_file is not None:
-        if not os.access(settings.ssl_ca_file, os.R_OK):
-            raise InvalidSettings("kafka", [f"ssl_ca_file: {settings.ssl_ca_file} cannot be read"])
-        config["ssl.ca.location"] = settings.ssl_ca_file
+    for setting, name in _FILES.items():
+        file = getattr(settings, setting)
+        if file is not None:
+            config[name] = _readable(setting, file)
     return config
 
 
-def aiokafka_config(settings: KafkaSettings) -> dict[str, object]:
-    """Connection part of an aiokafka client's arguments."""
+def _oauth_config(oauth: KafkaOauth) -> dict[str, object]:
+    """librdkafka asks for tokens in a thread of its own, so that producers and admin clients need no poll."""
     config: dict[str, object] = {
-        "bootstrap_servers": settings.bootstrap_servers,
-        "security_protocol": settings.security_protocol.value,
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": oauth.client_id,
+        "sasl.oauthbearer.client.secret": oauth.client_secret.reveal(),
+        "sasl.oauthbearer.token.endpoint.url": oauth.token_url,
     }
-    if settings.security_protocol.is_encrypted:
-        config["ssl_context"] = ssl.create_default_context(cafile=settings.ssl_ca_file)
-    if settings.sasl_mechanism is not None:
-        config["sasl_mechanism"] = settings.sasl_mechanism.value
-        config["sasl_plain_username"] = settings.sasl_username or ""
-        config["sasl_plain_password"] = settings.sasl_password.reveal() if settings.sasl_password else ""
+    if oauth.scope is not None:
+        config["sasl.oauthbearer.scope"] = oauth.scope
+    if oauth.ca_file is not None:
+        config["https.ca.location"] = _readable("oauth.ca_file", oauth.ca_file)
     return config
+
+
+def _readable(setting: str, file: str) -> str:
+    if not os.access(file, os.R_OK):
+        raise InvalidSettings("kafka", [f"{setting}: {file} cannot be read"])
+    return file
+
+
+def tls_context(settings: KafkaSettings) -> ssl.SSLContext | None:
+    """For clients of Python's own TLS; None: the connection is not encrypted.
+
+    Raises:
+        InvalidSettings: a file of certificates or of a key cannot be read, or holds none.
+    """
+    if not settings.security_protocol.is_encrypted:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca_file)
+        if settings.ssl_certificate_file is not None:
+            context.load_cert_chain(settings.ssl_certificate_file, settings.ssl_key_file)
+    except OSError as error:
+        files = ", ".join(setting for setting in _FILES if getattr(settings, setting) is not None)
+        raise InvalidSettings("kafka", [f"{files}: cannot be taken ({error})"]) from error
+    return context
 
 
 def ensure_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> None:
@@ -265,8 +298,8 @@ def _as_ours(topic: str, error: KafkaException | TimeoutError, faults: Sequence[
     cause = error.args[0] if isinstance(error, KafkaException) else None
     if denied := denial_of(faults):
         return AccessDenied(
-            f"Kafka refuses the connection ({denied.str()}): check kafka.sasl_username, sasl_password, sasl_mechanism and "
-            "ssl_ca_file"
+            f"Kafka refuses the connection ({denied.str()}): check kafka.sasl_username, sasl_password, sasl_mechanism, oauth, "
+            "ssl_ca_file and ssl_certificate_file"
         )
     if not isinstance(cause, KafkaError) or cause.code() == KafkaError._TIMED_OUT:
         return BrokerUnavailable(f"Kafka did not create topic {topic} in time: {reason_of(faults)}")

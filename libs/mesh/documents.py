@@ -18,7 +18,13 @@ import msgspec
 
 from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.config.bounds import bound_mistakes
-from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistrySettings, TelemetrySettings
+from libs.config.connections import (
+    KafkaAccess,
+    KafkaSettings,
+    LineageSettings,
+    SchemaRegistrySettings,
+    TelemetrySettings,
+)
 from libs.config.load import convert_document
 from libs.config.patterns import count_mistakes, pattern_mistakes
 from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
@@ -211,7 +217,7 @@ class WarehouseServers(msgspec.Struct, frozen=True, kw_only=True):
 
 _NO_SERVERS: Final = WarehouseServers()
 
-_Record = TypeVar("_Record", SchemaRegistrySettings, LineageSettings, TopicQuotaSettings)
+_Record = TypeVar("_Record", KafkaSettings, SchemaRegistrySettings, LineageSettings, TopicQuotaSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +233,9 @@ class Documents:
     warehouse_mistakes: tuple[str, ...] = ()
     tenant_lines: Mapping[str, DocumentLines] = field(default_factory=dict)
     """The lines of each tenant's document."""
+    kafka: KafkaSettings | None = None
+    """Of ``kafka.yaml``. None: the stack runs one of its own."""
+    kafka_mistakes: tuple[str, ...] = ()
     schema_registry: SchemaRegistrySettings | None = None
     """Of ``schema_registry.yaml``."""
     schema_registry_mistakes: tuple[str, ...] = ()
@@ -268,6 +277,10 @@ def read_documents(home: Home) -> Documents:
         if source is not None:
             sources[path.stem] = source
     source_mistakes.extend(_shared_server_ids(home, sources))
+    kafka_mistakes: list[str] = []
+    kafka = read_kafka(home, kafka_mistakes)
+    if home.kafka_file.exists():
+        source_mistakes.extend(_without_a_kafka(home, sources))
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
     tenant_mistakes: list[str] = []
     found = _read_tenants(home, known_sources, tenant_mistakes)
@@ -287,6 +300,8 @@ def read_documents(home: Home) -> Documents:
         servers,
         tuple(warehouse_mistakes),
         found.lines,
+        kafka,
+        tuple(kafka_mistakes),
         registry,
         tuple(registry_mistakes),
         openlineage,
@@ -446,7 +461,15 @@ def _bad_database(place: str, database: DatabaseDocument) -> Iterator[str]:
 
 
 def _bad_files(place: str, record: msgspec.Struct) -> Iterator[str]:
-    """Every certificate and key that the reader could not open, started from any folder."""
+    """Every certificate and key that the reader could not open, and one without the other."""
+    yield from _absent_files(place, record)
+    certificate, key = (getattr(record, f"tls_{part}_file") for part in ("certificate", "key"))
+    if (certificate is None) is not (key is None):
+        yield f"{place}: tls_certificate_file and tls_key_file need each other; give both or none"
+
+
+def _absent_files(place: str, record: msgspec.Struct) -> Iterator[str]:
+    """Every file that a process could not open, started from any folder."""
     for name, value in msgspec.structs.asdict(record).items():
         if not name.endswith("_file") or value is None:
             continue
@@ -454,9 +477,6 @@ def _bad_files(place: str, record: msgspec.Struct) -> Iterator[str]:
             yield f"{place}.{name}: {value!r} is no absolute path, and the reader runs in a folder of its own"
         elif not Path(value).is_file():
             yield f"{place}.{name}: there is no file {value!r}"
-    certificate, key = (getattr(record, f"tls_{part}_file") for part in ("certificate", "key"))
-    if (certificate is None) is not (key is None):
-        yield f"{place}: tls_certificate_file and tls_key_file need each other; give both or none"
 
 
 def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str]) -> TenantSet:
@@ -537,6 +557,27 @@ def _read_warehouses(home: Home, mistakes: list[str]) -> WarehouseServers:
             found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), sorted(known))}")
     mistakes.extend(read.lines.locate(found))
     return WarehouseServers(**servers)
+
+
+def read_kafka(home: Home, mistakes: list[str]) -> KafkaSettings | None:
+    """``kafka.yaml``: the owner's Kafka. None: there is no such file, or it has mistakes, which are appended."""
+    return _read_record(home.kafka_file, KafkaSettings, mistakes, unfit=lambda settings: _kafka_file_mistakes(settings))
+
+
+def _kafka_file_mistakes(settings: KafkaSettings) -> Iterator[str]:
+    yield from _absent_files("", settings)
+    if settings.oauth is not None:
+        yield from _absent_files("oauth", settings.oauth)
+
+
+def _without_a_kafka(home: Home, sources: Mapping[str, SourceDocument]) -> Iterator[str]:
+    """Where the Kafka is the owner's, a subscription says itself where its messages are."""
+    for name, source in sources.items():
+        if isinstance(source, DtsDocument) and not source.subscription.bootstrap_servers:
+            yield (
+                f"{home.sources_dir / f'{name}.yaml'}: subscription.bootstrap_servers: is missing, and {home.kafka_file.name} "
+                "names a Kafka of yours: say where the subscription's messages are"
+            )
 
 
 def _read_schema_registry(home: Home, mistakes: list[str]) -> SchemaRegistrySettings | None:

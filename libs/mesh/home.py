@@ -6,6 +6,7 @@
       keys/<tenant>/<name>    keys of its masks            edited by the owner; cannot be rebuilt
       tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where PostgreSQL, ClickHouse are  optional, edited by the owner
+      kafka.yaml              where your Kafka is             optional, edited by the owner
       schema_registry.yaml    where your schema registry is   optional, edited by the owner
       topic_quotas.yaml       how many topics tenants may have   optional, edited by the owner
       openlineage.yaml        the receiver of lineage         optional, edited by the owner
@@ -58,6 +59,11 @@ class Home:
     def warehouses_file(self) -> Path:
         """Warehouses that the stack does not run itself."""
         return self.root / "warehouses.yaml"
+
+    @property
+    def kafka_file(self) -> Path:
+        """The owner's Kafka, which the stack uses instead of one of its own."""
+        return self.root / "kafka.yaml"
 
     @property
     def schema_registry_file(self) -> Path:

@@ -13,7 +13,7 @@ from libs.config.iceberg_catalog import CatalogSettings
 from libs.config.load import load_settings
 from libs.errors import InvalidSettings
 from libs.events.names import SCHEMA_HISTORY_TOPIC, changes_topic, dead_letter_topic
-from libs.mesh.documents import SourceDocument, convert_source, read_documents
+from libs.mesh.documents import SourceDocument, convert_source, read_documents, read_kafka
 from libs.mesh.home import Home
 from libs.mesh.processes import kafka_address
 from libs.mesh.state import read_ports, running_state
@@ -90,8 +90,16 @@ class Mesh:
 
 
 def stack_kafka(home: Home) -> KafkaSettings:
-    """How the Kafka of a home's stack is reached."""
-    return KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
+    """How the Kafka of a home's stack is reached.
+
+    Raises:
+        InvalidSettings: ``kafka.yaml`` has mistakes.
+    """
+    mistakes: list[str] = []
+    owners = read_kafka(home, mistakes)
+    if mistakes:
+        raise InvalidSettings(str(home.kafka_file), mistakes)
+    return owners or KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
 
 
 def stack_mesh(home: Home) -> Mesh:

@@ -57,6 +57,19 @@ def kafka_address(ports: Mapping[str, int]) -> str:
     return f"{LOOPBACK}:{ports[KAFKA]}"
 
 
+def kafka_settings(documents: Documents, ports: Mapping[str, int]) -> dict[str, Any]:
+    """``kafka`` of each process: the owner's, else the stack's own."""
+    owners = documents.kafka
+    if owners is None:
+        return {"bootstrap_servers": kafka_address(ports)}
+    told = stated(owners)
+    if owners.sasl_password is not None:
+        told["sasl_password"] = owners.sasl_password.reveal()
+    if owners.oauth is not None:
+        told["oauth"] = {**stated(owners.oauth), "client_secret": owners.oauth.client_secret.reveal()}
+    return told
+
+
 def postgresql_settings(documents: Documents, ports: Mapping[str, int]) -> PostgresqlWarehouse | None:
     """How to reach the PostgreSQL that tenants' tables lie in: the owner's, else the stack's own; None: there is none."""
     if documents.servers.postgresql is not None:

@@ -51,6 +51,7 @@ def _contents(home: Home) -> Mapping[str, str]:
     files = [
         *sorted(home.sources_dir.glob("*.yaml")),
         home.warehouses_file,
+        home.kafka_file,
         home.schema_registry_file,
         home.openlineage_file,
         home.topic_quotas_file,

@@ -1,26 +1,10 @@
 """What a listener on the way to a server sees or can do, by how a document says that it is reached."""
 
-import ipaddress
 from collections.abc import Iterator
 
-from libs.config.connections import SecurityProtocol
+from libs.config.connections import SecurityProtocol, is_loopback
 from libs.mysql.preflight import Fault
 from libs.source.mysql.settings import DatabaseSettings, TlsMode
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nothing leaves this machine on the way to ``host``.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "[::1]", "db.internal", "10.0.0.1")]
-    [True, True, True, False, False]
-    """
-    bare = host.strip("[]").lower()
-    if bare == "localhost" or bare.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return False
 
 
 def exposed_database(settings: DatabaseSettings, host: str) -> Iterator[Fault]:

@@ -69,7 +69,7 @@ def load_documents(home: Home) -> Documents:
     """The home's documents, good enough to start with.
 
     Raises:
-        InvalidSettings: not a home, or a source's document, ``warehouses.yaml``, ``schema_registry.yaml``,
+        InvalidSettings: not a home, or a source's document, ``warehouses.yaml``, ``kafka.yaml``, ``schema_registry.yaml``,
             ``openlineage.yaml`` or ``topic_quotas.yaml`` has mistakes (all are listed). Mistakes in tenants' documents do not
             raise: the others are served.
     """
@@ -82,6 +82,8 @@ def load_documents(home: Home) -> Documents:
         raise InvalidSettings(str(home.sources_dir), documents.source_mistakes)
     if documents.warehouse_mistakes:
         raise InvalidSettings(str(home.warehouses_file), documents.warehouse_mistakes)
+    if documents.kafka_mistakes:
+        raise InvalidSettings(str(home.kafka_file), documents.kafka_mistakes)
     if documents.schema_registry_mistakes:
         raise InvalidSettings(str(home.schema_registry_file), documents.schema_registry_mistakes)
     if documents.openlineage_mistakes:
@@ -141,17 +143,28 @@ def prepare(home: Home, documents: Documents, *, has_tls: bool = True) -> tuple[
         forget_certificates(home)
     for planned in processes:
         _write_settings(home.settings_file(planned.name), planned.settings)
-    kafka = kafka_broker.prepare(
-        home.data_dir / KAFKA, port=chosen[KAFKA], controller_port=chosen[KAFKA_CONTROLLER], name=KAFKA
-    )
     valkey = valkey_server.prepare(home.data_dir / VALKEY, port=chosen[VALKEY], name=VALKEY)
     return (
-        Supervised(spec=kafka, stage=STAGE_SERVERS, stop_timeout_s=30.0),
+        *_own_kafka(home, documents, chosen),
         Supervised(spec=valkey, stage=STAGE_SERVERS),
         *_own_postgresql(home, documents, chosen),
-        *own_servers(home, kafka_address(chosen)),
+        *own_servers(home, "" if documents.kafka is not None else kafka_address(chosen)),
         *(supervised(home, planned) for planned in processes),
     )
+
+
+def _own_kafka(home: Home, documents: Documents, chosen: Mapping[str, int]) -> tuple[Supervised, ...]:
+    """Raises InvalidSettings: the demo's stand-ins write into a Kafka of the stack, and kafka.yaml names another."""
+    if documents.kafka is None:
+        spec = kafka_broker.prepare(
+            home.data_dir / KAFKA, port=chosen[KAFKA], controller_port=chosen[KAFKA_CONTROLLER], name=KAFKA
+        )
+        return (Supervised(spec=spec, stage=STAGE_SERVERS, stop_timeout_s=30.0),)
+    if home.own_servers_file.exists():
+        raise InvalidSettings(
+            str(home.kafka_file), ["a demo runs on the stack's own Kafka: remove the file, or take another --home"]
+        )
+    return ()
 
 
 def _own_postgresql(home: Home, documents: Documents, chosen: Mapping[str, int]) -> tuple[Supervised, ...]:

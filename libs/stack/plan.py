@@ -36,6 +36,7 @@ from libs.mesh.processes import (
     SINK,
     VALKEY,
     kafka_address,
+    kafka_settings,
     reader_names,
     session_settings,
     warehouse_settings,
@@ -83,9 +84,9 @@ def port_names(documents: Documents) -> tuple[str, ...]:
     warehouses = [POSTGRESQL] if documents.has_own_postgresql else []
     readers = [name for source in sorted(documents.sources) for name in _readers(documents, source)]
     services = [SCHEMA_HISTORY, CHECKPOINT_COMMITTER, *readers]
+    own_kafka = () if documents.kafka is not None else (KAFKA, KAFKA_CONTROLLER)
     return (
-        KAFKA,
-        KAFKA_CONTROLLER,
+        *own_kafka,
         VALKEY,
         *(f"{service}-{kind}" for service in services for kind in ("grpc", "http")),
         f"{ROUTER}-http",
@@ -152,7 +153,7 @@ def plan_processes(
             str(home.tenants_dir),
             ["no tenant: copy acme.yaml.example to <tenant>.yaml and edit it (`headwater init` writes the example)"],
         )
-    calls = _Calls(home, ports, has_tls)
+    calls = _Calls(home, ports, has_tls, kafka_settings(documents, ports))
     readers = [
         _reader(home, name, documents.sources[name], calls, process, task)
         for name in sorted(documents.sources)
@@ -197,6 +198,8 @@ class _Calls:
     home: Home
     ports: Mapping[str, int]
     has_tls: bool
+    kafka: Mapping[str, Any]
+    """The settings of each one's Kafka."""
 
     def server(self, name: str) -> dict[str, Any]:
         """Where ``name`` answers gRPC; a router on any port."""
@@ -216,7 +219,7 @@ def _view_service(name: str, calls: _Calls) -> PlannedProcess:
         module=f"services.{name}",
         stage=STAGE_SERVICES,
         settings={
-            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "kafka": calls.kafka,
             "redis": {"url": f"redis://{LOOPBACK}:{ports[VALKEY]}/0"},
             "grpc": calls.server(name),
             "telemetry": _telemetry(ports[f"{name}-http"]),
@@ -243,7 +246,7 @@ def _reader(
             "values": msgspec.to_builtins(source.values),
             "failure_handling": source.failure_handling.value,
             "lease_s": READER_LEASE_S,
-            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "kafka": calls.kafka,
             "schema_history": calls.client(process, SCHEMA_HISTORY),
             "checkpoint_committer": calls.client(process, CHECKPOINT_COMMITTER),
             "grpc": calls.server(process),
@@ -309,7 +312,7 @@ def _router(home: Home, documents: Documents, calls: _Calls) -> PlannedProcess:
             "tenants_folder": str(home.tenants_dir),
             "keys_folder": str(home.keys_dir),
             "state_folder": str(home.data_dir / ROUTER),
-            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "kafka": calls.kafka,
             "schema_history": calls.client(ROUTER, SCHEMA_HISTORY),
             "checkpoint_committer": calls.client(ROUTER, CHECKPOINT_COMMITTER),
             "grpc": calls.server(ROUTER),
@@ -336,7 +339,7 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
         blocks_next_stage=False,
         settings={
             "tenants_dir": str(home.tenants_dir),
-            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "kafka": kafka_settings(documents, ports),
             "warehouses": warehouse_settings(home, documents, ports),
             "state_dir": str(home.sink_dir),
             "session": session_settings(toolchain),

@@ -12,7 +12,6 @@ owners are fenced and their offsets final), and only then Faust reads the commit
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,8 @@ from faust.assignor.partition_assignor import MemberAssignmentMapping, MemberMet
 
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, TransientError
+from libs.kafka.clients import tls_context
+from libs.kafka.oauth import TokenProvider
 from services.router.assignment import deal
 from services.router.lanes import ChangesPartition, Lanes
 from services.router.metering import FetchMeter
@@ -171,8 +172,9 @@ def _make_app(settings: RouterSettings) -> faust.App:
 
 
 def _credentials(kafka: KafkaSettings) -> Any:
-    is_encrypted = kafka.security_protocol.is_encrypted
-    context = ssl.create_default_context(cafile=kafka.ssl_ca_file) if is_encrypted else None
+    context = tls_context(kafka)
+    if kafka.oauth is not None:
+        return faust.OAuthCredentials(oauth_cb=TokenProvider(kafka.oauth), ssl_context=context)
     if kafka.sasl_mechanism is not None:
         return faust.SASLCredentials(
             username=kafka.sasl_username or "",

@@ -24,7 +24,7 @@ from aiokafka import errors as kafka_errors
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
 from libs.failpoints import failpoint
-from libs.kafka.clients import aiokafka_config
+from libs.kafka.aiokafka_clients import aiokafka_config
 from services.router import aiokafka_transactions
 from services.router.partitioner import kafka_partition_of
 from services.router.record_batch import (

@@ -6,12 +6,14 @@ split by them, and a row's JSON is parsed once, with its own table's schema.
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.config.connections import KafkaSettings, SaslMechanism
+from libs.errors import InvalidSettings
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, sink_request_topics, transactions_topic
 from libs.types.tenant import TenantSpec
 from spark.transforms.cut_envelope import cut_envelope, payload_of
@@ -19,6 +21,8 @@ from spark.transforms.kafka_ranges import OffsetRange, records_of
 
 _HEADERS: Final = {"order": ORDER_HEADER, "schema_version": SCHEMA_VERSION_HEADER}
 """Columns of an event that are the router's headers."""
+_TOKENS: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+"""Of Kafka's clients: it asks the identity provider itself."""
 _PARTS_PER_CORE = 2
 _KAFKA_TIMEOUT_MS = 30_000
 _RECORDS_PER_POLL = 5_000
@@ -142,18 +146,46 @@ def client_options(kafka: KafkaSettings) -> dict[str, str]:
     if kafka.sasl_mechanism is not None:
         options["sasl.mechanism"] = kafka.sasl_mechanism.value
         options["sasl.jaas.config"] = _jaas_config(kafka)
+    if kafka.oauth is not None:
+        options["sasl.login.callback.handler.class"] = _TOKENS
+        options["sasl.oauthbearer.token.endpoint.url"] = kafka.oauth.token_url
     if kafka.ssl_ca_file is not None:
         options["ssl.truststore.type"] = "PEM"
         options["ssl.truststore.location"] = kafka.ssl_ca_file
+    if kafka.ssl_certificate_file is not None and kafka.ssl_key_file is not None:
+        options["ssl.keystore.type"] = "PEM"
+        options["ssl.keystore.certificate.chain"] = _text("ssl_certificate_file", kafka.ssl_certificate_file)
+        options["ssl.keystore.key"] = _text("ssl_key_file", kafka.ssl_key_file)
     return options
+
+
+def _text(setting: str, file: str) -> str:
+    """Kafka's Java clients take one file for both, or the texts of two."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidSettings("kafka", [f"{setting}: {file} cannot be read"]) from error
 
 
 def _jaas_config(kafka: KafkaSettings) -> str:
     """Kafka documentation, "Authentication using SASL": the login module of the mechanism, with the user in it."""
+    if kafka.oauth is not None:
+        oauth = kafka.oauth
+        given = {"clientId": oauth.client_id, "clientSecret": oauth.client_secret.reveal(), "scope": oauth.scope}
+        if oauth.ca_file is not None:
+            given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": oauth.ca_file}
+        return _login("oauthbearer.OAuthBearer", given)
     module = "plain.Plain" if kafka.sasl_mechanism is SaslMechanism.PLAIN else "scram.Scram"
     password = kafka.sasl_password.reveal() if kafka.sasl_password else ""
-    user, secret = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (kafka.sasl_username or "", password))
-    return f'org.apache.kafka.common.security.{module}LoginModule required username="{user}" password="{secret}";'
+    return _login(module, {"username": kafka.sasl_username or "", "password": password})
+
+
+def _login(module: str, given: Mapping[str, str | None]) -> str:
+    quoted = {
+        name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in given.items() if value is not None
+    }
+    options = " ".join(f'{name}="{value}"' for name, value in quoted.items())
+    return f"org.apache.kafka.common.security.{module}LoginModule required {options};"
 
 
 def events_of(records: DataFrame, *, with_before: bool = False) -> DataFrame:

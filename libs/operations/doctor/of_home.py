@@ -58,6 +58,7 @@ def documents_of(home: Home, documents: Documents) -> Iterator[Finding]:
     for subject, mistakes in (
         ("sources", documents.source_mistakes),
         ("warehouses.yaml", documents.warehouse_mistakes),
+        ("kafka.yaml", documents.kafka_mistakes),
         ("schema_registry.yaml", documents.schema_registry_mistakes),
         ("openlineage.yaml", documents.openlineage_mistakes),
         ("topic_quotas.yaml", documents.topic_quotas_mistakes),

@@ -239,6 +239,35 @@ def test_a_misspelt_choice_is_told_the_nearest_right_one(tmp_path: Path) -> None
                 "kafka.ssl_ca_file: is given, and security_protocol PLAINTEXT encrypts",
             ],
         ),
+        ("{security_protocol: SASL_SSL, sasl_mechanism: OAUTHBEARER}", ["kafka.oauth: is missing"]),
+        (
+            "{security_protocol: SASL_SSL, sasl_mechanism: OAUTHBEARER, sasl_username: u, "
+            "oauth: {token_url: 'https://idp/token', client_id: h, client_secret: s}}",
+            ["kafka.sasl_username: has no effect with OAUTHBEARER"],
+        ),
+        (
+            "{security_protocol: SASL_SSL, sasl_mechanism: PLAIN, sasl_username: u, "
+            "oauth: {token_url: 'https://idp/token', client_id: h, client_secret: s}}",
+            ["kafka.oauth: has no effect without sasl_mechanism OAUTHBEARER"],
+        ),
+        (
+            "{security_protocol: SASL_SSL, sasl_mechanism: OAUTHBEARER, "
+            "oauth: {token_url: 'http://idp/token', client_id: h, client_secret: s}}",
+            ["kafka.oauth.token_url: http:// sends the client's secret in clear text"],
+        ),
+        (
+            "{security_protocol: SASL_SSL, sasl_mechanism: OAUTHBEARER, "
+            "oauth: {token_url: 'idp/token', client_id: h, client_secret: s}}",
+            ["kafka.oauth.token_url: is no address"],
+        ),
+        (
+            "{security_protocol: SSL, ssl_certificate_file: c.pem}",
+            ["kafka.ssl_certificate_file: goes with ssl_key_file"],
+        ),
+        (
+            "{ssl_certificate_file: c.pem, ssl_key_file: k.pem}",
+            ["kafka.ssl_certificate_file: is given, and security_protocol PLAINTEXT encrypts nothing"],
+        ),
         (
             "{security_protocol: SASL_TLS}",
             ["kafka.security_protocol: unknown value 'SASL_TLS'; did you mean 'SASL_SSL'"],

@@ -558,3 +558,30 @@ def test_a_number_out_of_its_bounds_is_a_mistake_before_a_reader_starts(home: Ho
     said = "\n".join(read_documents(home).source_mistakes)
     assert "shop.yaml:2: replica_server_id: must be from 1 to 4,294,967,295" in said
     assert "shop.yaml:3: snapshot.chunk_rows: must be from 1 to 10,000,000" in said
+
+
+def test_mistakes_of_the_owners_kafka_stop_the_start(home: Home) -> None:
+    """By the file's lines; files by absolute paths, because each process runs in a folder of its own."""
+    put(home)
+    home.kafka_file.write_text("bootstrap_servers: 'k:9093'\nsecurity_protocol: SSL\nssl_ca_file: ca.pem\n")
+
+    (mistake,) = read_documents(home).kafka_mistakes
+
+    assert "kafka.yaml:3: ssl_ca_file: 'ca.pem' is no absolute path" in mistake
+    with pytest.raises(InvalidSettings, match="no absolute path"):
+        load_documents(home)
+    home.kafka_file.write_text("bootstrap_servers: 'k:9093'\nsecurity_protocol: SSL\n")
+    documents = load_documents(home)
+    assert documents.kafka is not None
+    assert documents.kafka.bootstrap_servers == "k:9093"
+
+
+def test_a_subscription_says_where_it_is_where_the_kafka_is_the_owners(home: Home) -> None:
+    """Its recordings would lie in the stack's own Kafka, and there is none."""
+    put(home, source="kind: dts\ndatabase: {user: u}\nsubscription: {topic: t, group_id: g}\n")
+    assert read_documents(home).source_mistakes == ()
+    home.kafka_file.write_text("bootstrap_servers: 'k:9093'\n")
+
+    (mistake,) = read_documents(home).source_mistakes
+
+    assert "subscription.bootstrap_servers: is missing, and kafka.yaml names a Kafka of yours" in mistake

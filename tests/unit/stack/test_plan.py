@@ -346,6 +346,30 @@ def test_the_router_is_told_where_the_schema_registry_is(home: Home) -> None:
     assert (settings.url, settings.username, settings.password.reveal()) == ("http://registry:8081", "ann", "s3")
 
 
+KAFKA_YAML = """\
+bootstrap_servers: kafka.example:9093
+security_protocol: SASL_SSL
+sasl_mechanism: OAUTHBEARER
+oauth: {token_url: 'https://idp.example/token', client_id: headwater, client_secret: s3, scope: kafka}
+replication_factor: 3
+"""
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_each_service_uses_the_owners_kafka(home: Home, name: str) -> None:
+    """As ``kafka.yaml`` has it, its secret too; the service accepts it. The stack starts none then."""
+    home.kafka_file.write_text(KAFKA_YAML)
+    path = home.run_dir / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(plan(home)[name].settings))
+
+    kafka = load_settings(SETTINGS[name], path=path, environ={}, subject=name).kafka
+
+    assert kafka.oauth is not None
+    assert (kafka.bootstrap_servers, kafka.replication_factor) == ("kafka.example:9093", 3)
+    assert (kafka.oauth.client_secret.reveal(), kafka.oauth.scope) == ("s3", "kafka")
+    assert not {"kafka", "kafka-controller"} & set(port_names(read_documents(home)))
+
+
 def test_the_router_is_told_how_many_topics_tenants_may_have(home: Home) -> None:
     """As ``topic_quotas.yaml`` has it; the router's settings accept it. Without the file there is no limit."""
     without = plan(home)["router"].settings["topic_quotas"]
