@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.setup import class_archive
 from libs.setup.class_archive import archive_path, is_there, write
 from libs.setup.java import Java
 from libs.setup.spark_toolchain import find_toolchain
@@ -48,6 +49,40 @@ def test_what_the_job_writes_is_there(tmp_path: Path, java: Java) -> None:
     assert is_there(java, tmp_path, repository)
     assert archive_path(java, tmp_path, repository).read_text() == "classes\n"
     assert [path.name for path in (repository / ".venv").glob(".*")] == []
+
+
+def test_an_earlier_archive_of_the_environment_is_removed(tmp_path: Path, java: Java) -> None:
+    """After another Java came; what lies beside it stays."""
+    repository = a_repository(tmp_path, 'echo classes > "$3"')
+    write(java, tmp_path, tmp_path, Progress(), repository)
+    other = repository / ".venv" / "other.jsa"
+    other.touch()
+    (java.home / "release").write_text('JAVA_VERSION="17.0.2"')
+
+    write(java, tmp_path, tmp_path, Progress(), repository)
+
+    assert set((repository / ".venv").glob("*.jsa")) == {archive_path(java, tmp_path, repository), other}
+
+
+def test_a_wheels_archives_are_told_apart_by_environment(
+    tmp_path: Path, java: Java, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cache serves them all; an upgrade of one leaves the others' archives."""
+    environments = [tmp_path / name / "jars" for name in ("one", "two")]
+    for jars in environments:
+        jars.mkdir(parents=True)
+    monkeypatch.setattr(class_archive, "run", lambda command, **_: Path(command[3]).touch())
+    root = tmp_path / "site-packages"
+    root.mkdir()
+
+    written = []
+    for nth, jars in enumerate([environments[0], environments[1], environments[0]]):
+        monkeypatch.setattr(class_archive, "_jars", lambda jars=jars: jars)
+        os.utime(jars, ns=(nth, nth))
+        write(java, tmp_path / "cache", jars, Progress(), root)
+        written.append(archive_path(java, tmp_path / "cache", root))
+
+    assert set((tmp_path / "cache" / "spark-classes").glob("*")) == set(written[1:])
 
 
 def test_a_job_that_fails_leaves_none_and_is_not_tried_again(tmp_path: Path, java: Java) -> None:
