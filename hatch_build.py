@@ -1,5 +1,7 @@
 """The wheel: its requirements come from the dependency groups, and it holds compiled modules. pyproject.toml cannot say so."""
 
+import platform
+import re
 import sys
 import tempfile
 import tomllib
@@ -21,6 +23,13 @@ SHIPPED_GROUPS = (
     *("router", "tenant_operator", "spark", "cli"),
 )
 """Each is an extra. The wheel itself requires all of them, because the command starts every service."""
+
+
+OLDEST_GLIBC = 17
+"""Of 2.x: the wheels of Headwater's requirements ask for this one too."""
+_SYMBOLS = re.compile(rb"GLIBC_2\.(\d+)")
+_LIBRARIES = re.compile(rb"\0(lib[\w+.-]+\.so[.\d]*)(?=\0)")
+_OF_GLIBC = frozenset({b"libc.so.6", b"libm.so.6", b"libpthread.so.0"})
 
 
 class Requirements(MetadataHookInterface):
@@ -49,8 +58,25 @@ class CompiledModules(BuildHookInterface):  # type: ignore[type-arg]
             self._folder = tempfile.TemporaryDirectory(prefix="headwater-wheel-")
             built_in = Path(self._folder.name)
             compiled_modules.build_into(built_in, cache_dir(), root, Progress())
-        for name in compiled_modules.built_names(root):
+        names = compiled_modules.built_names(root)
+        tag = wheel_tag([built_in / name for name in names])
+        if tag is not None:
+            build_data["tag"] = tag
+        for name in names:
             build_data["force_include"][str(built_in / name)] = f"headwater/{name}"
+
+
+def wheel_tag(modules: Sequence[Path]) -> str | None:
+    """Of this Python, and of the oldest glibc that has each symbol which ``modules`` ask for (PEP 600).
+
+    None: they ask for a library of another kind, so that the wheel fits this machine alone.
+    """
+    contents = [path.read_bytes() for path in modules]
+    if any(set(_LIBRARIES.findall(content)) - _OF_GLIBC for content in contents):
+        return None
+    glibc = max([OLDEST_GLIBC, *(int(minor) for content in contents for minor in _SYMBOLS.findall(content))])
+    release = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    return f"{release}-{release}-manylinux_2_{glibc}_{platform.machine()}"
 
 
 def requirements(groups: Mapping[str, Sequence[str | Mapping[str, str]]], name: str) -> list[str]:

@@ -11,6 +11,8 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 240
@@ -49,6 +51,15 @@ def test_the_wheel_brings_one_name_to_site_packages(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {name.split("/")[0] for name in names} == {"headwater", "headwater-0.1.0.dist-info"}
+
+
+def test_the_wheel_fits_other_machines_of_its_kind(wheel: Path) -> None:
+    """Its tag names an old glibc, as package indexes want it, and is one of those that pip takes here."""
+    _, _, _, tags = parse_wheel_filename(wheel.name)
+    (tag,) = tags
+
+    assert tag.platform.startswith("manylinux_2_")
+    assert tag in set(sys_tags())
 
 
 def test_the_wheel_has_all_that_runs_and_nothing_that_only_builds(wheel: Path) -> None:
