@@ -25,6 +25,8 @@ class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The newest of them that the log has shown, as MySQL writes a GTID; empty: none yet, or no GTIDs."""
     last_committed_at_us: int = 0
     """When that one was committed, at the server that numbered it: another history has another time."""
+    file_made_at_s: int = 0
+    """When the server began ``file``; 0: the log has not said it yet. A log that was reset has another file of that name."""
     quarantined: Mapping[str, str] = {}
     """Tables (``database.table``) whose rows are passed over since they could not be read rightly, each with the reason."""
     unseen: Mapping[str, str] = {}

@@ -165,7 +165,7 @@ class LogDecoder:
             kind for kind, operation in _OPERATION_OF_EVENT.items() if operation not in passed.operations
         )
         self._checksum_bytes = checksum_bytes
-        self._place = LogPlace(position.file, position.pos)
+        self._place = LogPlace(position.file, position.pos, position.file_made_at_s)
         self._transaction: Transaction | None = None
         self._xa = XaTransactions(is_captured, spill_dir)
         self.progress = LogProgress(position, executed)
@@ -206,6 +206,7 @@ class LogDecoder:
             by_file=progress.executed is None,
             last_transaction=progress.last_transaction,
             last_committed_at_us=progress.last_committed_at_us,
+            file_made_at_s=self._place.made_at_s,
             quarantined=self.tables.quarantined,
             unseen=self.tables.unseen,
         )
@@ -271,7 +272,7 @@ class LogDecoder:
             nth += 1
 
     def _other(self, kind: int, data: bytes, place: int, end: int) -> DdlStatement | RowStatement | None:
-        _, _, server_id, size, end_position, flags = events.read_header(data, place)
+        timestamp, _, server_id, size, end_position, flags = events.read_header(data, place)
         body = place + events.HEADER_BYTES
         end -= self._checksum_bytes
         if kind == events.XID:
@@ -299,6 +300,7 @@ class LogDecoder:
         elif kind == events.ROTATE:
             self._place.rotate(data[body:end])
         elif kind == events.FORMAT_DESCRIPTION:
+            self._place.made_at_s = timestamp  # also where the dump begins within the file
             # Its own last byte before the checksum says whether this file's events carry one.
             self._checksum_bytes = events.CHECKSUM_BYTES if data[place + size - 5] == _CRC32 else 0
         elif kind in _HEARTBEATS and self._watch is not None:

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from libs.errors import SourceUnavailable
+from libs.mysql.binlog_position import rank_of_place
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.reached_names import reached_names
@@ -159,9 +160,9 @@ class LogFollowing:
             finally:
                 receiving.cancel()
             decoder.tick(time.time_ns())
-            if time.monotonic() - looked_s >= _HISTORY_LOOK_S and not decoder.position.by_file:
+            if time.monotonic() - looked_s >= _HISTORY_LOOK_S:
                 looked_s = time.monotonic()
-                await asyncio.to_thread(self._require_server_keeps_history)
+                await asyncio.to_thread(self._require_server_keeps_history, decoder.position)
             if isinstance(packets, Packets):
                 received.inc(len(packets.data))
                 events = packets.behind_ok()
@@ -209,16 +210,24 @@ class LogFollowing:
         for row in self._incremental.table_signals():
             await self._signals.take_row(decoder, row)
 
-    def _require_server_keeps_history(self) -> None:
+    def _require_server_keeps_history(self, position: BinlogPosition) -> None:
         """Blocks. Raises SourceUnavailable where the server has lost transactions that it had: the log is opened again, and the
         pre-flight names the fault. A dump that was open when the log was reset would stay silent for good."""
         if self._history_connection is None:
             self._history_connection = self._connections.open()
+        where = f"{self._settings.database.host}:{self._settings.database.port}"
+        if position.by_file:
+            file, pos = log_end(self._history_connection)
+            if rank_of_place(file, pos) < rank_of_place(position.file, position.pos):
+                raise SourceUnavailable(
+                    f"the log of MySQL at {where} ends at {file}:{pos}, before {position.file}:{position.pos}, up to which "
+                    "it was read: it was reset, or another one answers"
+                )
+            return
         executed = executed_gtids(self._history_connection)
         lost = self._server_executed.subtract(executed)
         self._server_executed = executed
         if lost:
-            where = f"{self._settings.database.host}:{self._settings.database.port}"
             raise SourceUnavailable(
                 f"MySQL at {where} no longer has transactions that it had ({lost}): its log was reset, or another one answers"
             )

@@ -7,10 +7,12 @@ from libs.mysql import binlog_events as events
 class LogPlace:
     """File and position, as rows name them."""
 
-    __slots__ = ("file", "file_json", "payload_end", "pos")
+    __slots__ = ("file", "file_json", "made_at_s", "payload_end", "pos")
 
-    def __init__(self, file: str, pos: int) -> None:
+    def __init__(self, file: str, pos: int, made_at_s: int = 0) -> None:
         self.pos = pos
+        self.made_at_s = made_at_s
+        """When the server began the file; 0: the log has not said it yet."""
         self.payload_end = 0
         """Where the compressed transaction ends that is being read; 0: none is."""
         self.enter(file)

@@ -51,3 +51,36 @@ async def test_a_log_that_was_reset_is_another_history(
     server.execute(*(f"INSERT INTO d.t VALUES ({number})" for number in range(10, 20)))
     with pytest.raises(PositionPurged, match="has another history than the one that was read"):
         await reading.read(bool)
+
+
+async def test_a_file_of_the_same_name_is_another_one_after_a_reset(
+    start_mysql: StartMysql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without GTIDs: the new file has grown beyond the old place, and its first rows would be passed over."""
+    server = start_mysql(server_id=14, extra_options=("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"))
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    reading, live = reading_of(server), reading_of(server)
+    for each in (reading, live):
+        await each.begin()
+    seen = []
+    for number in (1, 2):
+        server.execute(f"INSERT INTO d.t VALUES ({number})")
+        seen += ids(await reading.read(bool))
+    assert seen == [1, 2]
+    monkeypatch.setattr(log_following, "_HISTORY_LOOK_S", 0.0)
+    follows = asyncio.Event()
+
+    def first_came(events: list[Event]) -> bool:
+        if events:
+            follows.set()
+        return False
+
+    following = asyncio.create_task(live.read(first_came))
+    await follows.wait()
+    await asyncio.to_thread(server.execute, RESET)
+
+    with pytest.raises(SourceUnavailable, match="up to which it was read"):
+        await following
+    server.execute(*(f"INSERT INTO d.t VALUES ({number})" for number in range(10, 60)))
+    with pytest.raises(PositionPurged, match="is another file than the log had before"):
+        await reading.read(bool)
