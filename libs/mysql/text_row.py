@@ -16,6 +16,7 @@ from libs.mysql import text_rows
 from libs.mysql.charsets import python_codec
 from libs.mysql.column_type import MysqlType, parse_column_type
 from libs.mysql.identifiers import quote_identifier
+from libs.mysql.sql_lexer import bytes_of_literal
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.mysql.values import (
     BINARY_KINDS,
@@ -187,12 +188,28 @@ def default_json(column: Column) -> bytes | None:
         return _converter(column)(zero)
     if text is None:
         return None if column.logical_type.kind in _WITHOUT_ZERO else _null(column)
+    if (stored := _printed_bytes(declared, text)) is not None:
+        return _converter(column)(stored)
     if declared.name not in _WITH_PRINTED_DEFAULT or text.upper().startswith(_COMPUTED):
         return None
     try:
         return _converter(column)(text.encode(stored_codec(column) or "utf-8"))
     except (ValueError, ArithmeticError):
         return None
+
+
+def _printed_bytes(declared: MysqlType, text: str) -> bytes | None:
+    """The DEFAULT of bytes or bits as the server prints it; None: of another type, or no literal."""
+    value = b"" if text == "0x" else bytes_of_literal(text)
+    match declared.name:
+        case "varbinary":
+            return value
+        case "binary" if value is not None:
+            return value.ljust(1 if declared.length is None else declared.length, b"\0")
+        case "bit" if value is not None:
+            return value.rjust(((declared.length or 1) + 7) // 8, b"\0")
+        case _:
+            return None
 
 
 def _printed_zero(declared: MysqlType) -> bytes | None:
