@@ -26,7 +26,7 @@ class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
     last_committed_at_us: int = 0
     """When that one was committed, at the server that numbered it: another history has another time."""
     file_made_at_s: int = 0
-    """When the server began ``file``; 0: the log has not said it yet. A log that was reset has another file of that name."""
+    """When the server began ``file``; 0: the log is still to say it. A log that was reset has another file of that name."""
     quarantined: Mapping[str, str] = {}
     """Tables (``database.table``) whose rows are passed over since they could not be read rightly, each with the reason."""
     unseen: Mapping[str, str] = {}

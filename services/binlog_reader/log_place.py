@@ -12,7 +12,7 @@ class LogPlace:
     def __init__(self, file: str, pos: int, made_at_s: int = 0) -> None:
         self.pos = pos
         self.made_at_s = made_at_s
-        """When the server began the file; 0: the log has not said it yet."""
+        """When the server began the file; 0: the log is still to say it."""
         self.payload_end = 0
         """Where the compressed transaction ends that is being read; 0: none is."""
         self.enter(file)

@@ -167,7 +167,11 @@ _SESSION: Final = (
     # A stored 2024-02-31 or 0000-00-00 is a literal of the next chunk: any other mode refuses to compare with it.
     "sql_mode = 'ALLOW_INVALID_DATES', "
     # A SELECT without LIMIT would end at the server's own, as if the table did.
-    "sql_select_limit = 18446744073709551615 "
+    "sql_select_limit = 18446744073709551615, "
+    # As global settings these end long or large SELECTs.
+    "max_execution_time = 0, sql_big_selects = 1, "
+    # The greeting says that it is on, whatever its global value; without it the first SELECT opens a transaction that stays.
+    "autocommit = 1 "
     # A generated invisible primary key is a column of the log's rows, even if the server hides it.
     "/*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
 )
