@@ -40,6 +40,8 @@ def default_text(
         return None  # without strict mode the server takes an empty one, and leaves it out
     if mysql_type.name in _BYTE_TYPES:
         return f"x'{_bytes(default, sent_in).hex()}'"
+    if mysql_type.members and default.is_expression and default.kind is DefaultKind.NUMBER:
+        return _numbered(mysql_type, default.text)
     if is_character_type(mysql_type):
         is_number = default.kind is DefaultKind.NUMBER and charset != "ucs2"
         if is_number and len(_digits(default.text)) > (mysql_type.length or 1 << 32):
@@ -138,6 +140,17 @@ def _member(members: Sequence[str], text: str, collation: str) -> str:
             if read(member.rstrip(" ")) == read(text.rstrip(" ")):
                 return member
     return text
+
+
+def _numbered(mysql_type: MysqlType, number: str) -> str | None:
+    """The members that a computed number stands for: of an ENUM its place, of a SET a bit for each; None: it names none."""
+    if not number.isdigit():
+        return None
+    value, members = int(number), mysql_type.members
+    if mysql_type.name == "enum":
+        return members[value - 1] if 0 < value <= len(members) else None
+    chosen = [member for place, member in enumerate(members) if value >> place & 1]
+    return ",".join(chosen) if value < 1 << len(members) else None
 
 
 def _without_accents(text: str) -> str:
