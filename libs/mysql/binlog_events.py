@@ -156,6 +156,8 @@ class QueryEvent:
     """The session's ``character_set_database``. None: that of ``database``, as nearly always."""
     explicit_defaults_for_timestamp: bool | None = None
     """None: the event lacks it, because nothing in the statement depends on it."""
+    is_of_server: bool = False
+    """The server wrote the text, as SHOW CREATE TABLE does: a member of an ENUM or SET beyond utf8mb3 is a question mark."""
     has_ddl_number: bool = False
     """The storage engine carried out DDL. An engine without atomic DDL, and a statement that did nothing, have none."""
 
@@ -179,11 +181,13 @@ def _parse_query(body: bytes, fixed_bytes: int, flags: int) -> QueryEvent:
     explicit = status.get(_EXPLICIT_TIMESTAMP_CODE)
     of_database = status.get(_DATABASE_CHARSET_CODE)
     client_charset = charset_of_collation_id(int.from_bytes(charsets[:2], "little"))
+    statement = body[place + database_length + 1 :]
     return QueryEvent(
         thread_id=thread_id,
         error_code=error_code,
         database=database,
-        statement=_statement_text(body[place + database_length + 1 :], client_charset, flags),
+        statement=_statement_text(statement, client_charset, flags),
+        is_of_server=_is_of_server(statement, flags),
         sql_mode=int.from_bytes(status.get(_SQL_MODE_CODE, b""), "little"),
         client_charset=client_charset,
         connection_charset=charset_of_collation_id(int.from_bytes(charsets[2:4], "little")),

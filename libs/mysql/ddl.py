@@ -70,6 +70,7 @@ from libs.mysql.ddl_syntax import (
 from libs.mysql.default_text import default_text, text_as_sent
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
 from libs.mysql.row_key import row_key
+from libs.mysql.shown_definition import doubtful_members
 from libs.mysql.unseen_values import may_change_values
 from libs.types.table import Born, Column, FormerName, Index, TableId, TableSchema
 
@@ -378,6 +379,11 @@ def _created(statement: CreateTable, database_charset: str, context: StatementCo
     charset = _named_charset(statement.options.charset, database_charset)
     timestamps = _Timestamps(context, has_automatic=False)
     columns = [_resolve_column(timestamps.completed(each), charset, context) for each in statement.columns]
+    members = ((parse_column_type(each.source_type).members, each.charset) for each in columns if context.is_of_server)
+    if any(doubtful_members(*each) for each in members):
+        raise DdlNotUnderstood(
+            "the server wrote it, with question marks for characters beyond utf8mb3", (statement.table_id,)
+        )
     table = _Table(statement.table_id, columns, charset, statement.options.comment or None)
     table.add_keys(statement.keys)
     return table.schema(version=0)

@@ -54,6 +54,8 @@ class StatementContext:
     database_charset: str | None = None
     """``character_set_database`` of the session: of CONVERT TO CHARACTER SET DEFAULT. None: that of its default database."""
     sent_in: SentIn = SentIn()
+    is_of_server: bool = False
+    """The server wrote the statement, in utf8mb3."""
     may_have_made_nothing: bool = False
     """The log does not say that CREATE … IF NOT EXISTS made anything."""
     explicit_defaults_for_timestamp: bool = True

@@ -20,6 +20,7 @@ from libs.mysql.sql_lexer import bytes_of_literal
 _WITHOUT_LITERAL: Final = frozenset(
     f"{size}{kind}" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")
 )
+_INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _MOMENTS: Final = ("date", "datetime", "timestamp")
 _OFFSET: Final = re.compile(r":\d\d(?:\.\d*)?[+-]\d\d?:\d\d$")
 _BYTE_TYPES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
@@ -49,6 +50,8 @@ def default_text(
                 return None
             raise DdlNotUnderstood("a number as the DEFAULT of a text is rounded to the text's width", ())
         return _fitted(mysql_type, storable(_text(default, charset, sent_in), charset), collation)
+    if default.kind is DefaultKind.NUMBER and "e" in default.text.lower() and mysql_type.name in _INTEGERS:
+        return f"{float(default.text):.0f}"  # a double is rounded to even, an exact number away from zero
     if default.kind is DefaultKind.TEXT and mysql_type.name == "bit":
         return f"x'{_bytes(default, sent_in).hex()}'"
     if default.kind is DefaultKind.TEXT and mysql_type.name in _MOMENTS and _OFFSET.search(default.text):
