@@ -17,6 +17,11 @@ TIMEOUT_S: Final = 2.0
 RETRY_AFTER_S: Final = 5.0
 """How long an unreachable Redis is left alone, so that nothing waits for its time-out each time."""
 
+AWAY: Final = (redis.RedisError, OSError)
+"""A command's errors where Redis is away."""
+UNUSABLE: Final = (*AWAY, ValueError, TypeError, LookupError, RecursionError)
+"""Also those where something answers that is no Redis: redis-py lets its parser's errors of numbers and depth pass."""
+
 log = structlog.get_logger()
 
 

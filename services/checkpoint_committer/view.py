@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 import msgspec
-import redis
 
 from libs.config.connections import RedisSettings
 from libs.kafka.tail import LogRecord
 from libs.kafka.writer import OutgoingRecord
-from libs.redis.connection import RedisConnection
+from libs.redis.connection import AWAY, UNUSABLE, RedisConnection
 from libs.types.progress import Progress
 from services.checkpoint_committer.log import decode
 
@@ -64,7 +63,7 @@ class CheckpointView:
         """What is in force, and up to which offsets; None where the view is empty, broken or out of reach."""
         try:
             stored = cast(dict[bytes, bytes], await self._redis.hgetall(self._state_key))
-        except (redis.RedisError, OSError) as error:
+        except UNUSABLE as error:
             self._connection.note_away(error)
             return None
         self._connection.note_back()
@@ -87,7 +86,7 @@ class CheckpointView:
         try:
             stored = cast(list[bytes], await self._redis.hvals(self._progress_key))
             return [msgspec.msgpack.decode(value, type=Progress) for value in stored]
-        except (redis.RedisError, OSError) as error:
+        except AWAY as error:
             self._connection.note_away(error)
         except Exception as error:  # somebody else wrote under our key
             self._connection.note_foreign(self._progress_key, error)
@@ -105,7 +104,7 @@ class CheckpointView:
         arguments: list[str | bytes] = [_offsets(before), _offsets(after), str(len(written)), *pairs, *deleted]
         try:
             stands = await self._redis.eval(_EXTEND, 1, self._state_key, *arguments)
-        except (redis.RedisError, OSError) as error:
+        except UNUSABLE as error:
             self._connection.note_away(error)
             return None
         self._connection.note_back()
@@ -123,7 +122,7 @@ class CheckpointView:
                         pipeline.hset(self._state_key, cast(str, record.key), cast(str, record.value))
                 pipeline.hset(self._state_key, cast(str, _NEXT_OFFSETS), _offsets(offsets))
                 await pipeline.execute()
-        except (redis.RedisError, OSError) as error:
+        except UNUSABLE as error:
             self._connection.note_away(error)
             return False
         self._connection.note_back()
@@ -140,7 +139,7 @@ class CheckpointView:
                         self._progress_key, _progress_field(report), cast(str, msgspec.msgpack.encode(report))
                     )
                 await pipeline.execute()
-        except (redis.RedisError, OSError) as error:
+        except UNUSABLE as error:
             self._connection.note_away(error)
             return False
         self._connection.note_back()
@@ -154,7 +153,7 @@ class CheckpointView:
             return False
         try:
             await self._redis.hdel(self._progress_key, *(_progress_field(report) for report in reports))
-        except (redis.RedisError, OSError) as error:
+        except UNUSABLE as error:
             self._connection.note_away(error)
             return False
         self._connection.note_back()

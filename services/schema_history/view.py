@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 import msgspec
-import redis
 
 from libs.config.connections import RedisSettings
-from libs.redis.connection import RedisConnection
+from libs.redis.connection import AWAY, UNUSABLE, RedisConnection
 from libs.types.table import TableId
 from services.schema_history.history import RecordedChange, TableHead, decode_recorded
 
@@ -85,7 +84,7 @@ class HistoryView:
             contents = None
             if heads is not None and next_offset is not None:
                 contents = ViewContents(heads, _offset(next_offset))
-        except (redis.RedisError, OSError) as error:
+        except AWAY as error:
             self._connection.note_away(error)
             return None
         except Exception as error:  # somebody else wrote under our keys
@@ -117,7 +116,7 @@ class HistoryView:
             self._connection.note_back()
             found = (decode_recorded(packed) for packed in cast(list[bytes | None], answer) if packed is not None)
             return {change.version: change for change in found if (change.source, change.table_id) == key}
-        except (redis.RedisError, OSError) as error:
+        except AWAY as error:
             self._connection.note_away(error)
         except Exception as error:  # somebody else wrote under our keys
             self._connection.note_foreign(self._versions_key(key), error)
@@ -141,7 +140,7 @@ class HistoryView:
             await self._write_versions(changes)
             pairs = [part for key, head in heads.items() for part in (_field(key), _encode_head(head))]
             reaches = await self._redis.eval(_EXTEND, 1, self._heads_key, from_offset, to_offset, *pairs)
-        except (redis.RedisError, OSError) as error:
+        except UNUSABLE as error:
             self._connection.note_away(error)
             return None
         self._connection.note_back()
@@ -164,7 +163,7 @@ class HistoryView:
                     await pipeline.execute()
             finally:
                 await self._redis.delete(aside)
-        except (redis.RedisError, OSError) as error:
+        except UNUSABLE as error:
             self._connection.note_away(error)
             return False
         self._connection.note_back()

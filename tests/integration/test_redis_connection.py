@@ -6,6 +6,7 @@ import zlib
 from typing import NoReturn
 
 import msgspec
+import pytest
 import redis
 
 from libs.config.connections import RedisSettings
@@ -91,3 +92,41 @@ async def test_whatever_somebody_else_writes_under_our_keys_is_passed_over_and_w
 
 def fail() -> NoReturn:
     raise AssertionError("the view holds nothing")
+
+
+NO_REDIS = (
+    b"*abc\r\n",
+    b":x\r\n",
+    b"$abc\r\n",
+    b"$-5\r\n",
+    b"%x\r\n",
+    b"?\r\n",
+    b"\xff\xfe\r\n",
+    b"*2\r\n" * 3_000,
+    b",nanx\r\n",
+    b"(12x\r\n",
+    b":1\r\n",
+)
+
+
+@pytest.mark.parametrize("answer", NO_REDIS)
+async def test_whatever_answers_in_redis_s_place_is_a_redis_that_is_away(answer: bytes) -> None:
+    """Numbers that are none, depths without end, another protocol: no command of a view raises."""
+
+    async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(answer_all, "127.0.0.1", 0)
+    settings = RedisSettings(url=f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+    loading, extending, replacing = (CheckpointView(settings, "topic") for _ in range(3))
+    history = HistoryView(settings, "topic")
+
+    assert await loading.load() is None
+    assert await extending.extend({0: 0}, {0: 1}, []) is None
+    assert not await replacing.replace({0: 0}, [])
+    assert await history.load() is None
+    for view in (loading, extending, replacing, history):
+        await view.close()
+    server.close()
