@@ -10,7 +10,7 @@ from libs.check.compared import ComparedMesh
 from libs.check.hops_elsewhere import HopsElsewhere
 from libs.errors import AccessDenied, InvalidSettings
 from libs.mesh.documents_elsewhere import documents_in_force
-from libs.mesh.mesh import MeshSettings, mesh_sources
+from libs.mesh.mesh_settings import MeshSettings, mesh_sources
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.mesh.recorded_sink_faults import RecordedSinkFaults
 from libs.mesh.warehouses_elsewhere import CatalogTables, table_store

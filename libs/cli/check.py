@@ -40,14 +40,14 @@ from libs.check.rounds import (
 from libs.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
-from libs.cli.mesh import mesh_file_option
+from libs.cli.mesh_file import mesh_file_option
 from libs.cli.on_the_way import told_on_the_way
 from libs.cli.terminal import echo, line_of, secho, styled
 from libs.config.connections import TelemetrySettings
 from libs.config.plain_text import one_line
 from libs.errors import HeadwaterError, TransientError
 from libs.mesh.home import Home
-from libs.mesh.mesh import mesh_settings
+from libs.mesh.mesh_settings import mesh_settings
 from libs.mesh.readable import shorten
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.mesh.recorded_sink_faults import RecordedSinkFaults

@@ -1,10 +1,12 @@
 """Tables on a terminal, with names and values of sources, which nobody here chose."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
@@ -34,6 +36,8 @@ OPTIONAL: Final = (
 """Columns that are left out where a table is wider than the terminal, in this order."""
 _FOLDED: Final = 24
 """The least width of a column that may fold."""
+_UNBROKEN: Final = 1_000
+"""A width in which no line of a table is broken."""
 _GAP: Final = 2
 """After each column: the padding of ``plain_table``."""
 
@@ -76,6 +80,14 @@ def print_table(console: Console, table: Table, *, is_wide: bool = False) -> Non
     before, console.width = console.width, max(width, console.width)
     console.print(table, crop=False)
     console.width = before
+
+
+def print_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print plain texts as a table; off a terminal each row is one line."""
+    table = plain_table(*header, folded=header)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    PlainConsole(width=None if sys.stdout.isatty() else _UNBROKEN, highlight=False).print(table)
 
 
 def _without(table: Table, name: str) -> Table:

@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from libs.cli.home import home_option
-from libs.cli.mesh import mesh_file_option
+from libs.cli.mesh_file import mesh_file_option
 from libs.cli.terminal import echo, echo_lines, line_of, styled
 from libs.mesh.home import Home
-from libs.mesh.mesh import mesh_settings
+from libs.mesh.mesh_settings import mesh_settings
 from libs.operations.doctor.examine import examine_home, examine_mesh
 from libs.operations.doctor.report import DoctorReport, Verdict
 

@@ -10,19 +10,19 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
+import libs.telemetry.without_rich  # noqa: F401 - before structlog, which otherwise loads all of rich
 from libs.cli.answer import error_document
+from libs.cli.lazy_group import LazyGroup, Subcommand
 from libs.cli.on_the_way import Interrupted
 from libs.cli.terminal import echo, echo_lines
 from libs.config.plain_text import printable
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.operations.versions import project_version
-from libs.tenants.place import nearest
 
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2
@@ -30,45 +30,37 @@ EXIT_MISTAKE = 2
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-class _Subcommand(NamedTuple):
-    """Where a subcommand stands, and its line of ``headwater --help``."""
-
-    module: str
-    attribute: str
-    summary: str
-
-
 SUBCOMMANDS: Final = {
-    "audit": _Subcommand("audit", "audit", "Show who changed what by calls to services."),
-    "check": _Subcommand("check", "check_command", "Compare the source with tenants' tables, every row and column."),
-    "completion": _Subcommand("completion", "completion", "Print the script by which a shell completes commands."),
-    "dead-letter": _Subcommand("dead_letter", "dead_letter", "Show and replay events that could not be delivered."),
-    "demo": _Subcommand("demo", "demo", "Run the main job: MySQL into Iceberg tables, with kills, then a comparison."),
-    "doctor": _Subcommand("doctor", "doctor", "Look at everything that a stack needs, and name each remedy."),
-    "down": _Subcommand("lifecycle", "down", "Stop the embedded stack: Spark and the readers first, Kafka last."),
-    "dts": _Subcommand("dts", "dts", "Record a Tencent DTS subscription, and play a recording into a topic."),
-    "erase": _Subcommand("erase", "erase", "Remove everything that Headwater holds of a tenant, for good."),
-    "init": _Subcommand("init", "init", "Make a home folder; follow a database by its address."),
-    "logs": _Subcommand("logs", "logs", "Show the logs of the stack's processes, of one or of all."),
-    "migrate": _Subcommand(
+    "audit": Subcommand("audit", "audit", "Show who changed what by calls to services."),
+    "check": Subcommand("check", "check_command", "Compare the source with tenants' tables, every row and column."),
+    "completion": Subcommand("completion", "completion", "Print the script by which a shell completes commands."),
+    "dead-letter": Subcommand("dead_letter", "dead_letter", "Show and replay events that could not be delivered."),
+    "demo": Subcommand("demo", "demo", "Run the main job: MySQL into Iceberg tables, with kills, then a comparison."),
+    "doctor": Subcommand("doctor", "doctor", "Look at everything that a stack needs, and name each remedy."),
+    "down": Subcommand("lifecycle", "down", "Stop the embedded stack: Spark and the readers first, Kafka last."),
+    "dts": Subcommand("dts", "dts", "Record a Tencent DTS subscription, and play a recording into a topic."),
+    "erase": Subcommand("erase", "erase", "Remove everything that Headwater holds of a tenant, for good."),
+    "init": Subcommand("init", "init", "Make a home folder; follow a database by its address."),
+    "logs": Subcommand("logs", "logs", "Show the logs of the stack's processes, of one or of all."),
+    "migrate": Subcommand(
         "migrate", "migrate_command", "Write Headwater's documents from another tool's configuration."
     ),
-    "pause": _Subcommand("pause", "pause", "Hold a source's readers: they publish nothing until `resume`."),
-    "query": _Subcommand("query", "query", "Run SQL on a tenant's tables; without SQL, list them."),
-    "rebuild": _Subcommand("rebuild", "rebuild", "Build a table as the source had it at a past moment."),
-    "reset": _Subcommand("reset", "reset", "Forget the place in a source's log, and copy all of its tables again."),
-    "resume": _Subcommand("pause", "resume", "Have a source's readers continue where `pause` held them."),
-    "resync": _Subcommand("resync", "resync", "Build a table again from the source's rows, and swap it in."),
-    "retry": _Subcommand("retry", "retry", "Try parked tables again now instead of when they are due."),
-    "schema": _Subcommand("schema", "schema_command", "Show the effect of a DDL statement on the tenants' tables."),
-    "setup": _Subcommand("setup", "setup", "Download what the embedded stack and the demo need, into a cache."),
-    "signal": _Subcommand("signal", "signal", "Copy tables again while changes go on; stop or pause a copy."),
-    "status": _Subcommand("status", "status", "Show faults, processes, and the progress of sources and tables."),
-    "tail": _Subcommand("tail", "tail", "Show a table's events as they come."),
-    "tenant": _Subcommand("tenant", "tenant_command", "Validate, plan, apply and explain tenants' documents."),
-    "up": _Subcommand("lifecycle", "up", "Start the embedded stack: Kafka, Valkey, the services, the readers, Spark."),
-    "validate": _Subcommand("documents", "validate", "List every mistake in the documents; ask a source's server too."),
-    "version": _Subcommand("version", "version", "Print the versions of Headwater and its main packages."),
+    "pause": Subcommand("pause", "pause", "Hold a source's readers: they publish nothing until `resume`."),
+    "query": Subcommand("query", "query", "Run SQL on a tenant's tables; without SQL, list them."),
+    "rebuild": Subcommand("rebuild", "rebuild", "Build a table as the source had it at a past moment."),
+    "reset": Subcommand("reset", "reset", "Forget the place in a source's log, and copy all of its tables again."),
+    "resume": Subcommand("pause", "resume", "Have a source's readers continue where `pause` held them."),
+    "resync": Subcommand("resync", "resync", "Build a table again from the source's rows, and swap it in."),
+    "retry": Subcommand("retry", "retry", "Try parked tables again now instead of when they are due."),
+    "schema": Subcommand("schema", "schema_command", "Show the effect of a DDL statement on the tenants' tables."),
+    "setup": Subcommand("setup", "setup", "Download what the embedded stack and the demo need, into a cache."),
+    "signal": Subcommand("signal", "signal", "Copy tables again while changes go on; stop or pause a copy."),
+    "status": Subcommand("status", "status", "Show faults, processes, and the progress of sources and tables."),
+    "tail": Subcommand("tail", "tail", "Show a table's events as they come."),
+    "tenant": Subcommand("tenant", "tenant_command", "Validate, plan, apply and explain tenants' documents."),
+    "up": Subcommand("lifecycle", "up", "Start the embedded stack: Kafka, Valkey, the services, the readers, Spark."),
+    "validate": Subcommand("documents", "validate", "List every mistake in the documents; ask a source's server too."),
+    "version": Subcommand("version", "version", "Print the versions of Headwater and its main packages."),
 }
 
 HELP = """Deliver the changes of databases to each tenant's topics and tables.
@@ -99,31 +91,9 @@ To see all of it in under four minutes:
 """
 
 
-class _Subcommands(click.Group):
-    """Imports a subcommand when it is asked for: Iceberg's and Spark's libraries take seconds to load, and a mistyped word or
-    ``--help`` needs none of them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """By name."""
-        return sorted(SUBCOMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """Raises click.UsageError: there is no such subcommand."""
-        found = SUBCOMMANDS.get(cmd_name)
-        if found is None:
-            ctx.fail(f"No such command {cmd_name!r}: {nearest(cmd_name, self.list_commands(ctx))}")
-        command = getattr(import_module(f"libs.cli.{found.module}"), found.attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Their lines, from ``SUBCOMMANDS``."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, SUBCOMMANDS[name].summary) for name in self.list_commands(ctx)])
-
-
 @click.group(
-    cls=_Subcommands,
+    cls=LazyGroup,
+    subcommands=SUBCOMMANDS,
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -4,27 +4,12 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
+from typing import Any
 
 from libs.cli.home import home_option
+from libs.cli.mesh_file import mesh_file_option
 from libs.mesh.home import Home
 from libs.mesh.mesh import mesh_elsewhere, stack_mesh
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def mesh_file_option(command: _Command) -> _Command:
-    """Give ``command`` the option ``--mesh``; it is handed the ``mesh_file``, or None."""
-    return click.option(
-        "--mesh",
-        "mesh_file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Act on a mesh that `headwater up` did not start, for example in Kubernetes. FILE holds the address of its Kafka "
-        "(kafka: {bootstrap_servers: …}), in the form of the services' settings. --home is ignored.",
-        metavar="FILE",
-    )(command)
 
 
 def mesh_options(command: Callable[..., Any]) -> Callable[..., Any]:

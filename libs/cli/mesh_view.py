@@ -6,7 +6,7 @@ from pathlib import Path
 from libs.mesh.cluster_view import ClusterView
 from libs.mesh.home import Home
 from libs.mesh.home_view import HomeView
-from libs.mesh.mesh import mesh_settings
+from libs.mesh.mesh_settings import mesh_settings
 from libs.stack.lifecycle import load_documents
 from libs.tenants.config_map import TenantObject
 

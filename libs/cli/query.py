@@ -15,7 +15,7 @@ from rich.text import Text
 
 from libs.cli.console import PlainConsole
 from libs.cli.home import home_option
-from libs.cli.mesh import mesh_file_option
+from libs.cli.mesh_file import mesh_file_option
 from libs.cli.mesh_view import cluster_view
 from libs.cli.terminal import echo_lines, is_terminal
 from libs.config.plain_text import printable

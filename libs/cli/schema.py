@@ -8,7 +8,7 @@ import msgspec
 
 from libs.cli.given_file import given_text
 from libs.cli.home import home_option
-from libs.cli.mesh import mesh_file_option
+from libs.cli.mesh_file import mesh_file_option
 from libs.cli.mesh_view import mesh_view
 from libs.cli.terminal import echo, echo_lines, secho
 from libs.errors import InvalidSettings

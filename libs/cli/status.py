@@ -17,10 +17,10 @@ from rich.table import Table
 from libs.cli.answer import output_options, print_document
 from libs.cli.console import PlainConsole, plain_table, print_table
 from libs.cli.home import home_option
-from libs.cli.mesh import mesh_file_option
+from libs.cli.mesh_file import mesh_file_option
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
-from libs.mesh.mesh import mesh_settings
+from libs.mesh.mesh_settings import mesh_settings
 from libs.mesh.state import running_state
 from libs.operations.status import (
     ProcessStatus,

@@ -11,7 +11,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, InvalidSettings
 from libs.mesh.documents import SourceDocument, VitessDocument
 from libs.mesh.documents_elsewhere import documents_in_force
-from libs.mesh.mesh import MeshSettings, mesh_sources
+from libs.mesh.mesh_settings import MeshSettings, mesh_sources
 from libs.mesh.recorded_tables import RecordedTables, recorded_tables
 from libs.mesh.source_tables import SourceTables
 from libs.mesh.tenant_objects import BY_HAND, object_in_cluster

@@ -31,10 +31,10 @@ from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_policy import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
-from libs.source.unseen_rows import TellingPolicy, UnseenPolicy
+from libs.source.unseen_policy import TellingPolicy, UnseenPolicy
 from libs.source.vitess.settings import KeyspaceSettings, VtgateSettings, keyspace_mistakes
 from libs.tenants.document import TenantFolder, TenantSet
 from libs.tenants.mask_keys import MaskKeys

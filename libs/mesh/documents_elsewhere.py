@@ -8,7 +8,7 @@ from typing import Final
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import InvalidSettings, ServiceUnavailable
-from libs.mesh.mesh import KubectlSettings, MeshSettings
+from libs.mesh.mesh_settings import KubectlSettings, MeshSettings
 from libs.mesh.tenant_objects import objects_in_cluster
 from libs.rpc.tenants_client import TenantsClient
 from libs.tenants.config_map import DEGRADED, READY

@@ -9,7 +9,7 @@ import msgspec
 
 from libs.config.yaml_text import parse_yaml
 from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
-from libs.mesh.mesh import KubectlSettings
+from libs.mesh.mesh_settings import KubectlSettings
 from libs.setup.step import telling_line
 from libs.tenants.config_map import REFUSED, TENANT_LABEL, TenantObject, tenant_object
 from libs.tenants.document import read_tenant

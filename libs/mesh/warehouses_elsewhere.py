@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.errors import AccessDenied, HeadwaterError, InvalidSettings, ServiceUnavailable
 from libs.mesh.documents import CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL
-from libs.mesh.mesh import IcebergPlace, WarehousePlaces
+from libs.mesh.mesh_settings import IcebergPlace, WarehousePlaces
 from libs.postgresql.connection import is_missing_table, is_refusal
 from libs.tenants.place import nearest
 from libs.types.warehouse import CATALOG, WarehouseTable

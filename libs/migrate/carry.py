@@ -12,7 +12,7 @@ import yaml
 from libs.config.plain_text import one_line
 from libs.errors import InvalidSettings
 from libs.migrate.properties import Property
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_policy import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
 

@@ -31,7 +31,8 @@ from libs.errors import HeadwaterError, InvalidSettings
 from libs.mesh.documents import Documents, SourceDocument
 from libs.mesh.executed import executed_in, executed_now, missing_transactions
 from libs.mesh.home import Home
-from libs.mesh.mesh import MeshSettings, mesh_sources, stack_kafka
+from libs.mesh.mesh import stack_kafka
+from libs.mesh.mesh_settings import MeshSettings, mesh_sources
 from libs.mesh.own_services import caller
 from libs.mesh.processes import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
 from libs.mesh.sink_state import committed_offsets, sink_progress

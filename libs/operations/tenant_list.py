@@ -8,7 +8,7 @@ import msgspec
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
 from libs.mesh.tenant_objects import tenant_of
-from libs.operations.tenant_versions import version_text, versions
+from libs.operations.kept_versions import version_text, versions
 from libs.tenants.config_map import REFUSED, TenantObject
 from libs.tenants.document import document_files, read_tenant
 from libs.types.tenant import TenantSpec

@@ -14,8 +14,8 @@ from libs.mesh.documents import Documents
 from libs.mesh.home import Home
 from libs.mesh.home_view import HomeView
 from libs.mesh.view import FoundTenant, MeshView, SeenSource
+from libs.operations.kept_versions import version_text, versions
 from libs.operations.tenant_explain import DELIVERED, ColumnFate, TableFate, table_fate
-from libs.operations.tenant_versions import version_text, versions
 from libs.operations.topic_quotas import is_read, quota_note
 from libs.tenants.document import read_tenant
 from libs.tenants.idle_patterns import idle_pattern_mistake, idle_patterns

@@ -10,39 +10,29 @@ all: at any moment the folder holds the old document or the new one.
 
 import datetime
 import fcntl
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
 from libs.mesh.documents import mask_keys, tenant_home_mistakes
 from libs.mesh.home import Home
 from libs.mesh.state import replace_file
+from libs.operations.kept_versions import (
+    TIME_FORMAT,
+    TenantVersion,
+    tenants_with_versions,
+    version_text,
+    versions,
+    versions_dir,
+    versions_folder,
+)
 from libs.operations.topic_quotas import too_many_topics
 from libs.tenants.document import ParsedTenant, document_files, no_keys_checked, read_tenant
 from libs.tenants.place import nearest
 from libs.tenants.row_filter import condition_mistakes
-
-VERSIONS_FOLDER: Final = ".versions"
-_VERSION_FILE: Final = re.compile(r"(\d{4,})-(\d{8}T\d{6}Z)\.yaml")
-_TIME_FORMAT: Final = "%Y%m%dT%H%M%SZ"
-
-
-class TenantVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """A document as it was put into force."""
-
-    tenant: str
-    number: int
-    """From 1, in order."""
-    applied_at: datetime.datetime
-    """In UTC."""
-    file: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,34 +108,6 @@ def text_of_version(home: Home, tenant: str, number: int) -> str:
     return version_text(found)
 
 
-def versions(home: Home, tenant: str) -> list[TenantVersion]:
-    """The kept versions of one tenant, oldest first."""
-    folder = versions_folder(home, tenant)
-    found = []
-    for file in folder.glob("*.yaml") if folder.is_dir() else ():
-        match = _VERSION_FILE.fullmatch(file.name)
-        if match is not None:
-            at = datetime.datetime.strptime(match[2], _TIME_FORMAT).replace(tzinfo=datetime.UTC)
-            found.append(TenantVersion(tenant=tenant, number=int(match[1]), applied_at=at, file=str(file)))
-    return sorted(found, key=lambda version: version.number)
-
-
-def version_text(version: TenantVersion) -> str:
-    """The version's text."""
-    return Path(version.file).read_text(encoding="utf-8")
-
-
-def tenants_with_versions(home: Home) -> Sequence[str]:
-    """Every tenant that a document was ever applied of."""
-    folder = _versions_dir(home)
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
-
-
-def versions_folder(home: Home, tenant: str) -> Path:
-    """Where the kept versions of one tenant are; it need not exist."""
-    return _versions_dir(home) / tenant
-
-
 def documents_of(home: Home, tenant: str) -> list[Path]:
     """Every file that holds a document of ``tenant``, and one that cannot be read and is called as it."""
     found = []
@@ -154,10 +116,6 @@ def documents_of(home: Home, tenant: str) -> list[Path]:
         if claimed == tenant or (claimed is None and named == tenant):
             found.append(file)
     return found
-
-
-def _versions_dir(home: Home) -> Path:
-    return home.tenants_dir / VERSIONS_FOLDER
 
 
 def _document_of(home: Home, tenant: str) -> Path:
@@ -194,7 +152,7 @@ def _claims(home: Home) -> dict[Path, str | None]:
 def _keep(home: Home, tenant: str, text: str, now: datetime.datetime) -> TenantVersion:
     known = versions(home, tenant)
     number = known[-1].number + 1 if known else 1
-    file = versions_folder(home, tenant) / f"{number:04}-{now.strftime(_TIME_FORMAT)}.yaml"
+    file = versions_folder(home, tenant) / f"{number:04}-{now.strftime(TIME_FORMAT)}.yaml"
     replace_file(file, text.encode())
     return TenantVersion(tenant=tenant, number=number, applied_at=now, file=str(file))
 
@@ -202,7 +160,7 @@ def _keep(home: Home, tenant: str, text: str, now: datetime.datetime) -> TenantV
 @contextmanager
 def locked(home: Home) -> Iterator[None]:
     """One change of documents at a time: two that apply at once must not take the same number."""
-    folder = _versions_dir(home)
+    folder = versions_dir(home)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -5,30 +5,14 @@ Transient ones, of the world, are tried again with growing pauses in every mode 
 human for the whole log, such as a purged position, always halts (``PipelineHalted``).
 """
 
-import enum
-
 import structlog
 
+from libs.source.failure_policy import FailureHandling
 from libs.telemetry import metrics
 from libs.telemetry.faults import ROWS_SET_ASIDE, raise_fault
 from libs.types.fault import FaultScope
 
 log = structlog.get_logger()
-
-
-class FailureHandling(enum.Enum):
-    """Every mode counts left-out rows (``headwater_reader_set_aside_total``)."""
-
-    FAIL = "fail"
-    """Halt before the row, with an error that names transaction, file, position, table and column. Nothing is lost, and all
-    tables of the source stand still for one row."""
-    WARN = "warn"
-    """Leave the row out and log that error."""
-    SKIP = "skip"
-    """Leave the row out; only the count shows it."""
-    DEAD_LETTER = "dead-letter"
-    """Write the row to ``headwater.dead-letter.<source>``, in the Kafka transaction of the events around it, and log the
-    error."""
 
 
 class LeftOut:

@@ -4,55 +4,19 @@ A dropped partition takes rows along, an ALTER rounds stored values, a table tha
 the log has the statement alone. No event can be made of it. ``on_unseen_change`` is the reader's action besides the report.
 """
 
-import enum
-import re
 from collections.abc import Callable, Sequence
 
-import msgspec
 import structlog
 
 from libs.errors import PipelineHalted
 from libs.mysql.ddl import UnseenRows
+from libs.source.unseen_policy import UnseenAction, UnseenPolicy, action_for
 from libs.telemetry import metrics
 from libs.telemetry.faults import ROWS_CHANGED_UNSEEN, raise_fault
 from libs.types.fault import FaultScope
 from libs.types.table import TableId
 
 log = structlog.get_logger()
-
-
-class UnseenAction(enum.Enum):
-    """A reader's action after rows of a table changed unseen."""
-
-    WARN = "warn"
-    """Report it, and go on: tenants keep the rows as they were."""
-    RESYNC = "resync"
-    """Report it, empty the tenants' tables by a truncation, and read the table again while the log is followed."""
-    HALT = "halt"
-    """Stop before the statement, with its place."""
-
-
-class UnseenPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of ``on_unseen_change``."""
-
-    tables: str = ".*"
-    """A regular expression that matches the whole ``database.table``."""
-    action: UnseenAction
-
-
-class TellingPolicy(UnseenPolicy, frozen=True, kw_only=True):
-    """One rule of ``on_unseen_change`` of a source whose reader cannot empty a table and read it again at a statement."""
-
-    def __post_init__(self) -> None:
-        if self.action is UnseenAction.RESYNC:
-            raise ValueError(
-                "resync is there for MySQL sources alone; say warn or halt, and run `headwater resync TENANT TABLE` afterwards"
-            )
-
-
-def action_for(policies: Sequence[UnseenPolicy], table_id: TableId) -> UnseenAction:
-    """That of the first rule that names the table; WARN where none does."""
-    return next((each.action for each in policies if re.fullmatch(each.tables, str(table_id))), UnseenAction.WARN)
 
 
 def report_unseen_rows(

@@ -31,7 +31,8 @@ from libs.source.mysql.client import Connection
 from libs.source.mysql.snapshot import database_charsets, statement_context, table_definitions, without_places
 from libs.source.mysql.table_schemas import is_made_again
 from libs.source.signals import ExecuteSnapshot
-from libs.source.unseen_rows import UnseenAction, action_for, report_unseen_rows
+from libs.source.unseen_policy import UnseenAction, action_for
+from libs.source.unseen_rows import report_unseen_rows
 from libs.types.table import TableId, TableSchema
 from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.gather import Gatherer

@@ -11,10 +11,10 @@ from libs.config.connections import (
     KafkaSettings,
     TelemetrySettings,
 )
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_policy import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
-from libs.source.unseen_rows import UnseenPolicy
+from libs.source.unseen_policy import UnseenPolicy
 from libs.types.bounds import bounds
 from libs.types.value_modes import ValueModes
 

@@ -13,9 +13,9 @@ from libs.config.connections import (
     KafkaSettings,
     TelemetrySettings,
 )
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_policy import FailureHandling
 from libs.source.mysql.settings import DatabaseSettings
-from libs.source.unseen_rows import TellingPolicy
+from libs.source.unseen_policy import TellingPolicy
 from libs.types.bounds import bounds
 from libs.types.value_modes import ValueModes
 

@@ -36,7 +36,8 @@ from libs.source.mysql.snapshot import (
     table_definitions,
 )
 from libs.source.mysql.table_schemas import TableSchemas, is_made_again
-from libs.source.unseen_rows import UnseenPolicy, report_unseen_rows
+from libs.source.unseen_policy import UnseenPolicy
+from libs.source.unseen_rows import report_unseen_rows
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema

@@ -21,7 +21,7 @@ from libs.cli.check import check_command
 from libs.config.load import load_settings
 from libs.kafka.mesh_rights import COMPONENTS
 from libs.mesh.documents import DtsDocument, MysqlDocument, VitessDocument
-from libs.mesh.mesh import MeshSettings
+from libs.mesh.mesh_settings import MeshSettings
 from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.tasks import TaskSettings
 from libs.telemetry.metrics import CATALOGUE

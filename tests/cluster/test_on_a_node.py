@@ -30,7 +30,7 @@ from sqlalchemy.exc import OperationalError
 from libs.config.connections import KafkaSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.kafka.clients import TopicSpec, ensure_topics
-from libs.mesh.mesh import IcebergPlace
+from libs.mesh.mesh_settings import IcebergPlace
 from libs.mesh.warehouses_elsewhere import iceberg_catalog
 from libs.servers import valkey_server
 from libs.servers.kafka_broker import Sasl

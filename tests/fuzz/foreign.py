@@ -23,7 +23,7 @@ import zstandard
 from libs.config.yaml_text import parse_yaml
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.formats.protobuf_schema import read_protobuf_schema
-from libs.mesh.mesh import mesh_settings, mesh_sources
+from libs.mesh.mesh_settings import mesh_settings, mesh_sources
 from libs.migrate.migrate import migrate
 from libs.mysql.transaction_payload import inner_events
 from libs.stand_ins.dts.recording import Masker, read_recording

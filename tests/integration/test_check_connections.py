@@ -9,7 +9,7 @@ import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
 from libs.check.elsewhere import compared_elsewhere
-from libs.mesh.mesh import mesh_settings
+from libs.mesh.mesh_settings import mesh_settings
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.types.table import TableId
 from libs.types.warehouse import CATALOG, warehouse_table

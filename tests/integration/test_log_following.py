@@ -18,7 +18,7 @@ from libs.mysql.packets import Packets
 from libs.servers.process import stop
 from libs.source.mysql.client import connect, raise_error_packet, start_dump
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
-from libs.source.unseen_rows import UnseenAction, UnseenPolicy
+from libs.source.unseen_policy import UnseenAction, UnseenPolicy
 from libs.telemetry.faults import lasting_faults
 from libs.types.table import TableId
 from services.binlog_reader.position import BinlogPosition, decode_position

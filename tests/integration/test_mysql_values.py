@@ -10,7 +10,7 @@ from libs.errors import UndecodableValue
 from libs.events.dead_letter import decode_undecoded_row
 from libs.mysql.charsets import python_codec
 from libs.mysql.values import compact_json
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_policy import FailureHandling
 from libs.telemetry.faults import lasting_faults
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes

@@ -48,3 +48,13 @@ def test_rich_can_be_loaded_behind_a_service() -> None:
     code = "import services.router.__main__, rich.console, structlog.dev\nassert structlog.dev.rich is None"
 
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+
+
+def test_a_command_that_reads_documents_loads_no_clients() -> None:
+    """``headwater tenant list`` in a shell's loop: each of these costs some 0.1 s of a processor."""
+    code = "import sys, libs.cli.main, libs.cli.tenant_list\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY, capture_output=True, text=True)
+    clients = {"confluent_kafka", "cryptography", "google.protobuf", "grpc", "prometheus_client", "psutil", "pymysql"}
+
+    assert "libs.mesh.documents" in loaded.stdout.split()
+    assert clients & set(loaded.stdout.split()) == set()

@@ -13,7 +13,7 @@ from typing import Final
 from libs.errors import InvalidSettings
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home, is_initialised
-from libs.mesh.mesh import MeshSettings, mesh_sources
+from libs.mesh.mesh_settings import MeshSettings, mesh_sources
 from libs.mesh.state import holder, read_state
 from libs.operations.doctor import machine, of_home, servers
 from libs.operations.doctor.report import DoctorReport, Finding, fault, warning, well, worst_first

@@ -6,7 +6,8 @@ from pathlib import Path
 from libs.mesh.documents import Documents
 from libs.mesh.home import Home
 from libs.operations.erase.held import Held, size_of
-from libs.operations.tenant_versions import documents_of, locked, versions_folder
+from libs.operations.kept_versions import versions_folder
+from libs.operations.tenant_versions import documents_of, locked
 
 
 def held_documents(home: Home, tenant: str) -> list[Held]:

@@ -10,9 +10,9 @@ import msgspec
 
 from libs.config.bounds import bound_mistakes
 from libs.config.load import Secret
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_policy import FailureHandling
 from libs.source.key_columns import KeyColumns
-from libs.source.unseen_rows import TellingPolicy
+from libs.source.unseen_policy import TellingPolicy
 from libs.source.vitess.vgtid import CURRENT, EARLIEST, parse_vgtid
 from libs.types.bounds import bounds
 from libs.types.value_modes import VitessValueModes

@@ -18,7 +18,7 @@ from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.errors import AccessDenied, InvalidSettings
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
 from libs.mesh.documents import MysqlDocument
-from libs.mesh.mesh import IcebergPlace, mesh_settings
+from libs.mesh.mesh_settings import IcebergPlace, mesh_settings
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints, readers_now
 from libs.mesh.warehouses_elsewhere import iceberg_catalog
 from libs.types.checkpoint import Checkpoint, FencingToken

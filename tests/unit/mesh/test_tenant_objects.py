@@ -10,7 +10,7 @@ import yaml
 
 from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
 from libs.mesh import tenant_objects
-from libs.mesh.mesh import KubectlSettings
+from libs.mesh.mesh_settings import KubectlSettings
 from libs.mesh.tenant_objects import object_in, object_in_cluster
 from libs.tenants.config_map import record_name
 from libs.types.refusal import Refusal

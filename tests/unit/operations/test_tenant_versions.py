@@ -9,8 +9,9 @@ import pytest
 from libs.errors import InvalidSettings
 from libs.mesh.documents import read_documents
 from libs.mesh.home import Home, home_at, write_examples
+from libs.operations.kept_versions import version_text, versions
 from libs.operations.tenant_list import list_tenants
-from libs.operations.tenant_versions import apply_text, text_of_version, version_text, versions
+from libs.operations.tenant_versions import apply_text, text_of_version
 
 NOW = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
 FIRST = "tenant: acme\nsources: [{name: shop}]\n"

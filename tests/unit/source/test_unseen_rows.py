@@ -10,7 +10,7 @@ from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.mesh.documents import DtsDocument, VitessDocument
 from libs.mysql.ddl import show_create_to_schema
 from libs.rpc.schema_history_client import SchemaHistoryClient
-from libs.source.unseen_rows import UnseenAction, UnseenPolicy
+from libs.source.unseen_policy import UnseenAction, UnseenPolicy
 from libs.telemetry.faults import lasting_faults
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
