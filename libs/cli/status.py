@@ -229,7 +229,7 @@ def print_faults(faults: Sequence[Fault], console: Console) -> None:
         place = f"{fault.scope}: " if str(fault.scope) else ""
         colour = _SEVERITY_COLOURS[fault.severity]
         console.print(
-            f"[{colour}]{fault.severity.value}[/] {escape(place)}{fault.id}{since}: {escape(fault.happened)}",
+            f"[{colour}]{fault.severity.value}[/] {escape(place)}{fault.id}{since}: {escape(_in_one_line(fault.happened))}",
             highlight=False,
             soft_wrap=True,
         )
@@ -237,6 +237,16 @@ def print_faults(faults: Sequence[Fault], console: Console) -> None:
         console.print(f"  remedy: {escape(fault.remedy)}{escape(command)}", highlight=False, soft_wrap=True)
     if len(faults) > SHOWN_FAULTS:
         console.print(f"{len(faults) - SHOWN_FAULTS} more faults in --json")
+
+
+def _in_one_line(text: str) -> str:
+    """A list as a pre-flight makes it, after its heading: the first line of `status` has the cause.
+
+    >>> _in_one_line("cannot be followed, 2 fault(s):\\n  - no log; mend: set log_bin\\n  - no GTIDs")
+    'cannot be followed, 2 fault(s): no log; mend: set log_bin; no GTIDs'
+    """
+    heading, *listed = (line.strip().removeprefix("- ") for line in text.splitlines() or [""])
+    return f"{heading} {'; '.join(listed)}" if listed else heading
 
 
 def _processes(processes: tuple[ProcessStatus, ...]) -> Table:

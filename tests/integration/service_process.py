@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import grpc
 import pytest
@@ -65,7 +66,8 @@ class ServiceProcess:
         """Start it; with ``waits``, return when its health check says SERVING."""
         path = self.folder / f"{self.name}.yaml"
         self.folder.mkdir(parents=True, exist_ok=True)
-        ports = {"grpc": {"port": self.grpc_port}, "telemetry": {"http_port": self.http_port, "halted_s": 0}}
+        telemetry = {"halted_s": 0, **cast(Mapping[str, object], self.settings.get("telemetry", {}))}
+        ports = {"grpc": {"port": self.grpc_port}, "telemetry": {**telemetry, "http_port": self.http_port}}
         path.write_text(yaml.safe_dump({**self.settings, **ports}))
         spec = ProcessSpec(
             name=self.name,

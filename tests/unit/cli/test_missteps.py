@@ -1,7 +1,7 @@
 """Missteps of a new user: the first thing that a command says, its exit code, and that its remedy mends it.
 
 The stack is this test's own: it holds the home, its one process serves this process's faults as a reader does, and no server
-runs. Missteps that take a server are in the integration tests of what they break.
+runs. Missteps that take a server are in tests/integration/test_missteps.py.
 """
 
 import asyncio
