@@ -214,10 +214,13 @@ class Lane:
         return self._stragglers.may_write_for(tenant, gone_since_s)
 
     @property
-    def transactions_began_s(self) -> Sequence[float]:
-        """``time.monotonic()`` at the begin of each transaction that runs."""
-        began_s = (self.transaction_began_s, self._stragglers.transaction_began_s)
-        return [each for each in began_s if each is not None]
+    def transactions(self) -> Sequence[tuple[float, float]]:
+        """``time.monotonic()`` of the begin and of the last step (the begin, or a batch that Kafka took) of each transaction that
+        runs."""
+        moved_s = 0.0 if self._worker is None else self._worker._writer.moved_s
+        # A straggler's writes to few topics: its begin counts.
+        steps = ((self.transaction_began_s, moved_s), (self._stragglers.transaction_began_s, 0.0))
+        return [(began_s, max(began_s, moved_s)) for began_s, moved_s in steps if began_s is not None]
 
     # --- the event loop's side
 
@@ -687,10 +690,9 @@ class _LaneWorker:
         """Look schemas up and make topics before the transaction begins, so that neither can make it old. Returns the tenants
         for which that cannot be done at once, each with the reason: nobody waits for them."""
         book.leave_out(self._behind)
-        began_s = time.monotonic()
-        pause_s = _POLL_S
         stuck: dict[str, str] = {}
         for batch in batches:
+            began_s, pause_s = time.monotonic(), _POLL_S
             while True:
                 try:
                     refused = self._outputs.create_for(batch, book)

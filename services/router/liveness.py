@@ -22,7 +22,7 @@ from libs.telemetry import metrics
 from services.router.lane import Lane, LanePosition
 from services.router.lanes import ChangesPartition, Lanes
 from services.router.next_record import LOOK_TIMEOUT_S, next_record, open_looker
-from services.router.settings import RouterSettings
+from services.router.settings import LaneSettings, RouterSettings
 
 log = structlog.get_logger()
 
@@ -208,21 +208,30 @@ def _group_positions(consumer: Consumer, topics: Sequence[str]) -> dict[ChangesP
     return {ChangesPartition(item.topic, item.partition): max(item.offset, 0) for item in committed}
 
 
-def watch_transactions(lanes: Lanes, stuck_after_s: float, exit_process: Callable[[int], None]) -> None:
-    """End the process when a transaction runs for too long. Runs in a thread of its own, for ever.
+_OLDEST_SHARE: Final = 0.75
+"""Of Kafka's own limit for a transaction: it ends as ours before Kafka aborts it, which a lane would take for another owner."""
+
+
+def watch_transactions(lanes: Lanes, settings: LaneSettings, exit_process: Callable[[int], None]) -> None:
+    """End the process when a transaction stands still for too long, or runs into Kafka's own limit. Runs in a thread of its
+    own, for ever.
 
     A lane gives up each of its calls in time, but a thread may stand inside one that no exception leaves: librdkafka's did
     after a broker's crash. Ending at once is safe, because Kafka aborts what was open.
     """
+    oldest_s = _OLDEST_SHARE * settings.transaction_timeout_s
     while True:
         time.sleep(1.0)
         for lane in lanes.all():
-            began_s = min(lane.transactions_began_s, default=None)
-            if began_s is not None and time.monotonic() - began_s > stuck_after_s:
+            now_s = time.monotonic()
+            age_s = max((now_s - began_s for began_s, _ in lane.transactions), default=0.0)
+            standing_s = max((now_s - moved_s for _, moved_s in lane.transactions), default=0.0)
+            if standing_s > settings.stuck_transaction_s or age_s > oldest_s:
                 log.error(
                     "transaction_stuck",
                     topic=lane.topic,
                     kafka_partition=lane.kafka_partition,
-                    age_s=round(time.monotonic() - began_s),
+                    age_s=round(age_s),
+                    standing_s=round(standing_s),
                 )
                 exit_process(1)

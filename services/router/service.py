@@ -101,9 +101,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
         server = None if settings.grpc is None else await start_server(settings.grpc, {})
         if server is not None:
             await server.set_serving(True)
-        threading.Thread(
-            target=watch_transactions, args=(lanes, settings.lane.stuck_transaction_s, os._exit), daemon=True
-        ).start()
+        threading.Thread(target=watch_transactions, args=(lanes, settings.lane, os._exit), daemon=True).start()
         log.info("router_started", sources=list(settings.sources), http_port=endpoint.port)
         try:
             await _first_to_end(

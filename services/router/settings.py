@@ -49,11 +49,12 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A larger event becomes a dead letter. Below the 1 MB that a broker takes by default (``message.max.bytes``)."""
     unreadable_records: UnreadableRecords = UnreadableRecords.SET_ASIDE
     """Treatment of a record of a changes topic that is no ChangeBatch, such as bytes that a stranger wrote."""
-    transaction_timeout_s: float = 60.0
-    """How long Kafka keeps a transaction open without its end; an abandoned one delays readers by so much at most."""
+    transaction_timeout_s: float = 300.0
+    """How long Kafka keeps a transaction open without its end; an abandoned one delays readers by so much at most, or until the
+    next router takes the partition. A transaction that is three quarters as old ends the process."""
     stuck_transaction_s: float = 45.0
-    """A transaction older than this ends the process: producers were seen to make no progress for ever after a broker's
-    crash. Below ``transaction_timeout_s``, so that the end is ours."""
+    """A transaction in which Kafka has acknowledged nothing for so long ends the process: producers were seen to make no
+    progress for ever after a broker's crash. Below ``transaction_timeout_s``, so that the end is ours."""
     ready_timeout_s: float = 40.0
     """How long fencing the old owner and reading the committed offset may take after an assignment."""
     close_timeout_s: float = 4.0

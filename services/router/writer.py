@@ -88,6 +88,8 @@ class TransactionWriter:
         self._in_flight: dict[asyncio.Future[object], _Sent] = {}
         """Batches that are not acknowledged."""
         self._in_flight_bytes = 0
+        self.moved_s = time.monotonic()
+        """When Kafka last acknowledged a batch, or a transaction began; the watchdog looks at it."""
         self._turn = 0
         self._offset_group: str | None = None
         """Whose offset was sent last."""
@@ -164,6 +166,7 @@ class TransactionWriter:
 
     async def begin(self) -> None:
         """Open a transaction. Kafka learns of it with its first records or offset."""
+        self.moved_s = time.monotonic()
         self._gathered.clear()  # a topic may have got more Kafka partitions
         self._offset_group = None
         await self._answered(self._producer.begin_transaction())
@@ -259,11 +262,15 @@ class TransactionWriter:
         )
         self._settle(done)
 
-    def _settle(self, done: set["asyncio.Future[object]"]) -> None:
-        if not done:
-            raise BrokerUnavailable(f"Kafka acknowledged no records within {_KAFKA_CALL_TIMEOUT_S:.0f} s")
+    def _settle(self, done: set["asyncio.Future[object]"], *, still: int = 0) -> None:
+        """``still``: so many batches were waited for until none had been acknowledged for too long."""
         for error in filter(None, (acknowledged.exception() for acknowledged in done)):
             raise self._as_ours(error) from error
+        if still or not done:
+            raise BrokerUnavailable(
+                f"Kafka acknowledged none of {still or len(self._in_flight)} batches within {_KAFKA_CALL_TIMEOUT_S:.0f} s"
+            )
+        self.moved_s = time.monotonic()
         for acknowledged in done:
             self._in_flight_bytes -= self._in_flight.pop(acknowledged).batch.size()
 
@@ -284,10 +291,21 @@ class TransactionWriter:
         await self._answered(self._producer.commit_transaction())
 
     async def _acknowledged(self) -> None:
+        """All batches are. As long as one after the other is acknowledged there is no limit: a transaction may have written to
+        hundreds of topics that were just made."""
         await self.send_gathered()
-        if self._in_flight:
-            done, waiting = await asyncio.wait(self._in_flight, timeout=_KAFKA_CALL_TIMEOUT_S)
-            self._settle(done if not waiting else {ended for ended in done if ended.exception() is not None})
+        if not self._in_flight:  # nobody gets a row of it
+            return
+        waiting = set(self._in_flight)
+        while waiting:
+            done, waiting = await asyncio.wait(
+                waiting, timeout=_KAFKA_CALL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            self.moved_s = time.monotonic()
+        # Together: the error that says most is chosen of all.
+        self._settle({each for each in self._in_flight if each.done()}, still=len(waiting))
 
     async def _answered(self, call: Awaitable[_T]) -> _T:
         """The result of a call, within a time, with its errors as ours."""

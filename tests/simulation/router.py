@@ -59,7 +59,10 @@ _ORDERS: Final = TableId(database="shop", table="orders")
 PROFILES: Final = ("any", "take-over", "slow", "passes")
 """What a run has more of, by its seed."""
 _SESSION_S: Final = 7.0
+_TIMEOUT_S: Final = 60.0
+"""Kafka aborts a transaction after so long: sooner than by default, so that runs have it."""
 _STUCK_S: Final = 45.0
+"""Three quarters of it, as the watchdog of transactions has it."""
 _ABORTED: Final = 1_000_000
 """Ids from here on stand in transactions that the source aborts."""
 _PATIENCE_S: Final = 400.0
@@ -304,7 +307,7 @@ class Router:
         shared = LaneDependencies(
             kafka=KafkaSettings(),
             group=GROUP,
-            settings=LaneSettings(compression="none"),
+            settings=LaneSettings(compression="none", transaction_timeout_s=_TIMEOUT_S),
             tenants=lambda: world.tenants,
             fetch_schema=lambda _source: world.fetch_schema,
             claims=TopicClaims(),
@@ -346,7 +349,7 @@ class Router:
         world = self._world
         while world.group.beat(process) == generation:
             now_s = world.scheduler.now_s
-            if any(now_s - began_s > _STUCK_S for lane in lanes.all() for began_s in lane.transactions_began_s):
+            if any(now_s - began_s > _STUCK_S for lane in lanes.all() for began_s, _ in lane.transactions):
                 world.scheduler.note("a transaction is stuck")
                 world.group.leave(process)
                 world.scheduler.kill(process)

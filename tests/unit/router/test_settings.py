@@ -27,7 +27,7 @@ def test_defaults_work() -> None:
         ({"sources": ()}, "sources"),
         ({"sources": ("a", "a")}, "sources"),
         ({"heartbeat_interval_s": 5.0}, "heartbeat_interval_s"),
-        ({"lane": LaneSettings(stuck_transaction_s=60.0)}, "lane.stuck_transaction_s"),
+        ({"lane": LaneSettings(stuck_transaction_s=300.0)}, "lane.stuck_transaction_s"),
         ({"lane": LaneSettings(compression="brotli")}, "lane.compression"),
         ({"tenant_limits": TenantLimitSettings(max_weight=0)}, "tenant_limits.max_weight"),
         (

@@ -1,12 +1,18 @@
 """aiokafka's errors by what the lane does next, and which of its log lines pass."""
 
+import asyncio
 import logging
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from aiokafka import errors
+from aiokafka import TopicPartition, errors
 
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
-from services.router.writer import _NowAndThen, as_ours
+from services.router.record_batch import CODECS, RecordBatch, empty_batch, take_body
+from services.router.settings import LaneSettings
+from services.router.writer import TransactionWriter, _NowAndThen, _Sent, as_ours
+from tests.simulation.scheduler import Scheduler, simulated_clock
 
 
 @pytest.mark.parametrize(
@@ -43,3 +49,52 @@ def test_line_that_repeats_is_told_now_and_then() -> None:
         return logging.LogRecord("aiokafka", logging.ERROR, "", 0, text, (), None)
 
     assert [passes(line(text)) for text in ("a", "a", "b", "a")] == [True, False, True, False]
+
+
+def _wait_for(acknowledged_s: Sequence[float]) -> float:
+    """Let a transaction's batches, each of a topic, be acknowledged after so long; returns how long that was waited for.
+
+    Raises what the wait raised.
+    """
+    took_s: list[float] = []
+    refused: list[BrokerUnavailable] = []
+
+    async def wait() -> None:
+        loop = asyncio.get_running_loop()
+        writer = TransactionWriter(None, TopicPartition("changes", 0), "group", LaneSettings())
+        codec = CODECS["none"]()
+        for number, after_s in enumerate(acknowledged_s):
+            future: asyncio.Future[Any] = loop.create_future()
+            place = TopicPartition(f"topic-{number}", 0)
+            writer._in_flight[future] = _Sent(place, RecordBatch(take_body(empty_batch(codec), codec), 0))
+            loop.call_later(after_s, future.set_result, None)
+        began_s = loop.time()
+        try:
+            await writer._acknowledged()
+        except BrokerUnavailable as error:
+            refused.append(error)
+            return
+        assert not writer._in_flight
+        took_s.append(loop.time() - began_s)
+
+    with simulated_clock():
+        Scheduler(1).run(lambda: asyncio.run(wait()))
+    for error in refused:
+        raise error
+    return took_s[0]
+
+
+def test_many_batches_may_take_as_long_as_one_after_the_other_is_acknowledged() -> None:
+    """Kafka opened 200 new topics for a transaction, half a second each, and the router ended after 30 s."""
+    assert round(_wait_for([0.5 * number for number in range(1, 201)])) == 100
+
+
+def test_a_transaction_without_batches_waits_for_none() -> None:
+    """No tenant gets a row of it, and its offset is to be committed all the same."""
+    assert _wait_for([]) == 0
+
+
+def test_batches_that_nobody_acknowledges_end_the_wait() -> None:
+    """The message counts those that lack, not those that came."""
+    with pytest.raises(BrokerUnavailable, match="acknowledged none of 2 batches within 30 s"):
+        _wait_for([1.0, 2.0, 40.0, 50.0])
