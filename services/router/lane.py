@@ -215,8 +215,8 @@ class Lane:
 
     @property
     def transactions(self) -> Sequence[tuple[float, float]]:
-        """``time.monotonic()`` of the begin and of the last step (the begin, or a batch that Kafka took) of each transaction that
-        runs."""
+        """``time.monotonic()`` of the begin and of the last step of each transaction that runs: a step is its begin, or a batch
+        that Kafka took."""
         moved_s = 0.0 if self._worker is None else self._worker._writer.moved_s
         # A straggler's writes to few topics: its begin counts.
         steps = ((self.transaction_began_s, moved_s), (self._stragglers.transaction_began_s, 0.0))
