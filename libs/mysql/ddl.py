@@ -10,6 +10,7 @@ which decides the key of a table that has no primary key.
 """
 
 import enum
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -334,17 +335,24 @@ def computed_columns(before: TableSchema, after: TableSchema) -> list[str]:
     ]
 
 
+_WITHOUT_MONTH_OR_DAY: Final = re.compile(r"\d{4}-(?:00|\d\d-00)")
+
+
 def _is_known_to_server(column: Column, default: DefaultValue | None) -> bool:
     """The server computed the value of a new column in the rows that were there."""
     if column.is_generated or column.is_auto_increment:
         return True
     if default is not None and default.kind in (DefaultKind.COMPUTED, DefaultKind.CURRENT_TIMESTAMP):
         return True
-    if default is not None and default.is_expression and default.kind is not DefaultKind.NULL:
-        return column.default_expression is None
-    # A TIMESTAMP's literal stands in the time zone of the session; without month or day it is 0 in all of them.
     text = column.default_expression
-    return text is not None and column.source_type.startswith("timestamp") and not text.startswith("0000-00-00")
+    if text is None:
+        return default is not None and default.is_expression and default.kind is not DefaultKind.NULL
+    if column.source_type.startswith("timestamp"):
+        # Its literal stands in the time zone of the session; without month or day it is 0 in all of them.
+        return not text.startswith("0000-00-00")
+    if column.source_type.startswith(("date", "datetime")):
+        return text.startswith("0000-") and not _WITHOUT_MONTH_OR_DAY.match(text)  # a year that no sink has
+    return column.source_type == "json"  # the server writes the document in its own form
 
 
 def show_create_to_schema(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.mysql.ddl import show_create_to_schema
+from libs.mysql.ddl import show_create_to_schema, unseen_rows
 from libs.mysql.unseen_values import may_change_values
 from libs.types.table import Column, TableId
 
@@ -78,3 +78,29 @@ def test_what_holds_as_much_changes_nothing(old: str, new: str) -> None:
 def test_what_holds_less_may_change_values(old: str, new: str, also_strict: bool) -> None:
     assert may_change_values(column(old), column(new), is_strict=False)
     assert may_change_values(column(old), column(new), is_strict=True) == also_strict
+
+
+@pytest.mark.parametrize(
+    ("definition", "is_reported"),
+    [
+        ("TIMESTAMP NOT NULL DEFAULT ('1970-01-01 00:00:01')", True),
+        ("TIMESTAMP NULL DEFAULT '2024-01-02 03:04:05'", True),
+        ("TIMESTAMP NOT NULL DEFAULT '0000-00-00 00:00:00'", False),
+        ("JSON DEFAULT ('{\"a\": 1}')", True),
+        ("JSON", False),
+        ("JSON DEFAULT (NULL)", False),
+        ("DATE DEFAULT '0000-05-10'", True),
+        ("DATE DEFAULT '0000-00-10'", False),
+        ("DATETIME DEFAULT ('2024-01-02 03:04:05')", False),
+        ("INT DEFAULT (5)", False),
+        ("VARCHAR(40) DEFAULT (UUID())", True),
+    ],
+)
+def test_a_new_column_is_reported_where_no_sink_knows_the_value_of_earlier_rows(
+    definition: str, is_reported: bool
+) -> None:
+    table = show_create_to_schema(TableId(database="d", table="t"), "CREATE TABLE t (id INT PRIMARY KEY)")
+    statement = f"ALTER TABLE t ADD COLUMN c {definition}"
+    found = unseen_rows("d", statement, tables={table.table_id: table})
+
+    assert (found is not None) == is_reported
