@@ -6,10 +6,14 @@ Commands read documents, and load neither metrics nor a logger for it.
 import enum
 import re
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from libs.types.table import TableId
+
+SHADOW_TABLES: Final = (r"_+.+_(gho|ghc|del)", r"_+.+_(new|old)")
+"""Names of the tables that gh-ost and pt-online-schema-change fill, and put into a table's place."""
 
 
 class UnseenAction(enum.Enum):

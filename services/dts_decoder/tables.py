@@ -5,7 +5,7 @@ before the new schemas are durable.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -17,6 +17,7 @@ from libs.events.schema_change import SchemaChangeKind
 from libs.mysql.ddl import (
     TableChange,
     TableChangeKind,
+    UnseenRows,
     apply_database_ddl,
     apply_ddl,
     changed_database,
@@ -37,7 +38,7 @@ from libs.source.mysql.snapshot import (
 )
 from libs.source.mysql.table_schemas import TableSchemas, is_made_again
 from libs.source.unseen_policy import UnseenPolicy
-from libs.source.unseen_rows import report_unseen_rows
+from libs.source.unseen_rows import redefined_unseen, renamed_unseen, report_unseen_rows
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
@@ -163,10 +164,11 @@ class SubscribedTables:
                     table_id, kind, schema, ddl, ddl=ddl.statement, renamed_from=renamed_from, is_told=database is None
                 )
                 made = applied[table_id] = self.schemas.get(table_id)
-                if made is None:
-                    lift_for_no_rows(self._source, str(table_id))
                 if made is not None and self._is_captured(table_id) and is_made_again(kind, made):
                     self._append_truncate(ddl, made)
+        for table_id, made in applied.items():
+            if made is None:
+                lift_for_no_rows(self._source, str(table_id))
         return applied
 
     def _append_truncate(self, ddl: DdlStatement, schema: TableSchema) -> None:
@@ -186,15 +188,21 @@ class SubscribedTables:
             changes = apply_ddl(
                 self.schemas, ddl.database, ddl.statement, database_charsets=self._charsets, context=self._context
             )
-            report_unseen_rows(
-                unseen_rows(ddl.database, ddl.statement, tables=self.schemas, context=self._context),
-                source=self._source,
-                source_partition=self._source_partition,
-                is_captured=self._is_captured,
-                at=ddl.gtid,
-                policies=self._policies,
-            )
-            return changes, changed_database(ddl.database, ddl.statement, context=self._context)
+            # A table renamed from one that is not followed is known to the server alone.
+            unknown = [
+                change.table_id
+                for change in changes
+                if change.kind is TableChangeKind.RENAME
+                and change.schema is None
+                and self._is_captured(change.table_id)
+            ]
+            learned = await self._as_they_are(unknown)
+            by_statement = unseen_rows(ddl.database, ddl.statement, tables=self.schemas, context=self._context)
+            is_strict = self._context.sql_mode.is_strict
+            renamed = renamed_unseen(changes, self.schemas, self._is_captured, is_strict=is_strict)
+            self._tell_unseen([*filter(None, [by_statement]), *renamed], ddl)
+            known = [change for change in changes if not learned or change.table_id not in unknown]
+            return [*known, *learned], changed_database(ddl.database, ddl.statement, context=self._context)
         except DdlNotUnderstood as error:
             concerned = [table_id for table_id in error.table_ids if self._is_captured(table_id)]
             if not concerned and error.table_ids:
@@ -202,8 +210,28 @@ class SubscribedTables:
             if self._database is None or not concerned:
                 raise
             log.warning("ddl_not_understood", reason=str(error), gtid=ddl.gtid)
-            definitions = await asyncio.to_thread(table_definitions, self._database, concerned)
-            return [_as_it_is(table_id, definitions.get(table_id)) for table_id in concerned], None
+            now = await self._as_they_are(concerned)
+            is_strict = self._context.sql_mode.is_strict
+            self._tell_unseen(redefined_unseen(now, self.schemas, is_strict=is_strict), ddl)
+            return now, None
+
+    async def _as_they_are(self, tables: Sequence[TableId]) -> list[TableChange]:
+        """As the server defines them now; none where there is no server to ask."""
+        if self._database is None or not tables:
+            return []
+        definitions = await asyncio.to_thread(table_definitions, self._database, tables)
+        return [_as_it_is(table_id, definitions.get(table_id)) for table_id in tables]
+
+    def _tell_unseen(self, found: Iterable[UnseenRows], ddl: DdlStatement) -> None:
+        for each in found:
+            report_unseen_rows(
+                each,
+                source=self._source,
+                source_partition=self._source_partition,
+                is_captured=self._is_captured,
+                at=ddl.gtid,
+                policies=self._policies,
+            )
 
     async def _record(
         self,

@@ -87,3 +87,25 @@ def test_a_document_says_warn_or_halt_and_is_told_that_resync_is_not_there(kind:
     assert [read(action).on_unseen_change[0].action.value for action in ("warn", "halt")] == ["warn", "halt"]
     with pytest.raises(msgspec.ValidationError, match=r"warn or halt, and run `headwater resync TENANT TABLE`"):
         read("resync")
+
+
+@pytest.mark.parametrize(
+    ("text", "reported"),
+    [
+        ("RENAME TABLE orders TO bills", {"shop.bills"}),
+        ("ALTER TABLE orders RENAME bills", {"shop.bills"}),
+        ("RENAME TABLE orders TO x, items TO orders, x TO items", {"shop.orders", "shop.items"}),
+        ("RENAME TABLE elsewhere.orders TO bills", {"shop.bills"}),
+        ("RENAME TABLE _items_gho TO orders", set()),
+    ],
+)
+async def test_a_subscription_reports_rows_that_came_under_another_name(text: str, reported: set[str]) -> None:
+    """A shadow table has the rows of the table whose place it takes."""
+    tables = subscribed()
+    for name in ("items", "_items_gho"):
+        table_id = TableId(database="shop", table=name)
+        tables.schemas[table_id] = show_create_to_schema(table_id, CREATE.replace("orders", name))
+
+    await tables.apply(statement(text))
+
+    assert {fault.scope.table for fault in lasting_faults() if fault.id == "rows_changed_unseen"} == reported
