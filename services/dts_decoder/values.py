@@ -39,7 +39,6 @@ from libs.mysql.values import (
     shortest_float32,
     time_from_text,
     time_writer,
-    unscaled_to_base64,
     vector_value,
 )
 from libs.types.table import Column, Index, TableSchema
@@ -243,8 +242,9 @@ def _value_of(column: Column, declared: MysqlType) -> Callable[[bytes], object]:
     """The printed value → what its JSON holds."""
     kind = column.logical_type.kind
     match declared.name:
-        case "bigint":  # as a decimal: unsigned, precise
-            return lambda text: unscaled_to_base64(_within(int(text), 0, 2**64 - 1))
+        case "bigint":  # unsigned, as a decimal or its digits
+            write_integer = decimal_writer(column.logical_type, 0)
+            return lambda text: write_integer(_within(int(text), 0, 2**64 - 1))
         case "bit" if kind is LogicalKind.BOOLEAN:
             return lambda text: bool(_within(int(text), 0, 1))
         case "bit":

@@ -32,7 +32,6 @@ from libs.mysql.values import (
     set_from_binary,
     time_from_text,
     time_writer,
-    unscaled_to_base64,
     vector_value,
     zero_moment,
 )
@@ -206,6 +205,8 @@ def reading(
     if kind is LogicalKind.STRING and of.charset is not None and of.charset not in _UTF8:
         convert_text = _text_reader(of.charset)
         return Reading(row_changes.CONVERTED, convert_text, unavailable=unavailable, is_optional=of.is_optional)
+    if kind is LogicalKind.DECIMAL_TEXT and mysql_type.is_zerofill:  # a copy has the zeros, the log has not
+        return _converted(_decimal_reader(of.logical_type, mysql_type))
     if kind in _IN_COMPILED_CODE:
         return Reading(_IN_COMPILED_CODE[kind], unavailable=unavailable, is_optional=of.is_optional)
     if kind in _UNITS_PER_S:
@@ -282,7 +283,8 @@ def _binary_reading(kind: LogicalKind, mysql_type: MysqlType, unavailable: bytes
 
 def _decimal_reader(of: LogicalType, mysql_type: MysqlType) -> Callable[[bytes], object]:
     if mysql_type.name == "bigint":
-        return lambda text: unscaled_to_base64(int(text))
+        write_integer = decimal_writer(of, 0)
+        return lambda text: write_integer(int(text))
     write = decimal_writer(of, of.scale)
 
     def read(text: bytes) -> object:
