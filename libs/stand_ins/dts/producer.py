@@ -7,11 +7,12 @@ goes on after the last CHECKPOINT that it wrote, and repeats what came after it.
 """
 
 import argparse
+import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -62,18 +63,22 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where a topic without messages begins: after these transactions; None: after all there are."""
 
 
+_OF_A_SAVEPOINT: Final = re.compile(r"\s*(SAVEPOINT|ROLLBACK TO|RELEASE SAVEPOINT)\b", re.IGNORECASE)
+"""Statements within a transaction, which end nothing and define nothing."""
+
+
 class BinlogEncoder:
     """Log events → entries. Keeps what the log's own state is: the file, the transaction, table maps and schemas."""
 
-    def __init__(self, connection: Connection, gtid_set: str) -> None:
+    def __init__(self, connection: Connection, gtid_set: str, *, asks_server: bool = False) -> None:
+        """``asks_server``: each DDL statement's tables are those of the server, over ``connection``. That is exact where the
+        server executes nothing until the statement was read. Without it the statement's text tells of them."""
         self.executed = ExecutedGtids(GtidSet.parse(gtid_set))
         self.file, self.position = log_end(connection)
         self._seq_id = 0
         self._checksum_bytes = 4 if query(connection, "SELECT @@GLOBAL.binlog_checksum")[0][0] == "CRC32" else 0
-        self._schemas: dict[TableId, TableSchema] = {}
-        for table_id in captured_tables(connection):
-            statement, charset = create_statement(connection, table_id)
-            self._schemas[table_id] = show_create_to_schema(table_id, statement, charset)
+        self._schemas = _schemas_now(connection)
+        self._connection = connection if asks_server else None
         self._maps: dict[bytes, tuple[TableId, list[WireColumn]]] = {}
         self._gtid: events.GtidEvent | None = None
 
@@ -118,10 +123,20 @@ class BinlogEncoder:
             yield self._entry(pb.MESSAGE_TYPE_COMMIT, at, pb.Event(commitEvent=commit))
             self._ended()
             return
+        if _OF_A_SAVEPOINT.match(statement.statement):
+            return
         ddl = pb.DDLEvent(schemaName=statement.database, sql=statement.statement)
         yield self._entry(
             pb.MESSAGE_TYPE_DDL, at, pb.Event(ddlEvent=ddl), TableId(database=statement.database, table="")
         )
+        self._follow(statement)
+        if not statement.statement.rstrip().upper().endswith("START TRANSACTION"):
+            self._ended()
+
+    def _follow(self, statement: events.QueryEvent) -> None:
+        if self._connection is not None:
+            self._schemas = _schemas_now(self._connection)
+            return
         try:
             for change in apply_ddl(self._schemas, statement.database, statement.statement):
                 if change.kind is TableChangeKind.RENAME and change.previous_id is not None:
@@ -132,8 +147,6 @@ class BinlogEncoder:
                     self._schemas.pop(change.table_id, None)
         except DdlNotUnderstood:
             pass  # of no table, or the reader is to find out
-        if not statement.statement.rstrip().upper().endswith("START TRANSACTION"):
-            self._ended()
 
     def _rows(self, kind: int, body: bytes, at: Mapping[str, int]) -> Iterator[pb.Entry]:
         table_id, wires = self._maps[body[: events.TABLE_ID_BYTES]]
@@ -193,18 +206,23 @@ class BinlogEncoder:
         self._gtid = None
 
 
-class TopicWriter:
-    """Entries → Envelopes in one Kafka partition, with their count."""
+def _schemas_now(connection: Connection) -> dict[TableId, TableSchema]:
+    """Of the server's tables, by SHOW CREATE TABLE."""
+    return {
+        table_id: show_create_to_schema(table_id, *create_statement(connection, table_id))
+        for table_id in captured_tables(connection)
+    }
 
-    def __init__(self, bootstrap_servers: str, topic: str, *, last_ps: int, max_message_bytes: int) -> None:
-        self._topic = topic
-        self._ps = last_ps
+
+class Merger:
+    """Entries → Envelopes: merged up to the size of a message; one that is larger is cut into parts."""
+
+    def __init__(self, max_message_bytes: int, send: Callable[[bytes], None]) -> None:
+        """``send`` is given each Envelope."""
         self._max_bytes = max_message_bytes
+        self._send = send
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1, "log_level": 2}
-        )
 
     def add(self, entry: pb.Entry) -> None:
         """Merge ``entry`` into the message at hand; one that is too large goes by itself, in parts."""
@@ -215,7 +233,7 @@ class TopicWriter:
         self._waiting_bytes += len(serialised)
 
     def flush(self) -> None:
-        """Send what is merged; returns before it is acknowledged."""
+        """Send what is merged."""
         if not self._waiting:
             return
         data = b"".join(self._waiting)  # serialised Entries that stand one after another are one
@@ -223,7 +241,27 @@ class TopicWriter:
         total = -(-len(data) // self._max_bytes)
         for index in range(total):
             part = data[index * self._max_bytes : (index + 1) * self._max_bytes]
-            self.send(pb.Envelope(version=1, total=total, index=index, data=part).SerializeToString())
+            self._send(pb.Envelope(version=1, total=total, index=index, data=part).SerializeToString())
+
+
+class TopicWriter:
+    """Entries → Envelopes in one Kafka partition, with their count."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, *, last_ps: int, max_message_bytes: int) -> None:
+        self._topic = topic
+        self._ps = last_ps
+        self._merger = Merger(max_message_bytes, self.send)
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1, "log_level": 2}
+        )
+
+    def add(self, entry: pb.Entry) -> None:
+        """See ``Merger.add``."""
+        self._merger.add(entry)
+
+    def flush(self) -> None:
+        """Send what is merged; returns before it is acknowledged."""
+        self._merger.flush()
 
     def send(self, value: bytes) -> None:
         """One message with the next count, whatever it holds."""
