@@ -15,7 +15,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words widths planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words widths planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-dts fuzz-vitess fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,13 +92,20 @@ kube-score: cluster-programs ## what kube-score thinks of the chart (built in a 
 fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECONDS=3600; fetches 35 MB at first)
 	@$(VENV) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)
 
-fuzz-source: setup ## random statements on a real MySQL and through the reader, compared after each (HOURS=3, or SECONDS=60; SEED=1 FINDS=5)
-	@$(VENV) -m tests.fuzz.source --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
-		--finds $(or $(FINDS),1) $(if $(SEED),--seed $(SEED))
+DIFFERENTIAL = $(VENV) -m tests.fuzz.differential $(1) --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
+	--finds $(or $(FINDS),1) $(if $(SEED),--seed $(SEED))
 
-fuzz-views: setup ## random views of tenants over random rows, compared with MySQL's own evaluation (HOURS=1, or SECONDS=60; SEED=1 FINDS=5)
-	@$(VENV) -m tests.fuzz.views --seconds $(or $(SECONDS),$(if $(HOURS),0,60)) --hours $(or $(HOURS),0) \
-		--finds $(or $(FINDS),1) $(if $(SEED),--seed $(SEED))
+fuzz-source: setup ## random statements on a real MySQL and through the reader, compared after each (HOURS=3, or SECONDS=60; SEED=1 FINDS=5)
+	@$(call DIFFERENTIAL,mysql)
+
+fuzz-dts: setup ## the same statements through the stand-in for Tencent DTS and the decoder (HOURS, SECONDS, SEED, FINDS as above)
+	@$(call DIFFERENTIAL,dts)
+
+fuzz-vitess: setup ## the same statements over the shards of the stand-in for Vitess and through the VStream reader (as above)
+	@$(call DIFFERENTIAL,vitess)
+
+fuzz-views: setup ## random views of tenants over random rows, compared with MySQL's own evaluation (as above)
+	@$(call DIFFERENTIAL,views)
 
 fuzz-tenants: setup-python ## lay random tenants' documents and random names at the source beside a good tenant (ROUNDS=10000 SEED=0)
 	@$(VENV) -m tests.fuzz.poison --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)

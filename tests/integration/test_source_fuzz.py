@@ -6,16 +6,19 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MysqlServer
-from tests.fuzz.source.campaign import corpus, program_of, replay, rotating_seed, run
+from tests.fuzz.hunt import hunt, program_of
+from tests.fuzz.source.campaign import DTS, MYSQL, VITESS, Kind, SourceCampaign, replay, rotating_seed
 from tests.fuzz.source.trial import Counts
 
 PROGRAMS = 10
 """About half a minute of two cores."""
+OTHERS_PROGRAMS = 2
+"""Some five CPU seconds."""
 GATES_SEED = 202_648
 AT_MOST_S = 400.0
 
 
-@pytest.mark.parametrize("path", corpus(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MYSQL.corpus(), ids=lambda path: path.stem)
 async def test_a_past_find_is_right_or_reported(mysql_server: MysqlServer, path: Path) -> None:
     assert await replay(mysql_server, program_of(path), Counts()) is None
 
@@ -32,14 +35,47 @@ def test_random_statements_of_the_week_differ_nowhere_unreported(mysql_server: M
     differ_nowhere(mysql_server, year * 100 + week)
 
 
-def differ_nowhere(mysql_server: MysqlServer, number: int) -> None:
+def test_tencent_dts_differs_nowhere_unreported(mysql_server: MysqlServer) -> None:
+    """The same statements through the stand-in's encoder and the decoder."""
+    differ_nowhere(mysql_server, GATES_SEED, DTS, programs=OTHERS_PROGRAMS)
+
+
+def test_vitess_differs_nowhere_unreported(mysql_server: MysqlServer) -> None:
+    """The same statements over two shards, through the stand-in's vtgate and the VStream reader."""
+    differ_nowhere(mysql_server, GATES_SEED, VITESS, programs=OTHERS_PROGRAMS)
+
+
+@pytest.mark.parametrize("path", VITESS.corpus(), ids=lambda path: path.stem)
+async def test_a_past_find_of_vitess_is_right_or_reported(mysql_server: MysqlServer, path: Path) -> None:
+    assert await replay(mysql_server, program_of(path), Counts(), VITESS) is None
+
+
+@pytest.mark.parametrize("path", DTS.corpus(), ids=lambda path: path.stem)
+async def test_a_past_find_of_tencent_dts_is_right_or_reported(mysql_server: MysqlServer, path: Path) -> None:
+    assert await replay(mysql_server, program_of(path), Counts(), DTS) is None
+
+
+@pytest.mark.rest(because="the gate has the same programs by the binlog, and some of DTS by a seed")
+@pytest.mark.parametrize("path", MYSQL.corpus(), ids=lambda path: path.stem)
+async def test_a_past_find_of_the_binlog_is_right_by_tencent_dts(mysql_server: MysqlServer, path: Path) -> None:
+    assert await replay(mysql_server, program_of(path), Counts(), DTS) is None
+
+
+def differ_nowhere(mysql_server: MysqlServer, number: int, kind: Kind = MYSQL, *, programs: int = PROGRAMS) -> None:
     """Carry out the programs of a seed."""
     reported: list[str] = []
-    seed = rotating_seed(number)
-    counts, finds = run(mysql_server, seed=seed, seconds=AT_MOST_S, programs_wanted=PROGRAMS, reported=reported.append)
+    campaign = SourceCampaign(kind)
+    finds = hunt(
+        campaign,
+        mysql_server,
+        seed=rotating_seed(number),
+        seconds=AT_MOST_S,
+        programs_wanted=programs,
+        reported=reported.append,
+    )
 
     assert not finds, "\n".join(reported)
-    assert counts.statements > counts.refused
-    assert counts.cells
-    assert counts.events
+    assert campaign.counts.statements > campaign.counts.refused
+    assert campaign.counts.cells
+    assert campaign.counts.events
     print(reported[-1])  # noqa: T201 - the rate

@@ -2,48 +2,62 @@
 
 import asyncio
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from libs.types.value_modes import ValueModes
 from tests.conftest import MysqlServer
+from tests.fuzz.hunt import Find
+from tests.fuzz.source import dts, vitess
+from tests.fuzz.source.dts import DtsFollowed
+from tests.fuzz.source.followed import CORPUS, BinlogFollowed, takes_all
 from tests.fuzz.source.follower import Difference
-from tests.fuzz.source.program import BEGIN, READER, Program, Step, parse, without
+from tests.fuzz.source.program import BEGIN, READER, Program, Step, without
 from tests.fuzz.source.statements import Statements, random_modes
 from tests.fuzz.source.trial import Counts, Trial, events_of_structlog
+from tests.fuzz.source.vitess import VitessTrial
 
-CORPUS: Final = Path(__file__).parent / "corpus"
 STEPS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Find:
-    """A program whose last step shows a difference."""
+class Kind:
+    """A kind of source."""
 
-    program: Program
-    words: str
+    name: str
+    trial: Callable[[MysqlServer, ValueModes, Counts], Trial]
+    takes: Callable[[Step], bool] = takes_all
+    """Whether it knows such steps. Others are left out, also of a program that is replayed."""
+
+    def corpus(self) -> list[Path]:
+        """Past finds, by name."""
+        return sorted((CORPUS / self.name).glob("*.sql"))
 
 
-def corpus() -> list[Path]:
-    """Past finds, by name."""
-    return sorted(CORPUS.glob("*.sql"))
+MYSQL: Final = Kind("mysql", Trial)
+DTS: Final = Kind("dts", partial(Trial, followed=DtsFollowed, beside=BinlogFollowed), dts.takes)
+VITESS: Final = Kind("vitess", VitessTrial, vitess.takes)
+KINDS: Final = {kind.name: kind for kind in (MYSQL, DTS, VITESS)}
 
 
-async def replay(server: MysqlServer, program: Program, counts: Counts, *, may_refuse: bool = False) -> str | None:
+async def replay(
+    server: MysqlServer, program: Program, counts: Counts, kind: Kind = MYSQL, *, may_refuse: bool = False
+) -> str | None:
     """The first difference, or words without need; None: all is right, or reported as it is to be.
 
     ``may_refuse``: the server may refuse some statements.
     """
     events_of_structlog(counts)
-    trial = Trial(server, program.values, counts)
+    trial = kind.trial(server, program.values, counts)
     if Step(READER, BEGIN) in program.steps:
         trial.begins_later()
     try:
         trial.open()
-        for step in program.steps:
+        for step in filter(kind.takes, program.steps):
             if not await trial.take(step) and not may_refuse:
                 return f"the server refuses {step.text}"
     except Difference as difference:
@@ -55,17 +69,19 @@ async def replay(server: MysqlServer, program: Program, counts: Counts, *, may_r
     return None
 
 
-async def draw(server: MysqlServer, seed: int, counts: Counts, *, steps: int = STEPS) -> Find | None:
+async def draw(
+    server: MysqlServer, seed: int, counts: Counts, kind: Kind = MYSQL, *, steps: int = STEPS
+) -> Find | None:
     """The program of a seed, carried out; the same server gives the same program again."""
     events_of_structlog(counts)
     values = random_modes(seed)
-    trial = Trial(server, values, counts)
+    trial = kind.trial(server, values, counts)
     trial.begins_later()
     drawn: list[Step] = []
     try:
         trial.open()
         statements = Statements(seed, lambda: trial.tables)
-        for step in statements.steps(steps):
+        for step in filter(kind.takes, statements.steps(steps)):
             taken = await trial.take(step)
             if taken:
                 drawn.append(step)
@@ -76,7 +92,7 @@ async def draw(server: MysqlServer, seed: int, counts: Counts, *, steps: int = S
     return None
 
 
-async def shrink(server: MysqlServer, find: Find, *, tries: int = 150) -> Find:
+async def shrink(server: MysqlServer, find: Find, kind: Kind = MYSQL, *, tries: int = 150) -> Find:
     """The smallest list of its statements that still shows a difference of the same kind."""
     best, left = find, tries
     size = max(1, len(best.program.steps) // 2)
@@ -85,7 +101,7 @@ async def shrink(server: MysqlServer, find: Find, *, tries: int = 150) -> Find:
         while begin >= 0 and left:
             left -= 1
             smaller = replace(best.program, steps=without(best.program.steps, begin, begin + size))
-            words = await replay(server, smaller, Counts(), may_refuse=True) if smaller.steps else None
+            words = await replay(server, smaller, Counts(), kind, may_refuse=True) if smaller.steps else None
             if words is not None and kind_of(words) == kind_of(best.words):
                 best = Find(smaller, words)
             begin -= size
@@ -103,84 +119,38 @@ def kind_of(words: str) -> str:
     return next((each for each in known if each in words), words[:20])
 
 
-def program_of(path: Path) -> Program:
-    return parse(path.read_text())
+class SourceCampaign:
+    """The fuzzer of one kind of source (``tests.fuzz.hunt.Campaign``)."""
 
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self.counts = Counts()
 
-def run(
-    server: MysqlServer,
-    *,
-    seed: int,
-    seconds: float,
-    reported: Callable[[str], None],
-    finds_wanted: int = 1,
-    programs_wanted: int = 1 << 40,
-    keep: Path | None = None,
-) -> tuple[Counts, Sequence[Find]]:
-    """Draw programs of ``seed``, ``seed + 1`` … for so long, or so many, or until so many differ.
+    def corpus(self) -> list[Path]:
+        return self._kind.corpus()
 
-    Each find is made smaller, reported and kept."""
-    counts = Counts()
-    finds = hunt(
-        lambda own_seed: asyncio.run(draw(server, own_seed, counts)),
-        lambda find: asyncio.run(shrink(server, find)),
-        partial(progress, counts),
-        seed=seed,
-        seconds=seconds,
-        reported=reported,
-        finds_wanted=finds_wanted,
-        programs_wanted=programs_wanted,
-        keep=keep,
-    )
-    return counts, finds
+    def replayed(self, server: MysqlServer, program: Program) -> str | None:
+        return asyncio.run(replay(server, program, Counts(), self._kind))
 
+    def tried(self, server: MysqlServer, seed: int) -> Find | None:
+        return asyncio.run(draw(server, seed, self.counts, self._kind))
 
-def hunt(
-    tried: Callable[[int], Find | None],
-    shrunk: Callable[[Find], Find],
-    progress: Callable[[int, float, int], str],
-    *,
-    seed: int,
-    seconds: float,
-    reported: Callable[[str], None],
-    finds_wanted: int,
-    programs_wanted: int,
-    keep: Path | None,
-) -> list[Find]:
-    """The finds of ``seed``, ``seed + 1`` …, for so long, or so many programs, or until so many differ.
+    def shrunk(self, server: MysqlServer, find: Find) -> Find:
+        return asyncio.run(shrink(server, find, self._kind))
 
-    ``tried``: carries the program of a seed out. ``progress``: one line from programs, seconds and finds; it is reported every
-    ten seconds and at the end. Each find is made smaller by ``shrunk``, reported, and kept in the folder ``keep``."""
-    finds = list[Find]()
-    begun = reported_s = time.monotonic()
-    programs = 0
-    while time.monotonic() - begun < seconds and len(finds) < finds_wanted and programs < programs_wanted:
-        find = tried(seed + programs)
-        if find is not None:
-            reported(f"seed {seed + programs}: {find.words[:1500]}")
-            smaller = shrunk(find)
-            finds.append(smaller)
-            reported(f"{smaller.words[:3000]}\n{smaller.program.text()}")
-            if keep is not None:
-                keep.mkdir(parents=True, exist_ok=True)
-                text = replace(smaller.program, found=smaller.words[:200].replace("\n", " ")).text()
-                (keep / f"{seed + programs}.sql").write_text(text)
-        programs += 1
-        if time.monotonic() - reported_s > 10:
-            reported_s = time.monotonic()
-            reported(progress(programs, reported_s - begun, len(finds)))
-    reported(progress(programs, time.monotonic() - begun, len(finds)))
-    return finds
+    def progress(self, programs: int, took_s: float, finds: int) -> str:
+        counts = self.counts
+        taken = counts.statements - counts.refused
+        return (
+            f"{took_s:.0f} s: {programs} programs, {taken:,} statements ({taken / took_s:.0f}/s; {counts.refused:,} refused), "
+            f"{counts.cells:,} cells ({counts.cells / took_s:,.0f}/s), {counts.events:,} events, "
+            f"reported {dict(counts.reported)}, finds {finds}"
+        )
 
-
-def progress(counts: Counts, programs: int, took_s: float, finds: int) -> str:
-    """One line."""
-    taken = counts.statements - counts.refused
-    return (
-        f"{took_s:.0f} s: {programs} programs, {taken:,} statements ({taken / took_s:.0f}/s; {counts.refused:,} refused), "
-        f"{counts.cells:,} cells ({counts.cells / took_s:,.0f}/s), {counts.events:,} events, reported {dict(counts.reported)}, "
-        f"finds {finds}"
-    )
+    def asides(self) -> Counter[str]:
+        return Counter(
+            {f"answered by the source alone: {reason}": n for reason, n in self.counts.not_understood.items()}
+        )
 
 
 def rotating_seed(today: int) -> int:

@@ -1,4 +1,4 @@
-"""The reader in this process, without Kafka, and a mirror of its events.
+"""A reader in this process, without Kafka, and a mirror of its events.
 
 The mirror has the rows that a tenant may keep: by their images, moved and renamed as schema_history says. An event that
 does not fit it (an update whose image before is not the row) is a difference too.
@@ -9,19 +9,15 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
-from libs.config.connections import GrpcClientSettings
+from libs.errors import SchemaUnknown
 from libs.events.batch import BatchIdentity
-from libs.events.dead_letter import decode_undecoded_row
 from libs.events.schema_change import SchemaChangeKind
-from libs.mysql.gtid import GtidSet
-from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.key_columns import KeyColumns
-from libs.source.mysql.settings import DatabaseSettings
-from libs.source.port import ReadBatch
+from libs.source.port import ReadBatch, Source
 from libs.testing.source_contract import checkpoint_of
 from libs.types.checkpoint import Checkpoint
 from libs.types.order import EventOrder
@@ -29,14 +25,9 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import ValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run
-from services.binlog_reader.position import decode_position
-from services.binlog_reader.settings import BinlogReaderSettings
-from services.binlog_reader.source import BinlogSource
-from tests.conftest import MysqlServer
-from tests.fuzz.source.program import DATABASES
+from tests.fuzz.source.followed import Followed
 
 TIMEOUT_S: Final = 30.0
-_IDENTITY: Final = BatchIdentity(source="fz", source_partition="0", connector="mysql", run_id="r", fencing_token=1)
 
 
 class Difference(Exception):
@@ -75,9 +66,33 @@ class KeptHistory:
         self.changes.append(Change(order, table_id, kind, schema, renamed_from))
         return version
 
+    async def table_schema(self, source: str, table_id: TableId, version: int) -> TableSchema:
+        for change in self.changes:
+            if change.table_id == table_id and change.schema is not None and change.schema.version == version:
+                return change.schema
+        raise SchemaUnknown(f"{table_id} {version}")
+
     async def list_tables(self, source: str, order: EventOrder | None = None) -> list[TableSchema]:
         tables = {change.table_id: change.schema for change in self.changes}
         return [schema for schema in tables.values() if schema is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """An event of a row."""
+
+    table_id: TableId
+    op: str
+    key: bytes
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+    def says_the_same(self, other: "Published") -> bool:
+        """A value that one of them lacks is not compared."""
+        return (self.op, self.key) == (other.op, other.key) and all(
+            (mine is None) == (theirs is None) and (mine is None or theirs is None or _are_alike(mine, theirs))
+            for mine, theirs in ((self.before, other.before), (self.after, other.after))
+        )
 
 
 @dataclass(slots=True)
@@ -94,9 +109,8 @@ class MirrorTable:
 class Follower:
     """One reader's life; ``restart`` begins the next one at its checkpoint."""
 
-    server: MysqlServer
+    followed: Followed
     values: ValueModes
-    replica_server_id: int
     history: KeptHistory = field(default_factory=KeptHistory)
     mirror: dict[TableId, MirrorTable] = field(default_factory=dict)
     reported: list[str] = field(default_factory=list)
@@ -105,35 +119,23 @@ class Follower:
     key_columns: tuple[KeyColumns, ...] = ()
     on_batch: Callable[[bytes], None] = lambda _payload: None
     """Given each batch of the reader's."""
+    on_event: Callable[[Published], None] = lambda _event: None
+    """Given each event, once it fitted the mirror."""
     _checkpoint: Checkpoint | None = None
     _opened: AsyncExitStack | None = None
     _batches: AsyncGenerator[ReadBatch, None] | None = None
-    _source: BinlogSource | None = None
+    _source: Source | None = None
     altered: list[tuple[TableId, TableSchema, TableSchema]] = field(default_factory=list)
     """Tables that a statement altered, as they were and as they are. Each comparison empties the list."""
     _seen: list[Entry] = field(default_factory=list)
     _applied_changes: int = 0
-    _quarantined: Mapping[str, str] = field(default_factory=dict)
-    _unseen: Mapping[str, str] = field(default_factory=dict)
     _doubts: set[str] = field(default_factory=set)
 
     async def begin(self) -> None:
         """Take the snapshot; a reader that has a checkpoint goes on from there."""
-        unused = GrpcClientSettings(address="127.0.0.1:1")
-        settings = BinlogReaderSettings(
-            source="fz",
-            database=DatabaseSettings(host=self.server.host, port=self.server.port, user="root"),
-            replica_server_id=self.replica_server_id,
-            schema_history=unused,
-            checkpoint_committer=unused,
-            include_tables=tuple(rf"{name}\..*" for name in DATABASES),
-            shadow_tables=(),
-            values=self.values,
-            key_columns=self.key_columns,
-        )
-        self._source = BinlogSource(settings, cast(SchemaHistoryClient, self.history))
+        self._source = self.followed.source(self.history, self.values, self.key_columns)
         self._opened = AsyncExitStack()
-        change_log = await self._opened.enter_async_context(self._source.open(self._checkpoint, _IDENTITY))
+        change_log = await self._opened.enter_async_context(self._source.open(self._checkpoint, self._identity))
         self._batches = _closable(change_log.batches())
         if self._checkpoint is None:
             while self._checkpoint is None or self._checkpoint.snapshot is not None:
@@ -155,20 +157,28 @@ class Follower:
         self._seen.clear()
         await self.begin()
 
+    async def copy_again(self) -> None:
+        """A reader without a checkpoint copies every row."""
+        self._checkpoint = None
+        self.mirror.clear()
+        self.history.changes.clear()
+        self._applied_changes = 0
+        await self.restart()
+
     async def catch_up(self, transaction: str) -> None:
         """Until the transaction of that GTID has been read. Raises Difference, and any error that halts the reader."""
         while not self._has_read(transaction):
             await self._take_batch()
         self._apply()
 
+    @property
+    def _identity(self) -> BatchIdentity:
+        return BatchIdentity(
+            source=self.followed.name, source_partition="0", connector="mysql", run_id="r", fencing_token=1
+        )
+
     def _has_read(self, transaction: str) -> bool:
-        """A prepared transaction is the last one, and not in the position's set."""
-        if self._checkpoint is None:
-            return False
-        position = decode_position(self._checkpoint.position)
-        if position.last_transaction == transaction:
-            return True
-        return not GtidSet.parse(transaction).subtract(GtidSet.parse(position.gtid_set))
+        return self._checkpoint is not None and self.followed.has_read(self._checkpoint.position, transaction)
 
     async def _take_batch(self) -> None:
         assert self._batches is not None
@@ -179,24 +189,20 @@ class Follower:
             raise Difference("the reader does not come to the server's last transaction") from None
         self.on_batch(batch.payload)
         self._seen.extend(ChangeBatch.FromString(batch.payload).entries)
-        for letter in batch.dead_letters:
-            row = decode_undecoded_row(letter)
-            self._tell(f"{row.database}.{row.table}", f"set aside: {row.reason}")
+        for table, words in self.followed.reported(batch):
+            self._tell(table, words)
         if batch.resume is not None:
             self._checkpoint = checkpoint_of(self._source, batch.resume)
-            position = decode_position(batch.resume.position)
-            for table, reason in position.quarantined.items():
-                if self._quarantined.get(table) != reason:
-                    self._tell(table, f"quarantined: {reason}")
-            for table, reason in position.unseen.items():
-                if self._unseen.get(table) != reason:
-                    self._tell(table, f"rows changed unseen: {reason}")
-            self._quarantined, self._unseen = position.quarantined, position.unseen
 
     @property
     def quarantined(self) -> Mapping[str, str]:
         """Tables whose rows are passed over."""
-        return self._quarantined
+        return self.followed.quarantined
+
+    @staticmethod
+    def is_lacking(row: Mapping[str, Any]) -> bool:
+        """Whether a value of it is not in the log."""
+        return UNAVAILABLE_VALUE in row.values()
 
     def _tell(self, table: str, words: str) -> None:
         self.reported.append(f"{table}: {words}")
@@ -254,6 +260,7 @@ class Follower:
             self.events += 1
             event = json.loads(value)
             before, after = event["before"], event["after"]
+            self.on_event(Published(table_id, op, key, before, after))
             if op == "t":
                 table.rows.clear()
                 table.is_doubted = False
@@ -298,6 +305,13 @@ def _taken(table: MirrorTable, before: dict[str, Any] | None, op: str) -> dict[s
 def canonical(value: Any) -> str:
     """A value's one text: -0.0 is not 0, true is not 1."""
     return json.dumps(value, sort_keys=True)
+
+
+def _are_alike(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    return mine.keys() == theirs.keys() and all(
+        UNAVAILABLE_VALUE in (each, theirs[name]) or canonical(each) == canonical(theirs[name])
+        for name, each in mine.items()
+    )
 
 
 def previous_column(column: Column, before: TableSchema) -> Column | None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from libs.mysql.identifiers import quote_identifier
 from libs.types.table import TableId
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
@@ -103,6 +104,10 @@ TYPES: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(("enum('a','b,c','ź')", "enum('','x')", "set('x','y','z')", "set('','x','y')", "set('a')"), _MEMBERS),
     "json": _JSONS,
     "point": _POINTS,
+    **dict.fromkeys(("linestring", "polygon", "multipoint"), (
+        "ST_GeomFromText('LINESTRING(0 0,1 1)')", "ST_GeomFromText('POLYGON((0 0,1 0,1 1,0 0))')",
+        "ST_GeomFromText('MULTIPOINT(1 2,3 4)')", "NULL")),
+    "point srid 4326": _POINTS[1:],
     "geometry": _SHAPES,
     "geometrycollection": _SHAPES[-1:],
     "vector(3)": ("TO_VECTOR('[1.5,-2.25,3.4e38]')", "NULL"),
@@ -139,6 +144,21 @@ _COMMENTS: Final = (
     "/*\n*/",
 )
 
+_ODD_CHARACTERS: Final = "a`.'\"\\ %;-#/*@$é日\u200b\u0301\ufeff\uffff\ue000\u00a0\x01\t\nİſK"
+_BMP: Final = (*range(1, 0xD800), *range(0xE000, 0x10000))
+_EXPRESSIONS: Final = ("1 + 1", "UPPER(0x61)", "UUID()", "NULL", "1.50 * 2", "JSON_OBJECT('a', 1)", "JSON_ARRAY()", "CURDATE()",
+                       "NOW()", "POINT(1, 2)", "-1", "x'41'", "b'1'", "TRUE", "'{}'", "'[1]'", "DATE '2024-01-02'",
+                       "TIMESTAMP '2024-01-02 03:04:05'", "'2020-02-30'", "CONCAT('a', \"b\")", "_latin1 x'E9'", "1e3", "-0.0",
+                       "TO_VECTOR('[1,2,3]')", "CAST(1 AS CHAR)", "'a' COLLATE utf8mb4_bin", "N'x'", "RAND()")  # fmt: skip
+_PARTS: Final = ("({0})", "({0})", "({0}(2))", "({0} DESC)", "((LOWER({0})))", "(({0} + 1))",
+                 "((CAST({0}->'$.a' AS CHAR(9))))",
+                 "((CAST({0}->'$[*]' AS UNSIGNED ARRAY)))", "({0}, (HEX({0})))")  # fmt: skip
+"""Of an index over a column."""
+_ATTRIBUTES: Final = ("", "", "", "", "", "COMMENT 'it''s; -- x'", "INVISIBLE", "UNIQUE", "COLUMN_FORMAT FIXED",
+                      "STORAGE DISK", "CHECK (1 = 1)", "CONSTRAINT ck2 CHECK (1) NOT ENFORCED",
+                      "ENGINE_ATTRIBUTE '{}'")  # fmt: skip
+_ALGORITHMS: Final = ("", "", "", "", ", ALGORITHM=INPLACE", ", ALGORITHM=COPY", ", ALGORITHM=INSTANT", ", LOCK=NONE",
+                      ", ALGORITHM=INPLACE, LOCK=SHARED")  # fmt: skip
 _KEYS: Final = ("UNIQUE", "INDEX", "UNIQUE KEY u2", "CONSTRAINT c1 UNIQUE")
 
 State = Mapping[TableId, ServerTable]
@@ -187,8 +207,10 @@ class Statements:
             for step in self._some():
                 drawn += 1
                 yield step
-            if self._random.random() < 0.01:
+            if self._often(0.01):
                 yield Step(READER, RESTART)
+            if self._often(0.01):
+                yield Step("a", f"SET GLOBAL binlog_row_metadata = {self._one('MINIMAL', 'FULL')}")
 
     # --- drawing -----------------------------------------------------------------------------------------------------------
 
@@ -272,6 +294,8 @@ class Statements:
                 f"autocommit = {self._one(1, 1, 1, 0)}",
                 f"default_collation_for_utf8mb4 = {self._one('utf8mb4_0900_ai_ci', 'utf8mb4_general_ci')}",
                 f"timestamp = {self._one('DEFAULT', '1000000000.123456')}",
+                f"innodb_strict_mode = {self._one(0, 1)}",
+                f"completion_type = {self._one(0, 1)}",
             ),
         )
 
@@ -280,7 +304,7 @@ class Statements:
     def _name(self, name: str) -> str:
         is_plain = name.isascii() and name.isalnum() and not name.isdigit() and name.lower() not in ("key", "select")
         is_plain = is_plain and not (name[0].isdigit() and "e" in name.lower())
-        return name if is_plain and self._often(0.5) else f"`{name}`"
+        return name if is_plain and self._often(0.5) else quote_identifier(name)
 
     def _table(self, table_id: TableId) -> str:
         is_qualified = table_id.database != DATABASES[0] or self._often(0.3)
@@ -300,9 +324,7 @@ class Statements:
     def _definition(self, *, names: Sequence[str] = _COLUMNS) -> str:
         type_sql = self._one(*TYPES)
         if self._often(0.08):
-            expression = self._one(
-                "(1)", "(CONCAT('x', 1))", *(f"(`{name}`)" for name in names[:2]), "(1.5 + 2)", "(NULL)"
-            )
+            expression = self._one("(1)", "(CONCAT('x', 1))", *(self._of_columns(names)), "(1.5 + 2)", "(NULL)")
             return (
                 f"{type_sql} {self._one('GENERATED ALWAYS', '')} AS {expression} {self._one('VIRTUAL', 'STORED', '')}"
             )
@@ -311,12 +333,28 @@ class Statements:
             self._one("", "", "NOT NULL", "NOT NULL", "NULL"),
             self._default(type_sql),
         ]
-        attributes.append(
-            self._one("", "", "", "", "COMMENT 'it''s; -- x'", "INVISIBLE", "UNIQUE", "COLUMN_FORMAT FIXED")
-        )
+        attributes.append(self._one(*_ATTRIBUTES))
         rest = attributes[1:]
         self._random.shuffle(rest)
         return " ".join(filter(None, (type_sql, attributes[0], *rest)))
+
+    def _of_columns(self, names: Sequence[str]) -> list[str]:
+        """Expressions over other columns, JSON among them."""
+        return [
+            self._one("({0})", "(JSON_EXTRACT({0}, '$.a'))", "({0}->>'$.a')", "(CAST({0}->'$.k' AS CHAR(9)))", "(HEX({0}))",
+                      "(JSON_OBJECT('v', {0}))", "(COALESCE({0}, 1))").format(quote_identifier(name))
+            for name in names[:2]
+        ]  # fmt: skip
+
+    def _parts(self, column: str) -> str:
+        """The parts of an index over a column."""
+        return str(self._one(*_PARTS)).format(quote_identifier(column))
+
+    def _odd_name(self) -> str:
+        """Up to 64 characters of the Basic Multilingual Plane."""
+        alphabet = self._one(_ODD_CHARACTERS, _ODD_CHARACTERS, "".join(map(chr, self._random.sample(_BMP, 40))))
+        name = "".join(self._random.choices(alphabet, k=self._one(1, 2, 3, 8, 64))).rstrip(" ")
+        return name or "x"
 
     def _charset(self, type_sql: str) -> str:
         has_charset = type_sql.split("(")[0] in _HAS_CHARSET or type_sql.endswith("text")
@@ -337,11 +375,13 @@ class Statements:
         if self._often(0.5):
             return ""
         if self._often(0.12):
-            return f"DEFAULT ({self._one(value, '1 + 1', 'UPPER(0x61)', 'UUID()', 'NULL', '1.50 * 2')})"
+            return f"DEFAULT ({self._one(value, value, value, *_EXPRESSIONS)})"
         return f"DEFAULT {value}"
 
     def _columns(self, *, key: str) -> list[str]:
         names = self._random.sample(_COLUMNS, self._one(1, 2, 3, 5))
+        if self._often(0.12):
+            names[0] = self._odd_name()
         return [
             *filter(None, [key]),
             *(f"{self._name(name)} {self._definition(names=names)}" for name in names if name.lower() not in key),
@@ -371,11 +411,27 @@ class Statements:
         options = self._one(
             "", "", "", "CHARSET latin1", "COLLATE utf8mb4_bin COMMENT='it''s'", "CHARACTER SET binary", "ENGINE=InnoDB",
             "DEFAULT CHARSET=gbk", "ROW_FORMAT=DYNAMIC", "PARTITION BY HASH (id) PARTITIONS 2",
+            "PARTITION BY LINEAR KEY (id) PARTITIONS 3",
+            "PARTITION BY LIST (id) (PARTITION p0 VALUES IN (1,2,3,4,5,6), PARTITION p1 VALUES IN (7,8,9,10,11,12))",
+            "PARTITION BY RANGE COLUMNS (id) SUBPARTITION BY HASH (id) SUBPARTITIONS 2 "
+            "(PARTITION p0 VALUES LESS THAN (5), PARTITION p1 VALUES LESS THAN (MAXVALUE))",
             "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (5), PARTITION p1 VALUES LESS THAN MAXVALUE)",
             "ENGINE=MyISAM", "START TRANSACTION", "AUTO_INCREMENT=100",
         )  # fmt: skip
         columns = self._columns(key=key)
-        extra = self._one("", "", "", f", INDEX ({self._name('id')})", ", UNIQUE KEY u1 (id)", ", CHECK (1)")
+        if self._often(0.01):
+            columns += [f"w{nth} {self._one('TINYINT', 'BIT(3)', 'DATE', 'INT DEFAULT 1')}" for nth in range(1000)]
+        extra = self._one(
+            "",
+            "",
+            "",
+            f", INDEX ({self._name('id')})",
+            ", UNIQUE KEY u1 (id)",
+            ", CHECK (1)",
+            ", CONSTRAINT ck CHECK (id <> 77) NOT ENFORCED",
+            ", INDEX f1 ((HEX(id)))",
+            ", UNIQUE f2 ((id + 1))",
+        )
         return [*verb, self._new_table(), "(" + ", ".join(columns) + extra + ")", options]
 
     # --- DDL ---------------------------------------------------------------------------------------------------------------
@@ -385,10 +441,8 @@ class Statements:
         name = self._table(table_id)
         roll = self._random.random()
         if roll < 0.62:
-            clauses = [self._clause(table) for _ in range(self._one(1, 1, 1, 2, 2, 3))]
-            algorithm = self._one(
-                "", "", "", "", ", ALGORITHM=INPLACE", ", ALGORITHM=COPY", ", ALGORITHM=INSTANT", ", LOCK=NONE"
-            )
+            clauses = [self._clause(table) for _ in range(self._one(1, 1, 1, 2, 2, 3, 5))]
+            algorithm = self._one(*_ALGORITHMS)
             return ["ALTER", "TABLE", name, ", ".join(clauses) + algorithm]
         if roll < 0.67:
             other = self._one(*tables)
@@ -396,6 +450,10 @@ class Statements:
                 swap = self._table(TableId(database=DATABASES[0], table="swap"))
                 first, second = self._table(table_id), self._table(other)
                 return ["RENAME", "TABLE", f"{first} TO {swap}, {second} TO {name}, {swap} TO {self._table(other)}"]
+            if len(tables) > 2 and self._often(0.5):
+                swap = self._table(TableId(database=DATABASES[0], table="swap"))
+                a, b, c = (self._table(each) for each in self._random.sample(list(tables), 3))
+                return ["RENAME", "TABLE", f"{a} TO {swap}, {b} TO {a}, {c} TO {b}, {swap} TO {c}"]
             return ["RENAME", self._one("TABLE", "TABLES"), name, "TO", self._new_table()]
         if roll < 0.71:
             return ["TRUNCATE", self._one("", "TABLE"), name]
@@ -405,7 +463,7 @@ class Statements:
             column = self._column(table).name
             kind = self._one("", "UNIQUE", "FULLTEXT", "SPATIAL")
             if self._often(0.3):
-                return ["DROP", "INDEX", self._one("u1", "i1", f"`{column}`", "`PRIMARY`"), "ON", name]
+                return ["DROP", "INDEX", self._one("u1", "i1", quote_identifier(column), "`PRIMARY`"), "ON", name]
             return [
                 "CREATE",
                 kind,
@@ -413,7 +471,7 @@ class Statements:
                 self._one("u1", "i1"),
                 "ON",
                 name,
-                f"(`{column}`{self._one('', '(2)', ' DESC')})",
+                self._parts(column),
             ]
         if roll < 0.86:
             return self._partitions(name)
@@ -438,7 +496,8 @@ class Statements:
 
     def _clause(self, table: ServerTable) -> str:
         column = self._column(table)
-        old, new = self._name(column.name), self._name(self._one(*_COLUMNS))
+        old = self._name(column.name)
+        new = self._name(self._odd_name() if self._often(0.08) else self._one(*_COLUMNS))
         place = self._one("", "", "", "FIRST", f"AFTER {self._name(self._column(table).name)}")
         word = self._one("COLUMN ", "")
         kept = self._kept_definition(column)
@@ -460,7 +519,12 @@ class Statements:
             lambda: f"ALTER {word}{old} SET DEFAULT {self._one(*TYPES[self._one(*TYPES)])}",
             lambda: f"ALTER {word}{old} DROP DEFAULT",
             lambda: f"ALTER {word}{old} SET {self._one('INVISIBLE', 'VISIBLE')}",
-            lambda: f"ADD {self._one(*_KEYS)} ({old}{self._one('', '(2)')})",
+            lambda: f"ADD {self._one(*_KEYS)} {self._parts(column.name)}",
+            lambda: f"ADD {self._one('', 'CONSTRAINT ck3 ')}CHECK ({self._one('1', 'LENGTH(' + old + ') < 500')})",
+            lambda: self._one("DROP CHECK ck", "ALTER CHECK ck NOT ENFORCED", "ALTER CHECK ck ENFORCED", "DROP CONSTRAINT ck2"),
+            lambda: f"ALTER {word}{old} SET DEFAULT ({self._one(*_EXPRESSIONS)})",
+            lambda: f"ALTER INDEX {self._one('u1', 'i1', old)} {self._one('INVISIBLE', 'VISIBLE')}",
+            lambda: f"CONVERT TO {self._one('CHARSET', 'CHARACTER SET')} utf8mb4 COLLATE {self._one(*_COLLATIONS)}",
             lambda: f"ADD PRIMARY KEY ({old})",
             lambda: "DROP PRIMARY KEY",
             lambda: f"DROP PRIMARY KEY, ADD PRIMARY KEY ({old})",
@@ -475,8 +539,8 @@ class Statements:
         return clause
 
     def _swap(self, table: ServerTable) -> str:
-        a, b = self._column(table).name, self._column(table).name
-        return f"RENAME COLUMN `{a}` TO `{b}`, RENAME COLUMN `{b}` TO `{a}`"
+        a, b = (quote_identifier(self._column(table).name) for _ in range(2))
+        return f"RENAME COLUMN {a} TO {b}, RENAME COLUMN {b} TO {a}"
 
     def _kept_definition(self, column: ServerColumn) -> str:
         """Of the same type, or of a like one."""
@@ -515,7 +579,7 @@ class Statements:
                 "CALL pr1()",
                 f"CREATE FUNCTION fn1() RETURNS INT MODIFIES SQL DATA BEGIN INSERT IGNORE INTO {name} VALUES (); RETURN 1; END",
                 "SELECT fn1()", "DO fn1()",
-                f"ALTER TABLE {name} ADD CONSTRAINT fk1 FOREIGN KEY (`{column}`) REFERENCES {other} (id) "
+                f"ALTER TABLE {name} ADD CONSTRAINT fk1 FOREIGN KEY ({quote_identifier(column)}) REFERENCES {other} (id) "
                 f"ON DELETE {self._one('CASCADE', 'SET NULL', 'RESTRICT')} ON UPDATE {self._one('CASCADE', 'SET NULL')}",
                 f"ALTER TABLE {name} DROP FOREIGN KEY fk1",
             )
@@ -570,7 +634,7 @@ class Statements:
         return columns
 
     def _changed(self, column: ServerColumn) -> str:
-        name = f"`{column.name}`"
+        name = quote_identifier(column.name)
         if column.source_type == "json" and self._often(0.6):
             return self._one(f"JSON_SET({name}, '$.a', {self._one(1, '0.1', 'NULL')})", f"JSON_REMOVE({name}, '$[last]')",
                              f"JSON_REPLACE({name}, '$.k', 'y')", f"JSON_REMOVE({name}, '$.a.b')",
@@ -595,7 +659,7 @@ class Statements:
         update = ""
         if verb[0] == "INSERT" and self._often(0.15):
             column = self._column(table)
-            update = f"ON DUPLICATE KEY UPDATE `{column.name}` = {self._value(column)}"
+            update = f"ON DUPLICATE KEY UPDATE {quote_identifier(column.name)} = {self._value(column)}"
         return [*verb, name, names, self._one("VALUES", "VALUES", "VALUE"), ", ".join(rows), update]
 
     def _transaction(self, session: str, tables: State) -> Iterator[Step]:

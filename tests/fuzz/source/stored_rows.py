@@ -63,7 +63,14 @@ def server_tables(connection: Connection, databases: Sequence[str]) -> dict[Tabl
         f"WHERE c.TABLE_SCHEMA IN ({names}) AND t.TABLE_TYPE = 'BASE TABLE' ORDER BY 1, 2, c.ORDINAL_POSITION",
     ):
         database, table, name, source_type, nullable, charset, extra, comment, default = row
-        words = {"auto_increment", "on update", "VIRTUAL GENERATED", "STORED GENERATED", "INVISIBLE"}
+        words = {
+            "auto_increment",
+            "on update",
+            "VIRTUAL GENERATED",
+            "STORED GENERATED",
+            "INVISIBLE",
+            "DEFAULT_GENERATED",
+        }
         columns.setdefault(TableId(database=database, table=table), []).append(
             ServerColumn(
                 name,
@@ -119,7 +126,8 @@ def as_server_has_it(schema: TableSchema) -> tuple[tuple[Any, ...], ...]:
 def compared(column: ServerColumn, ours: Column) -> tuple[Any, ...]:
     """``as_server_has_it`` of ``ours``, if it is right. A type without characters has no charset there."""
     charset = ours.charset if column.charset is None and ours.charset == "binary" else column.charset
-    return (column.name, column.source_type, column.is_optional, charset, column.extra, column.comment)
+    extra = column.extra - {"DEFAULT_GENERATED"}
+    return (column.name, column.source_type, column.is_optional, charset, extra, column.comment)
 
 
 def default_differs(column: ServerColumn, ours: Column) -> bool:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +35,8 @@ from libs.types.value_modes import ValueModes
 from spark.transforms.fill import fill_of
 from tests.conftest import MysqlServer
 from tests.fuzz.source.constants import UNREADABLE, value_of
-from tests.fuzz.source.follower import Difference, Follower, previous_column, tables_of
+from tests.fuzz.source.followed import BinlogFollowed, Followed
+from tests.fuzz.source.follower import Difference, Follower, Published, previous_column, tables_of
 from tests.fuzz.source.program import BEGIN, DATABASES, READER, RESTART, Step
 from tests.fuzz.source.stored_rows import (
     Cell,
@@ -50,11 +52,10 @@ from tests.fuzz.source.stored_rows import (
 )
 
 SESSIONS: Final = ("a", "b", "x")
-_IS_OF_ROWS: Final = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|COMMIT|ROLLBACK|XA)\b[^;]*$")
+IS_OF_ROWS: Final = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|COMMIT|ROLLBACK|XA)\b[^;]*$")
 """Statements behind which no definition is asked for, unless the history has a new version."""
 _SERVER_SETTINGS: Final = (("binlog_row_metadata", "MINIMAL"), ("character_set_server", "utf8mb4"))
 """Of the whole server, as each program finds them."""
-_REPLICA_SERVER_IDS: Final = itertools.count(50_001)
 _SELECT_TIMEOUT_S: Final = 60.0
 _EXPECTED_WORDS: Final = (
     "as a statement",
@@ -79,10 +80,26 @@ class Counts:
 class Trial:
     """Sessions, a reader, and the last state of both; ``open`` and ``close`` around all else."""
 
-    def __init__(self, server: MysqlServer, values: ValueModes, counts: Counts) -> None:
+    def __init__(
+        self,
+        server: MysqlServer,
+        values: ValueModes,
+        counts: Counts,
+        followed: Callable[[MysqlServer], Followed] = BinlogFollowed,
+        *,
+        beside: Callable[[MysqlServer], Followed] | None = None,
+    ) -> None:
+        """``followed``: the source; its events are also compared with those of ``beside``."""
         self._server = server
         self.counts = counts
-        self.follower = Follower(server, values, next(_REPLICA_SERVER_IDS))
+        self.follower = Follower(followed(server), values)
+        self._beside: Follower | None = None
+        self._events: tuple[list[Published], list[Published]] = ([], [])
+        """Of both since the last comparison."""
+        if beside is not None:
+            self._beside = Follower(beside(server), values)
+            self.follower.on_event = self._events[0].append
+            self._beside.on_event = self._events[1].append
         self.tables: dict[TableId, ServerTable] = {}
         """As the server had them when it was looked at last."""
         self._values = values
@@ -107,7 +124,9 @@ class Trial:
 
     async def close(self) -> None:
         """End reader and sessions, drop everything."""
-        await self.follower.end()
+        for follower in self._followers:
+            await follower.end()
+            follower.followed.close()
         for session in self._sessions.values():
             with contextlib.suppress(pymysql.MySQLError, OSError):
                 session.close()
@@ -133,7 +152,8 @@ class Trial:
             if step.text == BEGIN and not self._has_begun:
                 await self._begin()
             elif step.text == RESTART and self._has_begun:
-                await self._guarded(self.follower.restart)
+                for follower in self._followers:
+                    await self._guarded(follower.restart)
             return True
         if not self._has_begun and step.text != BEGIN and not self._begins_later:
             await self._begin()
@@ -152,7 +172,8 @@ class Trial:
 
     async def _begin(self) -> None:
         self._has_begun = True
-        await self._guarded(self.follower.begin)
+        for follower in self._followers:
+            await self._guarded(follower.begin)
         query(self._admin, "DROP DATABASE IF EXISTS fz_none")  # once it is read, the snapshot's locks are gone
         await self._compare(Step(READER, BEGIN))
 
@@ -168,24 +189,28 @@ class Trial:
     # --- sessions ----------------------------------------------------------------------------------------------------------
 
     def _execute(self, step: Step) -> bool:
-        self.counts.statements += 1
-        session = self._sessions.get(step.session)
+        return self._execute_in(step.session, DATABASES[0], step.text)
+
+    def _execute_in(self, name: str, database: str, statement: str, *, is_counted: bool = True) -> bool:
+        """Carry out a statement in the session ``name``; whether the server took it."""
+        self.counts.statements += is_counted
+        session = self._sessions.get(name)
         if session is None or not session.open:
-            session = self._sessions[step.session] = self._server.connect(
-                DATABASES[0],
+            session = self._sessions[name] = self._server.connect(
+                database,
                 charset="utf8mb4",
                 client_flag=CLIENT.MULTI_STATEMENTS,
                 init_command="SET lock_wait_timeout = 2, innodb_lock_wait_timeout = 1",
             )
         try:
             with Cursor(session) as cursor:
-                cursor.execute(step.text)
+                cursor.execute(statement)
                 while cursor.nextset():
                     pass
         except (pymysql.MySQLError, OSError, UnicodeError, LookupError):
-            self.counts.refused += 1
+            self.counts.refused += is_counted
             if not session.open:
-                self._sessions.pop(step.session)
+                self._sessions.pop(name)
             return False
         return True
 
@@ -198,9 +223,11 @@ class Trial:
         self._executed = executed
         last = last_transaction(uuid, executed)
         if last:
-            await self._guarded(lambda: self.follower.catch_up(last))
+            for follower in self._followers:
+                await self._guarded(partial(follower.catch_up, last))
         self._judge_words()
-        if not _IS_OF_ROWS.match(step.text) or self._versions != len(self.follower.history.changes):
+        self._compare_events()
+        if not IS_OF_ROWS.match(step.text) or self._versions != len(self.follower.history.changes):
             await self._compare_models()
         for table_id in self.tables:
             if str(table_id) not in self.follower.quarantined:
@@ -208,10 +235,31 @@ class Trial:
             else:
                 self._stored.pop(table_id, None)
 
+    def _compare_events(self) -> None:
+        """The same rows in the same order, table by table, as the binlog reader's; none of a table that either doubts."""
+        ours, logs = map(list, self._events)
+        for events in self._events:
+            events.clear()
+        if self._beside is None:
+            return
+        for table_id in {event.table_id for event in (*ours, *logs)}:
+            mirrors = [follower.mirror.get(table_id) for follower in self._followers]
+            if any(mirror is None or mirror.is_doubted for mirror in mirrors):
+                continue
+            mine, theirs = ([event for event in events if event.table_id == table_id] for events in (ours, logs))
+            for a, b in itertools.zip_longest(mine, theirs):
+                if a is None or b is None or not a.says_the_same(b):
+                    raise Difference(f"{table_id}: {self.follower.followed.name} has {a}, the log {b}")
+
+    @property
+    def _followers(self) -> list[Follower]:
+        return [self.follower] if self._beside is None else [self.follower, self._beside]
+
     async def _compare_models(self) -> None:
         self._versions = len(self.follower.history.changes)
         self.tables = server_tables(self._admin, DATABASES)
-        known = self._known = {schema.table_id: schema for schema in await self.follower.history.list_tables("fz")}
+        history = await self.follower.history.list_tables(self.follower.followed.name)
+        known = self._known = {schema.table_id: schema for schema in history}
         if set(known) != set(self.tables):
             raise Difference(f"known tables {_names(known)}, the server's {_names(self.tables)}")
         for table_id, seen in self.tables.items():
@@ -247,7 +295,7 @@ class Trial:
         except DdlNotUnderstood as error:
             raise Difference(f"{table_id}: SHOW CREATE is not understood: {error}") from error
         shown_anew = _as_read_anew(in_value_modes(shown, self._values))
-        ours_anew = _as_shown(_as_read_anew(known), shown_anew)
+        ours_anew = _as_shown(_as_read_anew(known), shown_anew, seen)
         if ours_anew != shown_anew:
             raise Difference(f"{table_id}: the model differs from SHOW CREATE: {_apart(ours_anew, shown_anew)}")
 
@@ -282,7 +330,7 @@ class Trial:
             mirror.is_doubted = True
             return
         ours = [tuple(cell_of(column, row[column.name]) for column in schema.columns) for row in copied]
-        if not _same_rows(stored, ours, schema):
+        if not same_rows(stored, ours, schema):
             raise Difference(
                 f"{table_id}: a snapshot reads {_cells(ours, schema)}, the server has {_cells(stored, schema)}"
             )
@@ -376,13 +424,20 @@ def _as_read_anew(schema: TableSchema) -> TableSchema:
     return msgspec.structs.replace(schema, columns=columns, indexes=indexes, former_ids=(), version=0, key=(), ddl="")
 
 
-def _as_shown(ours: TableSchema, shown: TableSchema) -> TableSchema:
-    """SHOW CREATE prints ``DEFAULT ('😀')`` with question marks (seen with 9.7), and says nothing of the default."""
+def _as_shown(ours: TableSchema, shown: TableSchema, seen: ServerTable) -> TableSchema:
+    """SHOW CREATE prints ``DEFAULT ('😀')`` with question marks, and leaves out a key's DEFAULT that is an expression and was
+    set by an ALTER in place (both seen with 9.7). It says nothing of these defaults."""
     columns = tuple(
-        msgspec.structs.replace(mine, default_expression=theirs.default_expression)
-        if mine.is_default_computed and theirs.default_expression and "????" in theirs.default_expression
+        msgspec.structs.replace(
+            mine, default_expression=theirs.default_expression, is_default_computed=theirs.is_default_computed
+        )
+        if mine.is_default_computed
+        and (
+            "????" in (theirs.default_expression or "")
+            or (not theirs.is_default_computed and "DEFAULT_GENERATED" in column.extra)
+        )
         else mine
-        for mine, theirs in zip(ours.columns, shown.columns, strict=True)
+        for mine, theirs, column in zip(ours.columns, shown.columns, seen.columns, strict=True)
     )
     return msgspec.structs.replace(ours, columns=columns)
 
@@ -398,7 +453,7 @@ def _apart(ours: TableSchema, shown: TableSchema) -> str:
     return "; ".join(parts)
 
 
-def _same_rows(server: list[tuple[Cell, ...]], ours: list[tuple[Cell, ...]], schema: TableSchema) -> bool:
+def same_rows(server: list[tuple[Cell, ...]], ours: list[tuple[Cell, ...]], schema: TableSchema) -> bool:
     left = list(ours)
     for row in server:
         found = next(

@@ -1,16 +1,17 @@
 """Programs of views, one after another: drawn, carried out, made smaller."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from tests.conftest import MysqlServer
-from tests.fuzz.source.campaign import Find, hunt, kind_of
+from tests.fuzz.hunt import Find
+from tests.fuzz.source.campaign import kind_of
 from tests.fuzz.source.follower import Difference
 from tests.fuzz.source.program import Program, without
 from tests.fuzz.source.trial import events_of_structlog
@@ -19,11 +20,6 @@ from tests.fuzz.views.trial import ViewCounts, ViewTrial
 from tests.fuzz.views.views import View
 
 CORPUS: Final = Path(__file__).parent / "corpus"
-
-
-def corpus() -> list[Path]:
-    """Past finds, by name."""
-    return sorted(CORPUS.glob("*.sql"))
 
 
 async def replay(server: MysqlServer, program: Program, counts: ViewCounts) -> Find | None:
@@ -90,37 +86,33 @@ def _smaller_views(view: View) -> Iterator[View]:
         yield msgspec.structs.replace(view, has_schemas=False)
 
 
-def run(
-    server: MysqlServer,
-    *,
-    seed: int,
-    seconds: float,
-    reported: Callable[[str], None],
-    finds_wanted: int = 1,
-    programs_wanted: int = 1 << 40,
-    keep: Path | None = None,
-) -> tuple[ViewCounts, Sequence[Find]]:
-    """As ``tests.fuzz.source.campaign.run``."""
-    counts = ViewCounts()
-    finds = hunt(
-        lambda own_seed: asyncio.run(replay(server, program_of_seed(own_seed), counts)),
-        lambda find: asyncio.run(shrink(server, find)),
-        partial(progress, counts),
-        seed=seed,
-        seconds=seconds,
-        reported=reported,
-        finds_wanted=finds_wanted,
-        programs_wanted=programs_wanted,
-        keep=keep,
-    )
-    return counts, finds
+class ViewCampaign:
+    """The fuzzer of tenants' views (``tests.fuzz.hunt.Campaign``)."""
 
+    def __init__(self) -> None:
+        self.counts = ViewCounts()
 
-def progress(counts: ViewCounts, programs: int, took_s: float, finds: int) -> str:
-    """One line."""
-    taken = counts.statements - counts.refused
-    return (
-        f"{took_s:.0f} s: {programs} programs, {taken:,} statements ({taken / took_s:.0f}/s; {counts.refused:,} refused), "
-        f"{counts.judged:,} rows judged ({counts.judged / took_s:,.0f}/s), {counts.delivered:,} events of tenants, "
-        f"views refused {counts.refused_views.total()}, not judged {dict(counts.not_judged)}, finds {finds}"
-    )
+    def corpus(self) -> list[Path]:
+        return sorted(CORPUS.glob("*.sql"))
+
+    def replayed(self, server: MysqlServer, program: Program) -> str | None:
+        find = asyncio.run(replay(server, program, ViewCounts()))
+        return None if find is None else find.words
+
+    def tried(self, server: MysqlServer, seed: int) -> Find | None:
+        return asyncio.run(replay(server, program_of_seed(seed), self.counts))
+
+    def shrunk(self, server: MysqlServer, find: Find) -> Find:
+        return asyncio.run(shrink(server, find))
+
+    def progress(self, programs: int, took_s: float, finds: int) -> str:
+        counts = self.counts
+        taken = counts.statements - counts.refused
+        return (
+            f"{took_s:.0f} s: {programs} programs, {taken:,} statements ({taken / took_s:.0f}/s; {counts.refused:,} refused), "
+            f"{counts.judged:,} rows judged ({counts.judged / took_s:,.0f}/s), {counts.delivered:,} events of tenants, "
+            f"views refused {counts.refused_views.total()}, not judged {dict(counts.not_judged)}, finds {finds}"
+        )
+
+    def asides(self) -> Counter[str]:
+        return Counter({f"refused: {reason}": n for reason, n in self.counts.refused_views.items()})

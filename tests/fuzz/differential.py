@@ -1,0 +1,74 @@
+"""The differential fuzzers: random statements on a real MySQL, and what our code makes of them, compared with the server.
+
+    python -m tests.fuzz.differential SOURCE [--hours H | --seconds S] [--seed N] [--finds N] [--replay FILE …]
+
+| source | compares |
+|---|---|
+| mysql, dts, vitess | what its reader makes of them; see ``tests.fuzz.source.trial`` |
+| views | what a tenant's view makes of the binlog reader's events; see ``tests.fuzz.views.trial`` |
+
+``make fuzz-source``, ``fuzz-dts``, ``fuzz-vitess`` and ``fuzz-views`` run it. It starts a server of its own. Exit code 1:
+something differed; the smallest program that shows it is printed, and kept in ``.fuzz/SOURCE``.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.conftest import start_mysql_in
+from tests.fuzz.hunt import Campaign, hunt, program_of
+from tests.fuzz.source.campaign import KINDS, SourceCampaign
+from tests.fuzz.views.campaign import ViewCampaign
+
+_KEPT = Path(".fuzz")
+_OPTIONS = ("--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0")
+
+
+def campaign_of(source: str) -> Campaign:
+    """The fuzzer of that name."""
+    return ViewCampaign() if source == "views" else SourceCampaign(KINDS[source])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.differential", description=__doc__)
+    parser.add_argument("source", choices=(*KINDS, "views"))
+    parser.add_argument("--hours", type=float, default=0.0)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--finds", type=int, default=1, help="how many before it ends")
+    parser.add_argument("--replay", type=Path, nargs="+", help="programs instead of random ones")
+    chosen = parser.parse_args()
+    campaign = campaign_of(chosen.source)
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, ExitStack() as servers:
+        server = start_mysql_in(Path(folder), servers, extra_options=_OPTIONS)
+        if chosen.replay:
+            found = {path: campaign.replayed(server, program_of(path)) for path in chosen.replay}
+            for path, words in found.items():
+                _say(f"{path}: {words or 'right'}")
+            return int(any(words is not None for words in found.values()))
+        _say(f"seed {chosen.seed}, corpus of {len(campaign.corpus())}")
+        finds = hunt(
+            campaign,
+            server,
+            seed=chosen.seed,
+            seconds=chosen.hours * 3600 + chosen.seconds or 60.0,
+            reported=_say,
+            finds_wanted=chosen.finds,
+            keep=_KEPT / chosen.source,
+        )
+    for words, times in campaign.asides().most_common(40):
+        _say(f"{words}, {times} times")
+    return int(bool(finds))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + os.linesep)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
