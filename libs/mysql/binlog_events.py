@@ -158,6 +158,9 @@ class QueryEvent:
     """None: the event lacks it, because nothing in the statement depends on it."""
     is_of_server: bool = False
     """The server wrote the text, as SHOW CREATE TABLE does: a member of an ENUM or SET beyond utf8mb3 is a question mark."""
+    time_zone: str = ""
+    """The session's ``time_zone``; empty: the event lacks it, because nothing in the statement depends on it."""
+    uses_temporary_table: bool = False
     has_ddl_number: bool = False
     """The storage engine carried out DDL. An engine without atomic DDL, and a statement that did nothing, have none."""
 
@@ -194,6 +197,8 @@ def _parse_query(body: bytes, fixed_bytes: int, flags: int) -> QueryEvent:
         server_charset=charset_of_collation_id(int.from_bytes(charsets[4:6], "little")) if charsets else None,
         database_charset=charset_of_collation_id(int.from_bytes(of_database, "little")) if of_database else None,
         explicit_defaults_for_timestamp=None if explicit is None else explicit != b"\0",
+        time_zone=status.get(_TIME_ZONE_CODE, b"")[1:].decode("ascii", errors="replace"),
+        uses_temporary_table=bool(flags & THREAD_SPECIFIC),
         has_ddl_number=_DDL_NUMBER_CODE in status,
     )
 

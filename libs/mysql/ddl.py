@@ -184,6 +184,8 @@ def _applied(
             | CreateTableLike(table_id=table_id, keeps_existing=True)
         ) if context.may_have_made_nothing:
             raise DdlNotUnderstood("IF NOT EXISTS does not say whether it made the table", (table_id,))
+        case CreateTable(options=options, table_id=table_id) if context.may_lack_charset and options.charset is None:
+            raise DdlNotUnderstood("the log lacks the charset of a table LIKE a temporary one", (table_id,))
         case CreateTable():
             schema = _created(parsed, charsets.get(parsed.table_id.database, context.server_charset), context)
             return (TableChange(TableChangeKind.CREATE, parsed.table_id, schema),)

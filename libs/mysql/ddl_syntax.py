@@ -33,12 +33,14 @@ class DdlNotUnderstood(PipelineHalted):
 
 @dataclass(frozen=True, slots=True)
 class SentIn:
-    """Character sets of a session."""
+    """Character sets and time zone of a session."""
 
     client: str = "utf8mb4"
     """``character_set_client``: that of the statement's bytes, also of a string with an introducer."""
     connection: str = "utf8mb4"
     """``character_set_connection``: to which the server converts other strings."""
+    time_zone: str = ""
+    """In which a TIMESTAMP's DEFAULT is written: ``+05:30`` or a zone's name. Empty and ``SYSTEM``: taken for UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class StatementContext:
     """The server wrote the statement, in utf8mb3."""
     may_have_made_nothing: bool = False
     """The log does not say that CREATE … IF NOT EXISTS made anything."""
+    may_lack_charset: bool = False
+    """The server wrote the definition of a table LIKE a temporary one. It leaves the table's charset out (seen on 9.7)."""
     explicit_defaults_for_timestamp: bool = True
     lower_case_table_names: int = 0
     """1 or 2: the server compares names of tables and databases in lower case."""

@@ -5,8 +5,10 @@ unless an introducer says another, and an ENUM's member is found as its collatio
 ``tests/integration/test_defaults.py`` asks the server).
 """
 
+import datetime
 import re
 import unicodedata
+import zoneinfo
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
@@ -15,6 +17,7 @@ from libs.mysql.charsets import python_codec, storable, text_of_bytes
 from libs.mysql.column_type import MysqlType, is_character_type
 from libs.mysql.ddl_syntax import DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
 from libs.mysql.json_document import written_document
+from libs.mysql.logical import canonical_default
 from libs.mysql.sql_lexer import bytes_of_literal
 
 _WITHOUT_LITERAL: Final = frozenset(
@@ -23,6 +26,7 @@ _WITHOUT_LITERAL: Final = frozenset(
 _INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _MOMENTS: Final = ("date", "datetime", "timestamp")
 _OFFSET: Final = re.compile(r":\d\d(?:\.\d*)?[+-]\d\d?:\d\d$")
+_CANONICAL: Final = re.compile(r"(?!0000)\d{4}-(?!00)\d\d-(?!00)\d\d \d\d:\d\d:\d\d(?:\.\d+)?")
 _BYTE_TYPES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 
@@ -58,10 +62,25 @@ def default_text(
         if default.is_expression:
             return None  # it is kept as it is written, and computed for each row
         raise DdlNotUnderstood("a DEFAULT with an offset stands in the session's time zone", ())
+    if mysql_type.name == "timestamp" and not default.is_expression:
+        return _in_utc(canonical_default(mysql_type, default.text), sent_in.time_zone)
     if default.kind is DefaultKind.TEXT and mysql_type.name == "year":
         # A string of one or two zeros is 2000, the number 0 is 0000 (manual, "2-Digit Years in Dates").
         return "2000" if default.text.strip() in ("0", "00") else default.text
     return default.text
+
+
+def _in_utc(text: str | None, time_zone: str) -> str | None:
+    """A TIMESTAMP's literal, as SHOW CREATE has it in a session in UTC."""
+    if text is None or time_zone in ("", "SYSTEM", "+00:00", "UTC") or not _CANONICAL.fullmatch(text):
+        return text
+    moment = datetime.datetime.fromisoformat(f"{text[:19]}{time_zone if time_zone[0] in '+-' else ''}")
+    if moment.tzinfo is None:
+        try:
+            moment = moment.replace(tzinfo=zoneinfo.ZoneInfo(time_zone))
+        except (ValueError, zoneinfo.ZoneInfoNotFoundError):
+            raise DdlNotUnderstood("a TIMESTAMP's DEFAULT stands in a time zone that is not known here", ()) from None
+    return f"{moment.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}{text[19:]}"
 
 
 def _bytes(default: DefaultValue, sent_in: SentIn) -> bytes:

@@ -299,10 +299,11 @@ def context_of(query: QueryEvent, server: StatementContext) -> StatementContext:
         sql_mode=sql_mode_of(query.sql_mode),
         server_charset=query.server_charset or server.server_charset,
         database_charset=query.database_charset,
-        sent_in=SentIn(query.client_charset, query.connection_charset),
+        sent_in=SentIn(query.client_charset, query.connection_charset, query.time_zone),
         is_of_server=query.is_of_server,
         explicit_defaults_for_timestamp=server.explicit_defaults_for_timestamp if explicit is None else explicit,
         may_have_made_nothing=not query.has_ddl_number,
+        may_lack_charset=query.uses_temporary_table,
     )
 
 

@@ -46,7 +46,7 @@ _HEARTBEAT_S: Final = 0.1
 _NOT_OF_DTS: Final = re.compile(
     r"binlog_row_image\s*=\s*'?(?:MINIMAL|NOBLOB)|binlog_row_value_options\s*=\s*'PARTIAL_JSON|"
     r"binlog_transaction_compression\s*=\s*1|"
-    r"sql_mode|character_set|collation|explicit_defaults|SESSION (?:time_zone|timestamp|default_storage)",
+    r"CREATE TEMPORARY|sql_mode|character_set|collation|explicit_defaults|SESSION (?:time_zone|timestamp|default_storage)",
     re.IGNORECASE,
 )
 
@@ -54,7 +54,8 @@ _NOT_OF_DTS: Final = re.compile(
 def takes(step: Step) -> bool:
     """DTS asks for whole row images, and does not say the settings of a statement's session: the decoder has the server's.
 
-    The stand-in follows neither compressed nor XA transactions.
+    Nor does it say that a table was made LIKE a temporary one, whose charset the log lacks. The stand-in follows neither
+    compressed nor XA transactions.
     """
     return step.session != "x" and not _NOT_OF_DTS.search(step.text)
 

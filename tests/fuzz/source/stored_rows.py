@@ -131,8 +131,8 @@ def compared(column: ServerColumn, ours: Column) -> tuple[Any, ...]:
 
 
 def default_differs(column: ServerColumn, ours: Column) -> bool:
-    """Whether the DEFAULT is another constant."""
-    if ours.is_default_computed or ours.is_generated or parse_column_type(column.source_type).name in _BYTE_DEFAULTS:
+    """Whether the DEFAULT is another constant. A TIMESTAMP's is that of SHOW CREATE: here it is as its session wrote it."""
+    if ours.is_default_computed or ours.is_generated or parse_column_type(column.source_type).name in _SHOWN_OTHERWISE:
         return False
     server = column.default or ""
     if column.source_type.startswith("char("):
@@ -140,7 +140,7 @@ def default_differs(column: ServerColumn, ours: Column) -> bool:
     return server != as_utf8mb3(ours.default_expression or "")
 
 
-_BYTE_DEFAULTS: Final = ("binary", "varbinary", "json", "text", "blob", "geometry")
+_SHOWN_OTHERWISE: Final = ("timestamp", "binary", "varbinary", "json", "text", "blob", "geometry")
 
 
 # --- cells ---------------------------------------------------------------------------------------------------------------

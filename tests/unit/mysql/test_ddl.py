@@ -15,6 +15,7 @@ from libs.mysql.ddl import (
     show_create_to_schema,
     unseen_rows,
 )
+from libs.mysql.ddl_syntax import SentIn
 from libs.mysql.sql_lexer import SqlMode
 from libs.types.table import TableId, TableSchema
 
@@ -420,3 +421,34 @@ def test_no_statement_halts_the_reader_for_other_tables(clause: str) -> None:
         apply_one(f"ALTER TABLE orders {clause}", table("a INT"))
 
     assert raised.value.table_ids == (ORDERS,)
+
+
+@pytest.mark.parametrize(
+    ("time_zone", "expected"),
+    [
+        ("", "2001-09-09 01:46:40"),
+        ("SYSTEM", "2001-09-09 01:46:40"),
+        ("+05:30", "2001-09-08 20:16:40"),
+        ("-11:00", "2001-09-09 12:46:40"),
+        ("Europe/Berlin", "2001-09-08 23:46:40"),
+    ],
+)
+def test_the_default_of_a_timestamp_is_that_of_a_session_in_utc(time_zone: str, expected: str) -> None:
+    """As SHOW CREATE prints it there."""
+    context = StatementContext(sent_in=SentIn(time_zone=time_zone))
+    statement = "CREATE TABLE t (a TIMESTAMP DEFAULT '2001-09-09 01:46:40', b TIMESTAMP DEFAULT 0)"
+    (change,) = apply_ddl({}, "d", statement, context=context)
+
+    assert change.schema is not None
+    assert [column.default_expression for column in change.schema.columns] == [expected, "0000-00-00 00:00:00"]
+
+
+def test_the_source_is_asked_for_what_the_log_does_not_say_of_a_definition() -> None:
+    copied = StatementContext(may_lack_charset=True)
+    with pytest.raises(DdlNotUnderstood, match="lacks the charset of a table LIKE a temporary one"):
+        apply_ddl({}, "d", "CREATE TABLE t (a VARCHAR(9))", context=copied)
+    assert apply_ddl({}, "d", "CREATE TABLE t (a VARCHAR(9)) CHARSET latin1", context=copied)
+
+    elsewhere = StatementContext(sent_in=SentIn(time_zone="Nowhere/Town"))
+    with pytest.raises(DdlNotUnderstood, match="a time zone that is not known here"):
+        apply_ddl({}, "d", "CREATE TABLE t (a TIMESTAMP DEFAULT '2001-09-09 01:46:40')", context=elsewhere)
