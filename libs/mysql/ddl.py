@@ -352,9 +352,8 @@ def _is_known_to_server(column: Column, default: DefaultValue | None) -> bool:
     if column.source_type.startswith("timestamp"):
         # Its literal stands in the time zone of the session; without month or day it is 0 in all of them.
         return not text.startswith("0000-00-00")
-    if column.source_type.startswith(("date", "datetime")):
-        return text.startswith("0000-") and not _WITHOUT_MONTH_OR_DAY.match(text)  # a year that no sink has
-    return column.source_type == "json"  # the server writes the document in its own form
+    is_date = column.source_type.startswith(("date", "datetime"))
+    return is_date and text.startswith("0000-") and not _WITHOUT_MONTH_OR_DAY.match(text)  # a year that no sink has
 
 
 def show_create_to_schema(

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -20,8 +20,6 @@ from libs.mysql.ddl import (
     apply_database_ddl,
     apply_ddl,
     changed_database,
-    computed_columns,
-    cut_columns,
     show_create_to_schema,
     unseen_rows,
 )
@@ -32,7 +30,7 @@ from libs.source.mysql.snapshot import database_charsets, statement_context, tab
 from libs.source.mysql.table_schemas import is_made_again
 from libs.source.signals import ExecuteSnapshot
 from libs.source.unseen_policy import UnseenAction, action_for
-from libs.source.unseen_rows import report_unseen_rows
+from libs.source.unseen_rows import redefined_unseen, renamed_unseen, report_unseen_rows
 from libs.types.table import TableId, TableSchema
 from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.gather import Gatherer
@@ -181,7 +179,8 @@ class SchemaChanges:
             if not concerned:
                 raise
             now = await self._changes_from_source(decoder, ddl, concerned)
-            self._note_unseen(decoder, ddl, _cut_by(now, decoder.tables.schemas, is_strict=context.sql_mode.is_strict))
+            is_strict = context.sql_mode.is_strict
+            self._note_unseen(decoder, ddl, redefined_unseen(now, decoder.tables.schemas, is_strict=is_strict))
             return now, None
 
     def _report_unseen(
@@ -189,7 +188,13 @@ class SchemaChanges:
     ) -> None:
         """Rows that came, went or changed without the log; a chunk that has some of them is read again."""
         by_statement = unseen_rows(ddl.database, ddl.statement, tables=decoder.tables.schemas, context=context)
-        renamed = self._renamed_unseen(decoder, changes, context)
+        renamed = renamed_unseen(
+            changes,
+            decoder.tables.schemas,
+            self._schemas.is_captured,
+            is_strict=context.sql_mode.is_strict,
+            shadow_tables=self._settings.shadow_tables,
+        )
         self._note_unseen(decoder, ddl, [*filter(None, [by_statement]), *renamed])
 
     def _note_unseen(self, decoder: LogDecoder, ddl: DdlStatement, found: Iterable[UnseenRows]) -> None:
@@ -210,25 +215,6 @@ class SchemaChanges:
                     self._to_resync.append(table_id)
                 if (schema := decoder.tables.schemas.get(table_id)) is not None:
                     self._incremental.table_changed(table_id, schema, schema)
-
-    def _renamed_unseen(
-        self, decoder: LogDecoder, changes: Sequence[TableChange], context: StatementContext
-    ) -> Iterator[UnseenRows]:
-        """Renames to a captured name: the rows of before came under another one, or nobody delivered them. A shadow table has
-        the rows of the one whose place it takes, as its columns can hold them."""
-        renames = {change.table_id: change for change in changes if change.previous_id is not None}
-        for table_id, previous in _origins(changes).items():
-            if not self._schemas.is_captured(table_id):
-                continue
-            before, after = decoder.tables.schemas.get(table_id), renames[table_id].schema
-            if self._schemas.is_captured(previous):
-                yield UnseenRows(f"RENAME of {previous} to it, whose rows came under that name", (table_id,))
-            elif not any(re.fullmatch(pattern, previous.table) for pattern in self._settings.shadow_tables):
-                yield UnseenRows(f"RENAME of {previous}, whose rows were not captured, to it", (table_id,))
-            elif before is not None and after is not None:
-                cut = cut_columns(before, after, is_strict=context.sql_mode.is_strict)
-                if cut:
-                    yield UnseenRows(f"RENAME of {previous} to it: {', '.join(cut)}", (table_id,))
 
     def _resync_unseen(self, decoder: LogDecoder, ddl: DdlStatement) -> None:
         """Empty the tenants' tables and read them again, where the policy says so."""
@@ -337,28 +323,6 @@ def _records_of(changes: Iterable[TableChange], before: Mapping[TableId, TableSc
         records.pop(change.table_id, None)  # after what it takes the place of
         records[change.table_id] = _Record(change.table_id, kind, change.schema, change.previous_id)
     return [record for record in records.values() if record.schema is not None or record.table_id in before]
-
-
-def _cut_by(
-    changes: Iterable[TableChange], before: Mapping[TableId, TableSchema], *, is_strict: bool
-) -> Iterator[UnseenRows]:
-    """Tables whose columns cannot hold all that they held, or whose new columns the server filled, by definitions alone."""
-    for change in changes:
-        if change.schema is not None and change.table_id in before:
-            old = before[change.table_id]
-            cut = [*cut_columns(old, change.schema, is_strict=is_strict), *computed_columns(old, change.schema)]
-            if cut:
-                yield UnseenRows(", ".join(cut), (change.table_id,))
-
-
-def _origins(changes: Iterable[TableChange]) -> Mapping[TableId, TableId]:
-    """By the name that a statement gave a table in the end, the one that it had; tables that exchange their names by a third
-    one among them."""
-    origins: dict[TableId, TableId] = {}
-    for change in changes:
-        if change.previous_id is not None:
-            origins[change.table_id] = origins.pop(change.previous_id, change.previous_id)
-    return {table_id: previous for table_id, previous in origins.items() if table_id != previous}
 
 
 _HISTORY_KIND: Final = {

@@ -14,7 +14,7 @@ from libs.config.connections import (
 from libs.source.failure_policy import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
-from libs.source.unseen_policy import UnseenPolicy
+from libs.source.unseen_policy import SHADOW_TABLES, UnseenPolicy
 from libs.types.bounds import bounds
 from libs.types.value_modes import ValueModes
 
@@ -32,7 +32,7 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     include_tables: tuple[str, ...] = (".*",)
     """Regular expressions; a table is captured when one matches its whole ``database.table``."""
     exclude_tables: tuple[str, ...] = ()
-    shadow_tables: tuple[str, ...] = (r"_+.+_(gho|ghc|del)", r"_+.+_(new|old)")
+    shadow_tables: tuple[str, ...] = SHADOW_TABLES
     """Regular expressions for table names (without database) of tools for online schema changes, here gh-ost's and
     pt-online-schema-change's. Rows of such tables are no changes of yours: they are not captured, even if ``include_tables``
     says, but the schema is followed, so that the rename at the end comes out as one change of the real table."""

@@ -7,7 +7,8 @@ import pytest
 
 from tests.conftest import MysqlServer
 from tests.fuzz.hunt import hunt, program_of
-from tests.fuzz.source.campaign import DTS, MYSQL, VITESS, Kind, SourceCampaign, replay, rotating_seed
+from tests.fuzz.source.campaign import DTS, KINDS, MYSQL, VITESS, Kind, SourceCampaign, replay, rotating_seed
+from tests.fuzz.source.followed import CORPUS
 from tests.fuzz.source.trial import Counts
 
 PROGRAMS = 10
@@ -16,6 +17,12 @@ OTHERS_PROGRAMS = 2
 """Some five CPU seconds."""
 GATES_SEED = 202_648
 AT_MOST_S = 400.0
+
+
+def test_each_past_find_is_in_the_folder_of_a_source() -> None:
+    """One beside them would be replayed by nobody."""
+    assert {path.parent.name for path in CORPUS.rglob("*.sql")} == set(KINDS)
+    assert not list(CORPUS.glob("*.sql"))
 
 
 @pytest.mark.parametrize("path", MYSQL.corpus(), ids=lambda path: path.stem)
