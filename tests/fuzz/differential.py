@@ -1,11 +1,11 @@
-"""The differential fuzzers: random statements on a real MySQL, and what our code makes of them, compared with the server.
+"""The differential fuzzers: random statements on a real MySQL and through our code, compared with the server.
 
     python -m tests.fuzz.differential SOURCE [--hours H | --seconds S] [--seed N] [--finds N] [--replay FILE …]
 
 | source | compares |
 |---|---|
-| mysql, dts, vitess | what its reader makes of them; see ``tests.fuzz.source.trial`` |
-| views | what a tenant's view makes of the binlog reader's events; see ``tests.fuzz.views.trial`` |
+| mysql, dts, vitess | the reader with the server; see ``tests.fuzz.source.trial`` |
+| views | a tenant and its view with MySQL; see ``tests.fuzz.views.trial`` |
 
 ``make fuzz-source``, ``fuzz-dts``, ``fuzz-vitess`` and ``fuzz-views`` run it. It starts a server of its own. Exit code 1:
 something differed; the smallest program that shows it is printed, and kept in ``.fuzz/SOURCE``.

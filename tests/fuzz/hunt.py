@@ -48,7 +48,7 @@ class Campaign(Protocol):
         ...
 
     def asides(self) -> Counter[str]:
-        """Of the whole campaign, what is no difference and worth a look."""
+        """Things of the whole campaign that are no difference and worth a look."""
         ...
 
 
