@@ -19,7 +19,7 @@ from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import Packets
 from libs.rpc.schema_history_client import SchemaHistoryClient
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_policy import FailureHandling
 from libs.source.kept_faults import raise_again
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import connect, hang_up, query, start_dump

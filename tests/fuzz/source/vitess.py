@@ -17,7 +17,7 @@ from libs.errors import HeadwaterError
 from libs.events.dead_letter import decode_undecoded_row
 from libs.mysql.gtid import GtidSet
 from libs.rpc.schema_history_client import SchemaHistoryClient
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_policy import FailureHandling
 from libs.source.kept_faults import raise_again
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import query
