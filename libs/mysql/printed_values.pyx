@@ -178,6 +178,8 @@ cdef bint is_shortest_double(const uint8_t* text, Py_ssize_t size) noexcept:
         point += 1
     if point == begin or point - begin > 15:
         return False
+    if text[begin] == 48 and point - begin > 1:
+        return False  # no JSON
     if point == size:
         return True
     cdef Py_ssize_t place = point + 1

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from libs.events.run_rows import RunRows
@@ -81,6 +81,7 @@ NUMBERS_AND_TIMES = ("small", "zero_filled", "big", "amount", "dbl", "day", "mom
 
 
 @settings(max_examples=400)
+@example(name="dbl", cell="0000001.50")
 @given(
     name=st.sampled_from(NUMBERS_AND_TIMES),
     cell=st.text(alphabet="0123456789-:. ,a", max_size=28)
