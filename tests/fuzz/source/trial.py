@@ -94,12 +94,12 @@ class Trial:
         self.counts = counts
         self.follower = Follower(followed(server), values)
         self._beside: Follower | None = None
-        self._events: tuple[list[Published], list[Published]] = ([], [])
+        self._published: tuple[list[Published], list[Published]] = ([], [])
         """Of both since the last comparison."""
         if beside is not None:
             self._beside = Follower(beside(server), values)
-            self.follower.on_event = self._events[0].append
-            self._beside.on_event = self._events[1].append
+            self.follower.on_event = self._published[0].append
+            self._beside.on_event = self._published[1].append
         self.tables: dict[TableId, ServerTable] = {}
         """As the server had them when it was looked at last."""
         self._values = values
@@ -237,8 +237,8 @@ class Trial:
 
     def _compare_events(self) -> None:
         """The same rows in the same order, table by table, as the binlog reader's; none of a table that either doubts."""
-        ours, logs = map(list, self._events)
-        for events in self._events:
+        ours, logs = map(list, self._published)
+        for events in self._published:
             events.clear()
         if self._beside is None:
             return
