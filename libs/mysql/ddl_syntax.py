@@ -31,6 +31,10 @@ class DdlNotUnderstood(PipelineHalted):
         super().__init__(f"cannot follow a schema change of {tables}: {reason}; re-snapshot the tables")
 
 
+SYSTEM_ZONE: Final = "SYSTEM"
+"""A session's ``time_zone`` that is the server's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class SentIn:
     """Character sets and time zone of a session."""
@@ -40,7 +44,7 @@ class SentIn:
     connection: str = "utf8mb4"
     """``character_set_connection``: to which the server converts other strings."""
     time_zone: str = ""
-    """In which a TIMESTAMP's DEFAULT is written: ``+05:30`` or a zone's name. Empty and ``SYSTEM``: taken for UTC."""
+    """In which a TIMESTAMP's DEFAULT is written: ``+05:30`` or a zone's name; empty: UTC. ``SYSTEM`` is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class StatementContext:
     may_lack_charset: bool = False
     """The server wrote the definition of a table LIKE a temporary one. It leaves the table's charset out (seen on 9.7)."""
     explicit_defaults_for_timestamp: bool = True
+    is_server_in_utc: bool = True
+    """``system_time_zone`` is UTC: the zone of sessions in ``SYSTEM``. Of other zones MySQL gives an abbreviation alone."""
     lower_case_table_names: int = 0
     """1 or 2: the server compares names of tables and databases in lower case."""
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from libs.mysql.charsets import python_codec, storable, text_of_bytes
 from libs.mysql.column_type import MysqlType, is_character_type
-from libs.mysql.ddl_syntax import DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
+from libs.mysql.ddl_syntax import SYSTEM_ZONE, DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
 from libs.mysql.json_document import written_document
 from libs.mysql.logical import canonical_default
 from libs.mysql.sql_lexer import bytes_of_literal
@@ -72,8 +72,10 @@ def default_text(
 
 def _in_utc(text: str | None, time_zone: str) -> str | None:
     """A TIMESTAMP's literal, as SHOW CREATE has it in a session in UTC."""
-    if text is None or time_zone in ("", "SYSTEM", "+00:00", "UTC") or not _CANONICAL.fullmatch(text):
+    if text is None or time_zone in ("", "+00:00", "UTC") or not _CANONICAL.fullmatch(text):
         return text
+    if time_zone == SYSTEM_ZONE:
+        raise DdlNotUnderstood("a TIMESTAMP's DEFAULT stands in the server's own time zone", ())
     moment = datetime.datetime.fromisoformat(f"{text[:19]}{time_zone if time_zone[0] in '+-' else ''}")
     if moment.tzinfo is None:
         try:

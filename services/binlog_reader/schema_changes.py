@@ -23,7 +23,7 @@ from libs.mysql.ddl import (
     show_create_to_schema,
     unseen_rows,
 )
-from libs.mysql.ddl_syntax import DdlNotUnderstood, SentIn, StatementContext
+from libs.mysql.ddl_syntax import SYSTEM_ZONE, DdlNotUnderstood, SentIn, StatementContext
 from libs.mysql.sql_lexer import first_words, names_in, sql_mode_of
 from libs.source.mysql.client import Connection
 from libs.source.mysql.snapshot import database_charsets, statement_context, table_definitions, without_places
@@ -280,12 +280,13 @@ class SchemaChanges:
 def context_of(query: QueryEvent, server: StatementContext) -> StatementContext:
     """The settings that give a statement its meaning: the session's in the log, else the server's present ones."""
     explicit = query.explicit_defaults_for_timestamp
+    is_utc = query.time_zone == SYSTEM_ZONE and server.is_server_in_utc
     return replace(
         server,
         sql_mode=sql_mode_of(query.sql_mode),
         server_charset=query.server_charset or server.server_charset,
         database_charset=query.database_charset,
-        sent_in=SentIn(query.client_charset, query.connection_charset, query.time_zone),
+        sent_in=SentIn(query.client_charset, query.connection_charset, "" if is_utc else query.time_zone),
         is_of_server=query.is_of_server,
         explicit_defaults_for_timestamp=server.explicit_defaults_for_timestamp if explicit is None else explicit,
         may_have_made_nothing=not query.has_ddl_number,

@@ -351,13 +351,19 @@ def database_collations(connection: Connection) -> dict[str, tuple[str, str]]:
     return {str(database): (str(charset), str(collation)) for database, charset, collation in rows}
 
 
+_NAMES_OF_UTC: Final = ("UTC", "GMT", "UCT", "Universal", "Zulu", "Coordinated Universal Time")
+
+
 def statement_context(connection: Connection) -> StatementContext:
     """The server's settings that change what a DDL statement means."""
-    names = ("character_set_server", "explicit_defaults_for_timestamp", "lower_case_table_names")
-    [(charset, explicit, lower_case)] = query(connection, "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in names))
+    names = ("character_set_server", "explicit_defaults_for_timestamp", "lower_case_table_names", "system_time_zone")
+    [(charset, explicit, lower_case, zone)] = query(
+        connection, "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in names)
+    )
     return StatementContext(
         server_charset=str(charset),
         explicit_defaults_for_timestamp=bool(explicit),
+        is_server_in_utc=str(zone) in _NAMES_OF_UTC,
         lower_case_table_names=int(lower_case),
     )
 
