@@ -11,7 +11,7 @@ which decides the key of a table that has no primary key.
 
 import enum
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from types import MappingProxyType
@@ -204,6 +204,43 @@ def _applied(
             return (TableChange(TableChangeKind.TRUNCATE, table_id, tables[table_id]),)
         case _:
             return ()
+
+
+def depends_on_session(
+    tables: Mapping[TableId, TableSchema],
+    default_database: str,
+    statement: str,
+    *,
+    database_charsets: Mapping[str, str],
+    context: StatementContext,
+) -> bool:
+    """A session with other settings than ``context`` would make other tables of the statement.
+
+    For logs that do not carry a session's ``sql_mode`` and ``time_zone``. A setting under which the statement would be an
+    error is none that the session can have had.
+    """
+    as_it_is = apply_ddl(tables, default_database, statement, database_charsets=database_charsets, context=context)
+    for other in _other_sessions(statement.lower(), context):
+        try:
+            made = apply_ddl(tables, default_database, statement, database_charsets=database_charsets, context=other)
+        except DdlNotUnderstood:
+            continue
+        if made != as_it_is:
+            return True
+    return False
+
+
+def _other_sessions(text: str, context: StatementContext) -> Iterator[StatementContext]:
+    """Each setting changed by itself, if the statement has a word or sign that it gives a meaning to."""
+    mode = context.sql_mode
+    if '"' in text:
+        yield replace(context, sql_mode=replace(mode, ansi_quotes=not mode.ansi_quotes))
+    if "\\" in text:
+        yield replace(context, sql_mode=replace(mode, backslash_escapes=not mode.backslash_escapes))
+    if "real" in text:
+        yield replace(context, sql_mode=replace(mode, real_as_float=not mode.real_as_float))
+    if "timestamp" in text and "default" in text:
+        yield replace(context, sent_in=replace(context.sent_in, time_zone="+01:00"))
 
 
 def apply_database_ddl(

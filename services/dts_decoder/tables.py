@@ -21,6 +21,7 @@ from libs.mysql.ddl import (
     apply_database_ddl,
     apply_ddl,
     changed_database,
+    depends_on_session,
     show_create_to_schema,
     unseen_rows,
 )
@@ -188,6 +189,7 @@ class SubscribedTables:
             changes = apply_ddl(
                 self.schemas, ddl.database, ddl.statement, database_charsets=self._charsets, context=self._context
             )
+            self._refuse_two_meanings(ddl, changes)
             # A table renamed from one that is not followed is known to the server alone.
             unknown = [
                 change.table_id
@@ -214,6 +216,19 @@ class SubscribedTables:
             is_strict = self._context.sql_mode.is_strict
             self._tell_unseen(redefined_unseen(now, self.schemas, is_strict=is_strict), ddl)
             return now, None
+
+    def _refuse_two_meanings(self, ddl: DdlStatement, changes: Sequence[TableChange]) -> None:
+        """Messages do not carry the session's ``sql_mode`` and ``time_zone``. Where there is no server to ask, a statement
+        has the meaning of a session with default settings in UTC.
+
+        Raises:
+            DdlNotUnderstood: the statement's tables depend on them.
+        """
+        if self._database is not None and depends_on_session(
+            self.schemas, ddl.database, ddl.statement, database_charsets=self._charsets, context=self._context
+        ):
+            concerned = tuple(change.table_id for change in changes)
+            raise DdlNotUnderstood("it depends on the session's sql_mode or time_zone", concerned)
 
     async def _as_they_are(self, tables: Sequence[TableId]) -> list[TableChange]:
         """As the server defines them now; none where there is no server to ask."""

@@ -46,7 +46,7 @@ _HEARTBEAT_S: Final = 0.1
 _NOT_OF_DTS: Final = re.compile(
     r"binlog_row_image\s*=\s*'?(?:MINIMAL|NOBLOB)|binlog_row_value_options\s*=\s*'PARTIAL_JSON|"
     r"binlog_transaction_compression\s*=\s*1|"
-    r"CREATE TEMPORARY|sql_mode|character_set|collation|explicit_defaults|SESSION (?:time_zone|timestamp|default_storage)",
+    r"CREATE TEMPORARY|sql_mode|character_set|collation|explicit_defaults|SESSION (?:timestamp|default_storage)",
     re.IGNORECASE,
 )
 

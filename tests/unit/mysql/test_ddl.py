@@ -12,6 +12,7 @@ from libs.mysql.ddl import (
     UnseenRows,
     apply_database_ddl,
     apply_ddl,
+    depends_on_session,
     show_create_to_schema,
     unseen_rows,
 )
@@ -455,3 +456,22 @@ def test_the_source_is_asked_for_what_the_log_does_not_say_of_a_definition() -> 
         elsewhere = StatementContext(sent_in=SentIn(time_zone=zone))
         with pytest.raises(DdlNotUnderstood, match=reason):
             apply_ddl({}, "d", "CREATE TABLE t (a TIMESTAMP DEFAULT '2001-09-09 01:46:40')", context=elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("statement", "depends"),
+    [
+        (r"ALTER TABLE orders ADD b VARCHAR(9) DEFAULT 'a\nb'", True),
+        ("ALTER TABLE orders ADD b REAL", True),
+        ("ALTER TABLE orders ADD b TIMESTAMP DEFAULT '2001-09-09 01:46:40'", True),
+        ("ALTER TABLE orders ADD b TIMESTAMP DEFAULT CURRENT_TIMESTAMP", False),
+        ('ALTER TABLE orders ADD b INT COMMENT "it\'s real"', False),
+        ("ALTER TABLE orders ADD b VARCHAR(9) DEFAULT 'plain'", False),
+    ],
+)
+def test_a_statement_may_mean_something_else_in_another_session(statement: str, depends: bool) -> None:
+    found = depends_on_session(
+        {ORDERS: table("a INT")}, "shop", statement, database_charsets={}, context=StatementContext()
+    )
+
+    assert found is depends
