@@ -19,7 +19,7 @@ RETRY_AFTER_S: Final = 5.0
 
 AWAY: Final = (redis.RedisError, OSError)
 """A command's errors where Redis is away."""
-UNUSABLE: Final = (*AWAY, ValueError, TypeError, LookupError, RecursionError)
+UNUSABLE: Final = (*AWAY, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Also those where something answers that is no Redis: redis-py lets its parser's errors of numbers and depth pass."""
 
 log = structlog.get_logger()

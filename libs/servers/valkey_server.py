@@ -51,6 +51,6 @@ def _serves(port: int, data_dir: Path) -> bool:
     ) as client:
         try:
             answer = client.config_get("dir")
-        except redis.RedisError:
-            return False
+        except (redis.RedisError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return False  # redis-py lets its parser's errors pass where no Redis answers
     return isinstance(answer, dict) and answer.get("dir", answer.get(b"dir")) in (str(data_dir), str(data_dir).encode())

@@ -2,7 +2,10 @@
 
 import asyncio
 import random
+import socketserver
+import threading
 import zlib
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -10,6 +13,7 @@ import pytest
 import redis
 
 from libs.config.connections import RedisSettings
+from libs.servers import valkey_server
 from libs.types.table import TableId
 from services.checkpoint_committer.log import decode
 from services.checkpoint_committer.view import CheckpointView
@@ -130,3 +134,17 @@ async def test_whatever_answers_in_redis_s_place_is_a_redis_that_is_away(answer:
     for view in (loading, extending, replacing, history):
         await view.close()
     server.close()
+
+
+@pytest.mark.parametrize("answer", [b":x\r\n", b"*2\r\n" * 3_000, b":1\r\n"])
+def test_whatever_holds_valkeys_port_is_another_server(answer: bytes, tmp_path: Path) -> None:
+    class AnswerAll(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            while self.request.recv(65_536):
+                self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), AnswerAll) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        assert not valkey_server._serves(server.server_address[1], tmp_path)
+        server.shutdown()

@@ -12,6 +12,7 @@ from libs.mesh.own_services import caller
 from libs.mesh.processes import CHECKPOINT_COMMITTER, VALKEY
 from libs.mesh.state import read_ports
 from libs.operations.erase.held import Held
+from libs.redis.connection import UNUSABLE
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.servers.ports import LOOPBACK
 
@@ -56,6 +57,6 @@ def _redis_fields(home: Home, tenant: str) -> list[str]:
                 if client.type(key) == b"hash":
                     fields = (field for field, _ in client.hscan_iter(key, match=f"{tenant}\0*"))
                     found += (field.decode(errors="replace").replace("\0", " ") for field in fields)
-        except redis.RedisError as error:
+        except UNUSABLE as error:
             raise ServiceUnavailable(f"Valkey does not answer ({type(error).__name__}): is the stack up?") from error
     return found
