@@ -80,6 +80,7 @@ def java_with_aws() -> Iterator[Any]:
         gateway.shutdown()
 
 
+@pytest.mark.rest(because="the gate has the REST catalog, in test_iceberg_catalogs.py")
 def test_glue_is_asked_for_a_table_by_its_place_in_the_account_and_region(
     glue: Glue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

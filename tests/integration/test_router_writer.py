@@ -357,6 +357,9 @@ async def test_offsets_of_several_groups_are_committed_together(make_rig: Callab
         find_stragglers(rig.kafka, rig.group, rig.place)
 
 
+@pytest.mark.rest(
+    because="in the gate a router's broker loses power in faults/test_router_kills.py, and a writer's in simulation"
+)
 async def test_power_cut_of_the_broker_loses_and_repeats_nothing(
     start_kafka: StartKafka, unique_name: Callable[[str], str]
 ) -> None:
