@@ -6,7 +6,7 @@ Tests of Spark keep two cores busy, tests of servers wait most of the time. Side
   need servers, then those that need nothing.
 * A worker whose own files have run out takes what is left of the others', but a file of Spark only if it has a session.
 * The longest file comes first, so that the workers end together. ``make test-costs KEEP=1`` writes ``FILE_LENGTHS``.
-  A file without a line there comes in the middle, or first if ``LONG_UNMEASURED`` names it.
+  A file without a line there comes in the middle.
 
 A file stays whole, and its tests stay in their order.
 """
@@ -28,25 +28,6 @@ from tests.costs import COSTS_FILE, FILE_LENGTHS
 SPARK_WORKERS: Final = 2
 UNKNOWN_S: Final = 15.0
 """Of a file that needs a server or Spark, and has no line in ``FILE_LENGTHS``."""
-LONG_S: Final = 1_000.0
-"""More than any file takes."""
-LONG_UNMEASURED: Final = (
-    "tests/integration/test_live_stack.py",
-    "tests/e2e/test_demo.py",
-    "tests/faults/test_router_kills.py",
-    "tests/integration/test_vstream_reader.py",
-    "tests/integration/test_vstream_reshard_in_copy.py",
-    "tests/integration/test_log_following.py",
-    "tests/integration/test_router.py",
-    "tests/integration/test_vstream_processes.py",
-    "tests/integration/test_router_writer.py",
-    "tests/unit/spark/test_history.py",
-    "tests/contract/test_sinks.py",
-    "tests/faults/test_sink_kills.py",
-    "tests/faults/test_commit_kills.py",
-    "tests/contract/test_types.py",
-)
-"""Files known to be long, longest of its kind first. They come before measured ones until ``FILE_LENGTHS`` has them."""
 
 
 class Needs(IntEnum):
@@ -82,8 +63,6 @@ class Files:
         """As it was measured, else as it is taken to be."""
         if file in self.lengths_s:
             return self.lengths_s[file]
-        if file in LONG_UNMEASURED:
-            return LONG_S - LONG_UNMEASURED.index(file)
         return UNKNOWN_S if self.needs[file] else 0.0
 
     def _rank(self, file: str) -> tuple[Needs, float]:

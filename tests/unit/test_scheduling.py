@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from tests.costs import Cost, lengths_by_file
-from tests.scheduling import LONG_UNMEASURED, UNKNOWN_S, Files, Needs
+from tests.scheduling import UNKNOWN_S, Files, Needs
 
 ROOT = Path(__file__).parents[2]
 NEEDS = {
@@ -73,13 +73,6 @@ def test_a_worker_that_ended_makes_room_for_another() -> None:
 
 def test_beside_a_file_of_one_test_a_short_one_waits() -> None:
     assert Files(NEEDS, LENGTHS_S).next_for("gw0", NEEDS, is_short=True) == "fast_new.py"
-
-
-def test_a_long_file_that_was_not_measured_comes_first_and_is_there() -> None:
-    files = Files(dict.fromkeys(["a.py", *LONG_UNMEASURED[::-1]], Needs.SERVERS), {"a.py": 99.0})
-
-    assert files.next_for("gw0", files.needs) == LONG_UNMEASURED[0]
-    assert [file for file in LONG_UNMEASURED if not (ROOT / file).is_file()] == []
 
 
 def test_a_run_adds_to_the_lengths_that_are_known() -> None:
