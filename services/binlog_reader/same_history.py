@@ -9,6 +9,7 @@ header has the time at which it was made, and a dump has it first, wherever in t
 """
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +75,18 @@ def _require_same_file(settings: BinlogReaderSettings, position: BinlogPosition)
 
 
 def _file_made_at_s(connection: Connection, settings: BinlogReaderSettings, position: BinlogPosition) -> int:
-    reader = _dump(connection, settings, position, also_done=GtidSet())
+    for event in _events(_dump(connection, settings, position, also_done=GtidSet())):
+        if event[events.KIND_OFFSET] == events.FORMAT_DESCRIPTION:
+            return int(events.read_header(event, 0)[0])
+    raise AssertionError("a log's events do not end")
+
+
+def _events(reader: PacketReader) -> Iterator[bytes]:
+    """The events of a log, without end. Those of a packet that was too large to be kept in memory are passed over.
+
+    Raises:
+        as ``raise_error_packet``: the server ends the log with an error.
+    """
     while True:
         packets, _ = reader.receive()
         if not isinstance(packets, Packets):
@@ -83,9 +95,7 @@ def _file_made_at_s(connection: Connection, settings: BinlogReaderSettings, posi
         for nth in range(len(packets)):
             place, end = packets[nth]
             raise_error_packet(packets.data, place, end)
-            event = packets.data[place + 1 : end]  # after an OK byte
-            if event[events.KIND_OFFSET] == events.FORMAT_DESCRIPTION:
-                return int(events.read_header(event, 0)[0])
+            yield packets.data[place + 1 : end]  # after an OK byte
 
 
 def _dump(
@@ -105,26 +115,17 @@ def _committed_at_us(connection: Connection, settings: BinlogReaderSettings, pos
     """When the server's transaction of that number was committed; 0: it did not send it, or does not say."""
     before = GtidSet.parse(position.gtid_set).subtract(GtidSet.parse(position.last_transaction))
     begins = msgspec.structs.replace(position, gtid_set=str(before))
-    reader = _dump(connection, settings, begins, also_done=purged(connection))
     ends_s = time.monotonic() + _LOOKED_FOR_S
     heartbeats = 0
-    while time.monotonic() < ends_s and heartbeats < _HEARTBEATS_OF_SILENCE:
-        packets, _ = reader.receive()
-        if not isinstance(packets, Packets):
-            packets.close()
-            continue
-        for nth in range(len(packets)):
-            place, end = packets[nth]
-            raise_error_packet(packets.data, place, end)
-            event = packets.data[place + 1 : end]  # after an OK byte
-            kind, body = event[events.KIND_OFFSET], event[events.HEADER_BYTES :]
-            if kind in (events.HEARTBEAT, events.HEARTBEAT_V2):
-                heartbeats += 1  # one stands for skipped events before the transaction
-                continue
-            if kind not in (events.GTID, events.GTID_TAGGED):
-                continue
+    for event in _events(_dump(connection, settings, begins, also_done=purged(connection))):
+        kind, body = event[events.KIND_OFFSET], event[events.HEADER_BYTES :]
+        if kind in (events.HEARTBEAT, events.HEARTBEAT_V2):
+            heartbeats += 1  # one stands for skipped events before the transaction
+        elif kind in (events.GTID, events.GTID_TAGGED):
             found = events.parse_gtid(body) if kind == events.GTID else events.parse_gtid_tagged(body)
             if str(found) == position.last_transaction:
                 return found.committed_at_us
+        if time.monotonic() >= ends_s or heartbeats >= _HEARTBEATS_OF_SILENCE:
+            break
     log.info("last_transaction_not_sent", transaction=position.last_transaction)
     return 0

@@ -18,46 +18,10 @@ def reading_of(server: MysqlServer) -> LogReading:
     return LogReading(server, settings=settings, database={"heartbeat_s": 1.0})
 
 
-async def test_a_log_that_was_reset_is_another_history(
-    start_mysql: StartMysql, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between two runs, with new numbers that cover the old ones; and while the log is followed, where nothing would come."""
-    server = start_mysql(server_id=13)
-    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
-    reading, live = reading_of(server), reading_of(server)
-    for each in (reading, live):
-        await each.begin()
-    seen = []
-    for number in (1, 2):  # a restart as any other
-        server.execute(f"INSERT INTO d.t VALUES ({number})")
-        seen += ids(await reading.read(bool))
-    assert seen == [1, 2]
-    monkeypatch.setattr(log_following, "_HISTORY_LOOK_S", 0.0)
-    follows = asyncio.Event()
-
-    def first_came(events: list[Event]) -> bool:
-        if events:
-            follows.set()
-        return False
-
-    following = asyncio.create_task(live.read(first_came))
-    await follows.wait()
-    await asyncio.to_thread(server.execute, RESET)
-
-    with pytest.raises(SourceUnavailable, match="no longer has transactions that it had"):
-        await following
-    with pytest.raises(PositionPurged, match="does not have transactions that were already read"):
-        await live.read(bool)
-    server.execute(*(f"INSERT INTO d.t VALUES ({number})" for number in range(10, 20)))
-    with pytest.raises(PositionPurged, match="has another history than the one that was read"):
-        await reading.read(bool)
-
-
-async def test_a_file_of_the_same_name_is_another_one_after_a_reset(
-    start_mysql: StartMysql, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without GTIDs: the new file has grown beyond the old place, and its first rows would be passed over."""
-    server = start_mysql(server_id=14, extra_options=("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"))
+async def followed_until_reset(
+    server: MysqlServer, monkeypatch: pytest.MonkeyPatch
+) -> tuple[LogReading, LogReading, asyncio.Task[list[Event]]]:
+    """A reading that was ended and resumed, one that follows the log, and its task, on a log that was just reset."""
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
     reading, live = reading_of(server), reading_of(server)
     for each in (reading, live):
@@ -78,6 +42,31 @@ async def test_a_file_of_the_same_name_is_another_one_after_a_reset(
     following = asyncio.create_task(live.read(first_came))
     await follows.wait()
     await asyncio.to_thread(server.execute, RESET)
+    return reading, live, following
+
+
+async def test_a_log_that_was_reset_is_another_history(
+    start_mysql: StartMysql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two runs, with new numbers that cover the old ones; and while the log is followed, where nothing would come."""
+    server = start_mysql(server_id=13)
+    reading, live, following = await followed_until_reset(server, monkeypatch)
+
+    with pytest.raises(SourceUnavailable, match="no longer has transactions that it had"):
+        await following
+    with pytest.raises(PositionPurged, match="does not have transactions that were already read"):
+        await live.read(bool)
+    server.execute(*(f"INSERT INTO d.t VALUES ({number})" for number in range(10, 20)))
+    with pytest.raises(PositionPurged, match="has another history than the one that was read"):
+        await reading.read(bool)
+
+
+async def test_a_file_of_the_same_name_is_another_one_after_a_reset(
+    start_mysql: StartMysql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without GTIDs: the new file has grown beyond the old place, and its first rows would be passed over."""
+    server = start_mysql(server_id=14, extra_options=("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"))
+    reading, _live, following = await followed_until_reset(server, monkeypatch)
 
     with pytest.raises(SourceUnavailable, match="up to which it was read"):
         await following
