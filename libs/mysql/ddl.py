@@ -207,6 +207,7 @@ def _applied(
 
 
 def depends_on_session(
+    changes: Sequence[TableChange],
     tables: Mapping[TableId, TableSchema],
     default_database: str,
     statement: str,
@@ -214,18 +215,17 @@ def depends_on_session(
     database_charsets: Mapping[str, str],
     context: StatementContext,
 ) -> bool:
-    """A session with other settings than ``context`` would make other tables of the statement.
+    """A session with other settings than ``context``, by which the statement made ``changes``, would make other tables.
 
     For logs that do not carry a session's ``sql_mode`` and ``time_zone``. A setting under which the statement would be an
     error is none that the session can have had.
     """
-    as_it_is = apply_ddl(tables, default_database, statement, database_charsets=database_charsets, context=context)
     for other in _other_sessions(statement.lower(), context):
         try:
             made = apply_ddl(tables, default_database, statement, database_charsets=database_charsets, context=other)
         except DdlNotUnderstood:
             continue
-        if made != as_it_is:
+        if made != changes:
             return True
     return False
 

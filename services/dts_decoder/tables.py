@@ -225,7 +225,12 @@ class SubscribedTables:
             DdlNotUnderstood: the statement's tables depend on them.
         """
         if self._database is not None and depends_on_session(
-            self.schemas, ddl.database, ddl.statement, database_charsets=self._charsets, context=self._context
+            changes,
+            self.schemas,
+            ddl.database,
+            ddl.statement,
+            database_charsets=self._charsets,
+            context=self._context,
         ):
             concerned = tuple(change.table_id for change in changes)
             raise DdlNotUnderstood("it depends on the session's sql_mode or time_zone", concerned)

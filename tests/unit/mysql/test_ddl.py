@@ -470,8 +470,8 @@ def test_the_source_is_asked_for_what_the_log_does_not_say_of_a_definition() -> 
     ],
 )
 def test_a_statement_may_mean_something_else_in_another_session(statement: str, depends: bool) -> None:
-    found = depends_on_session(
-        {ORDERS: table("a INT")}, "shop", statement, database_charsets={}, context=StatementContext()
-    )
+    tables, context = {ORDERS: table("a INT")}, StatementContext()
+    changes = apply_ddl(tables, "shop", statement, context=context)
+    found = depends_on_session(changes, tables, "shop", statement, database_charsets={}, context=context)
 
     assert found is depends
