@@ -14,6 +14,7 @@ from libs.oracle.redo_values import (
     RedoValue,
     UnreadableRedo,
     bytes_of,
+    expect,
     is_empty_lob,
     read_value,
     text_of,
@@ -62,12 +63,12 @@ def read_lob_locator(sql: str) -> LargeColumn:
     Raises:
         UnreadableRedo: the text has another form.
     """
-    at = _match(_LOCATOR, sql, 0, "BEGIN select").end()
+    at = expect(_LOCATOR, sql, 0, "BEGIN select").end()
     column, at = read_column(sql, at)
-    into = _match(_INTO, sql, at, "into loc_c, loc_nc or loc_b")
+    into = expect(_INTO, sql, at, "into loc_c, loc_nc or loc_b")
     table, at = read_table(sql, into.end())
     row, at = read_conditions(sql, at)
-    _match(_FOR_UPDATE, sql, at, "for update")
+    expect(_FOR_UPDATE, sql, at, "for update")
     return LargeColumn(table, column, into[1] == "b", row)
 
 
@@ -77,8 +78,8 @@ def read_lob_write(sql: str) -> Fragment:
     Raises:
         UnreadableRedo: the text has another form, or its length is not that of the piece.
     """
-    data, at = read_value(sql, _match(_WRITE, sql, 0, "buf_c, buf_nc or buf_b").end())
-    written = _match(_WRITTEN, sql, at, "dbms_lob.write")
+    data, at = read_value(sql, expect(_WRITE, sql, 0, "buf_c, buf_nc or buf_b").end())
+    written = expect(_WRITTEN, sql, at, "dbms_lob.write")
     fragment = Fragment(int(written[2]) - 1, _content(data))
     if fragment.offset < 0 or _length(fragment.data) != int(written[1]):
         raise UnreadableRedo(f"{written[1]} characters or bytes", at)
@@ -91,7 +92,7 @@ def read_long_text(sql: str) -> LargeColumn:
     Raises:
         UnreadableRedo: the text has another form.
     """
-    quoted, _at = read_value(sql, _match(_STATEMENT, sql, 0, "Stmt := '…'").end())
+    quoted, _at = read_value(sql, expect(_STATEMENT, sql, 0, "Stmt := '…'").end())
     if not isinstance(quoted, Quoted):
         raise UnreadableRedo("a quoted statement", 0)
     return _only_column(quoted.text)
@@ -107,9 +108,9 @@ def read_xml_locator(sql: str) -> LargeColumn:
     if found is None:
         return _only_column(sql)
     column, at = read_column(sql, found.end())
-    table, at = read_table(sql, _match(_FROM, sql, at, "from").end())
+    table, at = read_table(sql, expect(_FROM, sql, at, "from").end())
     row, at = read_conditions(sql, at)
-    _match(_END, sql, at, "the end of the statement")
+    expect(_END, sql, at, "the end of the statement")
     return LargeColumn(table, column, True, row)
 
 
@@ -190,10 +191,3 @@ def _only_column(sql: str) -> LargeColumn:
     return LargeColumn(
         RedoTable(statement.owner, statement.table), next(iter(statement.after)), False, statement.before
     )
-
-
-def _match(pattern: re.Pattern[str], sql: str, at: int, what: str) -> re.Match[str]:
-    found = pattern.match(sql, at)
-    if found is None:
-        raise UnreadableRedo(what, at)
-    return found

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from libs.oracle.redo_values import Quoted, RedoValue, UnreadableRedo, read_value, undoubled
+from libs.oracle.redo_values import Quoted, RedoValue, UnreadableRedo, expect, read_value, undoubled
 
 
 class RowOperation(enum.Enum):
@@ -99,9 +99,7 @@ def read_table(sql: str, at: int) -> tuple[RedoTable, int]:
     Raises:
         UnreadableRedo: no quoted name stands there.
     """
-    found = _TABLE.match(sql, at)
-    if found is None:
-        raise UnreadableRedo("a quoted table", at)
+    found = expect(_TABLE, sql, at, "a quoted table")
     return RedoTable(found[1] or "", found[2]), found.end()
 
 
@@ -111,9 +109,7 @@ def read_column(sql: str, at: int) -> tuple[str, int]:
     Raises:
         UnreadableRedo: no quoted name stands there.
     """
-    found = _COLUMN.match(sql, at)
-    if found is None:
-        raise UnreadableRedo("a quoted column", at)
+    found = expect(_COLUMN, sql, at, "a quoted column")
     return found[1] or _ROWID, found.end()
 
 
@@ -125,9 +121,7 @@ def _read_or_none(sql: str) -> RowStatement | None:
 
 
 def _read(sql: str, read: _ReadValue) -> RowStatement:
-    verb = _VERB.match(sql)
-    if verb is None:
-        raise UnreadableRedo("insert into, update or delete from", 0)
+    verb = expect(_VERB, sql, 0, "insert into, update or delete from")
     operation = RowOperation(verb[1].split()[0].lower())
     table, at = read_table(sql, verb.end())
     if alias := _ALIAS.match(sql, at):
@@ -138,9 +132,9 @@ def _read(sql: str, read: _ReadValue) -> RowStatement:
         after, at = _inserted(sql, at, read)
     else:
         if operation is RowOperation.UPDATE:
-            after, at = _assignments(sql, _expect(_SET, sql, at, "set"), read)
+            after, at = _assignments(sql, expect(_SET, sql, at, "set").end(), read)
         before, at = _conditions(sql, at, read)
-    _expect(_END, sql, at, "the end of the statement")
+    expect(_END, sql, at, "the end of the statement")
     row_id = before.pop(_ROWID, None)
     return RowStatement(
         operation, table.owner, table.name, after, before, row_id.text if isinstance(row_id, Quoted) else None
@@ -149,7 +143,7 @@ def _read(sql: str, read: _ReadValue) -> RowStatement:
 
 def _inserted(sql: str, at: int, read: _ReadValue) -> tuple[dict[str, RedoValue], int]:
     names: dict[str, RedoValue] = {}
-    at = _expect(_COLUMNS, sql, at, "the columns")
+    at = expect(_COLUMNS, sql, at, "the columns").end()
     while True:
         name, at = _new_column(sql, at, names)
         names[name] = None
@@ -157,10 +151,10 @@ def _inserted(sql: str, at: int, read: _ReadValue) -> tuple[dict[str, RedoValue]
         if comma is None:
             break
         at = comma.end()
-    at = _expect(_VALUES, sql, at, "values")
+    at = expect(_VALUES, sql, at, "values").end()
     for nth, name in enumerate(names):
         if nth:
-            at = _expect(_COMMA, sql, at, f"{len(names)} values")
+            at = expect(_COMMA, sql, at, f"{len(names)} values").end()
         names[name], at = read(sql, at, _Clause.VALUES)
     if not sql.startswith(")", at):
         raise UnreadableRedo(f"the end of {len(names)} values", at)
@@ -171,7 +165,7 @@ def _assignments(sql: str, at: int, read: _ReadValue) -> tuple[dict[str, RedoVal
     values: dict[str, RedoValue] = {}
     while True:
         name, at = _new_column(sql, at, values)
-        values[name], at = read(sql, _expect(_EQUALS, sql, at, "="), _Clause.SET)
+        values[name], at = read(sql, expect(_EQUALS, sql, at, "=").end(), _Clause.SET)
         comma = _COMMA.match(sql, at)
         if comma is None:
             return values, at
@@ -186,7 +180,7 @@ def _conditions(sql: str, at: int, read: _ReadValue) -> tuple[dict[str, RedoValu
         if is_null := _IS_NULL.match(sql, at):
             values[name], at = None, is_null.end()
         else:
-            values[name], at = read(sql, _expect(_EQUALS, sql, at, "="), _Clause.WHERE)
+            values[name], at = read(sql, expect(_EQUALS, sql, at, "=").end(), _Clause.WHERE)
         found = _AND.match(sql, at)
     return values, at
 
@@ -196,13 +190,6 @@ def _new_column(sql: str, at: int, named: dict[str, RedoValue]) -> tuple[str, in
     if name in named:
         raise UnreadableRedo("a column that was not named before", at)
     return name, end
-
-
-def _expect(pattern: re.Pattern[str], sql: str, at: int, what: str) -> int:
-    found = pattern.match(sql, at)
-    if found is None:
-        raise UnreadableRedo(what, at)
-    return found.end()
 
 
 def _strict(sql: str, at: int, clause: _Clause) -> tuple[RedoValue, int]:

@@ -53,6 +53,14 @@ _JSON_NOTE: Final = re.compile(r"/\*\s*JSON\s*\*/\s*")
 _HEX_TO_RAW: Final = re.compile(r"HEXTORAW\(\s*'([0-9A-Fa-f]*)'\s*\)", re.IGNORECASE)
 
 
+def expect(pattern: re.Pattern[str], sql: str, at: int, expected: str) -> re.Match[str]:
+    """The match at a character. Raises UnreadableRedo, which names ``expected``, where there is none."""
+    found = pattern.match(sql, at)
+    if found is None:
+        raise UnreadableRedo(expected, at)
+    return found
+
+
 def read_value(sql: str, at: int) -> tuple[RedoValue, int]:
     """The value that begins at a character, and the character after it. A quoted text ends at its first lone quote.
 
@@ -99,10 +107,7 @@ def text_of(value: Quoted | Expression) -> str:
         at = called.end()
         if at == len(value.sql):
             break
-        joined = _CONCATENATION.match(value.sql, at)
-        if joined is None:
-            raise UnreadableRedo("||", at)
-        at = joined.end()
+        at = expect(_CONCATENATION, value.sql, at, "||").end()
     try:
         return "".join(units).encode("utf-16-be", "surrogatepass").decode("utf-16-be")
     except UnicodeDecodeError as error:
@@ -143,17 +148,12 @@ def _end_of_term(sql: str, at: int) -> int:
         at = noted.end()
     if sql.startswith("'", at):
         return _end_of_quoted(sql, at)
-    named = _WORD.match(sql, at)
-    if named is None:
-        raise UnreadableRedo("a value", at)
+    named = expect(_WORD, sql, at, "a value")
     return _end_of_arguments(sql, named.end()) if sql.startswith("(", named.end()) else named.end()
 
 
 def _end_of_quoted(sql: str, at: int) -> int:
-    found = _QUOTED.match(sql, at)
-    if found is None:
-        raise UnreadableRedo("the quote that ends the text", at)
-    return found.end()
+    return expect(_QUOTED, sql, at, "the quote that ends the text").end()
 
 
 def _end_of_arguments(sql: str, at: int) -> int:
