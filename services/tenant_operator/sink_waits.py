@@ -6,7 +6,7 @@ A job says only what lasts, and that it is over (ADR 26). While Kafka is away, w
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -24,6 +24,8 @@ _PAUSE_S: Final = 5.0
 """Behind a failure."""
 _READ_WITHIN_S: Final = 60.0
 """The whole topic, at the start."""
+
+Report = TypeVar("Report")
 
 log = structlog.get_logger()
 
@@ -102,35 +104,38 @@ class SinkWaits:
 
 def with_news(reasons: dict[str, str], records: Sequence[LogRecord]) -> bool:
     """Take in a report; returns whether it changes anything. Records of hand-overs are ignored."""
-    before = dict(reasons)
-    for record in records:
-        key = record.key.decode(errors="replace")
-        if not is_wait_key(key):
-            continue
-        reasons.pop(key, None)
-        if record.value is None:
-            continue
-        try:
-            reasons[key] = decode_wait(record.value).because
-        except msgspec.DecodeError:
-            log.warning("sink_wait_unreadable", topic=SINK_HANDOVERS_TOPIC, key=key, offset=record.offset)
-    return reasons != before
+    return _take_in(
+        reasons, records, is_wait_key, lambda _key, value: decode_wait(value).because, "sink_wait_unreadable"
+    )
 
 
 def with_faults(faults: dict[str, tuple[Fault, ...]], records: Sequence[LogRecord]) -> bool:
     """Take in a report; returns whether it changes anything. A job speaks for the tenant of the key alone."""
-    before = dict(faults)
+
+    def of_tenant(key: str, value: bytes) -> tuple[Fault, ...]:
+        return tuple(each for each in decode_faults(value).faults if each.scope.tenant == tenant_of_key(key))
+
+    return _take_in(faults, records, is_faults_key, of_tenant, "sink_faults_unreadable")
+
+
+def _take_in(
+    reported: dict[str, Report],
+    records: Sequence[LogRecord],
+    is_ours: Callable[[str], bool],
+    read: Callable[[str, bytes], Report],
+    unreadable_event: str,
+) -> bool:
+    """A record takes the place of the one before under its key; one without a value, or one that is unreadable, ends it."""
+    before = dict(reported)
     for record in records:
         key = record.key.decode(errors="replace")
-        if not is_faults_key(key):
+        if not is_ours(key):
             continue
-        faults.pop(key, None)
+        reported.pop(key, None)
         if record.value is None:
             continue
         try:
-            said = decode_faults(record.value).faults
+            reported[key] = read(key, record.value)
         except msgspec.DecodeError:
-            log.warning("sink_faults_unreadable", topic=SINK_HANDOVERS_TOPIC, key=key, offset=record.offset)
-            continue
-        faults[key] = tuple(each for each in said if each.scope.tenant == tenant_of_key(key))
-    return faults != before
+            log.warning(unreadable_event, topic=SINK_HANDOVERS_TOPIC, key=key, offset=record.offset)
+    return reported != before
