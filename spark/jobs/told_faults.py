@@ -6,18 +6,15 @@ This process knows only what it has said itself. So a process that has run for a
 once that it has none: the one before may have ended with one.
 """
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from libs.errors import TransientError
 from libs.types.fault import Fault
 from libs.types.sink_place import Places, SinkFaults, faults_key
+from spark.jobs.told_records import Teller, own_tenants
 
 LASTING_US: Final = 20_000_000
 """A team learns of a fault that has lasted this long, as of those of services."""
@@ -25,13 +22,9 @@ _SETTLED_S: Final = 60.0
 """A process that runs for less long may not have met a fault again that the one before had."""
 _AGAIN_AFTER_S: Final = 300.0
 """Other words for the same faults: some servers' errors differ with each request."""
-_PAUSE_S: Final = 30.0
-"""After Kafka did not take it."""
 _MOST_FAULTS: Final = 20
 _LONGEST_TEXT: Final = 2_000
 """A record stays far below a broker's limit of 1 MB."""
-
-log = structlog.get_logger()
 
 
 class Told(NamedTuple):
@@ -54,11 +47,7 @@ def due(
 
     ``faults``: those of this process, the worst first. ``is_settled``: it would have met again those of the one before.
     """
-    ours = {
-        faults_key(name, place.tenancy, places.job): name
-        for name, place in places.tenants.items()
-        if place.job == places.job and not place.drops_tables
-    }
+    ours = own_tenants(places, faults_key)
     found: dict[str, SinkFaults | None] = {}
     for key, name in ours.items():
         known = told.get(key)
@@ -88,33 +77,15 @@ class ToldFaults:
 
     def __init__(self, tell: Callable[[Mapping[str, SinkFaults | None]], None]) -> None:
         """``tell``: durable when it returns; raises TransientError where it may not be."""
-        self._tell = tell
-        self._told: dict[str, Told] = {}
+        self._teller = Teller(
+            tell, lambda record, at_s: Told(() if record is None else record.faults, at_s), "sink_faults_not_told"
+        )
         self._began_s = time.monotonic()
-        self._not_before_s = 0.0
-        self._is_telling = False
 
     def look(self, places: Places, faults: Sequence[Fault]) -> None:
         """As ``due``. Kafka is asked in a thread beside; while it is away, again and again."""
         now_s = time.monotonic()
-        if self._is_telling or now_s < self._not_before_s:
-            return
-        is_settled = now_s - self._began_s >= _SETTLED_S
-        news = due(self._told, places, faults, now_us=time.time_ns() // 1_000, now_s=now_s, is_settled=is_settled)
-        if news:
-            self._is_telling = True
-            threading.Thread(target=self._say, args=(news,), daemon=True).start()
-
-    def _say(self, news: Mapping[str, SinkFaults | None]) -> None:
-        try:
-            self._tell(news)
-            at_s = time.monotonic()
-            told = {key: Told(() if each is None else each.faults, at_s) for key, each in news.items()}
-            self._told = self._told | told
-        except TransientError as error:
-            self._not_before_s = time.monotonic() + _PAUSE_S
-            log.warning("sink_faults_not_told", reason=str(error), retry_in_s=_PAUSE_S)
-        except (Py4JError, ConnectionError):  # the JVM is gone, which the job's loop sees
-            self._not_before_s = time.monotonic() + _PAUSE_S
-        finally:
-            self._is_telling = False
+        if not self._teller.is_busy(now_s):
+            is_settled = now_s - self._began_s >= _SETTLED_S
+            now_us = time.time_ns() // 1_000
+            self._teller.say(due(self._teller.told, places, faults, now_us=now_us, now_s=now_s, is_settled=is_settled))

@@ -6,25 +6,17 @@ What this process has said is all that it knows. So a process that starts says o
 does: the one before may have ended while the tenant stood still.
 """
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
-import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-from libs.errors import TransientError
 from libs.types.sink_place import Places, SinkWait, wait_key
+from spark.jobs.told_records import Teller, own_tenants
 
 LASTING_S: Final = 20.0
 """A team learns of a wait that has lasted this long, as for routers' waits."""
 _AGAIN_AFTER_S: Final = 300.0
 """Another reason for the same tenant: some servers' errors differ with each request."""
-_PAUSE_S: Final = 30.0
-"""After Kafka did not take it."""
-
-log = structlog.get_logger()
 
 
 class Told(NamedTuple):
@@ -45,11 +37,7 @@ def due(
 ) -> dict[str, SinkWait | None]:
     """The records to write now, by ``wait_key``; None: the tenant goes on. ``served``: tenants that do not wait. For one that
     neither is served nor has a fault the last record stays."""
-    ours = {
-        wait_key(name, place.tenancy, places.job): name
-        for name, place in places.tenants.items()
-        if place.job == places.job and not place.drops_tables
-    }
+    ours = own_tenants(places, wait_key)
     found: dict[str, SinkWait | None] = {}
     for key, name in ours.items():
         known = told.get(key)
@@ -68,30 +56,12 @@ class ToldWaits:
 
     def __init__(self, tell: Callable[[Mapping[str, SinkWait | None]], None]) -> None:
         """``tell``: durable when it returns; raises TransientError where it may not be."""
-        self._tell = tell
-        self._told: dict[str, Told] = {}
-        self._not_before_s = 0.0
-        self._is_telling = False
+        self._teller = Teller(
+            tell, lambda record, at_s: Told("" if record is None else record.because, at_s), "sink_waits_not_told"
+        )
 
     def look(self, places: Places, faults: Mapping[str, str], served: Collection[str]) -> None:
         """As ``due``. Kafka is asked in a thread beside; while it is away, again and again."""
         now_s = time.monotonic()
-        if self._is_telling or now_s < self._not_before_s:
-            return
-        if waits := due(self._told, places, faults, served, now_s=now_s):
-            self._is_telling = True
-            threading.Thread(target=self._say, args=(waits,), daemon=True).start()
-
-    def _say(self, waits: Mapping[str, SinkWait | None]) -> None:
-        try:
-            self._tell(waits)
-            at_s = time.monotonic()
-            told = {key: Told("" if wait is None else wait.because, at_s) for key, wait in waits.items()}
-            self._told = self._told | told
-        except TransientError as error:
-            self._not_before_s = time.monotonic() + _PAUSE_S
-            log.warning("sink_waits_not_told", reason=str(error), retry_in_s=_PAUSE_S)
-        except (Py4JError, ConnectionError):  # the JVM is gone, which the job's loop sees
-            self._not_before_s = time.monotonic() + _PAUSE_S
-        finally:
-            self._is_telling = False
+        if not self._teller.is_busy(now_s):
+            self._teller.say(due(self._teller.told, places, faults, served, now_s=now_s))

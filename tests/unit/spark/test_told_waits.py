@@ -6,7 +6,7 @@ import pytest
 
 from libs.errors import TransientError
 from libs.types.sink_place import Place, Places, SinkWait, wait_key
-from spark.jobs import told_waits
+from spark.jobs import told_records, told_waits
 from spark.jobs.told_waits import Told, ToldWaits, due
 
 ACME = wait_key("acme", "u", "packed-0")
@@ -63,8 +63,9 @@ def test_what_kafka_did_not_take_is_said_again(monkeypatch: pytest.MonkeyPatch) 
             self.start = lambda: target(*args)
 
     now_s = [1_000.0]
-    monkeypatch.setattr(told_waits, "threading", type("Threads", (), {"Thread": Now}))
-    monkeypatch.setattr(told_waits, "time", type("Clock", (), {"monotonic": lambda: now_s[0]}))
+    monkeypatch.setattr(told_records, "threading", type("Threads", (), {"Thread": Now}))
+    for module in (told_records, told_waits):
+        monkeypatch.setattr(module, "time", type("Clock", (), {"monotonic": lambda: now_s[0]}))
     waits = ToldWaits(tell)
     for _ in range(3):
         waits.look(PLACES, {"acme": "denied"}, set())

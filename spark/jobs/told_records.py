@@ -1,0 +1,75 @@
+"""Records about this job's tenants, told to their operator beside the job's loop.
+
+A record is told in a thread, so that the loop waits for nothing. While Kafka does not take it, it is told again and again.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from libs.errors import TransientError
+from libs.types.sink_place import Places
+
+PAUSE_S: Final = 30.0
+"""After Kafka did not take it."""
+
+Record = TypeVar("Record")
+Told = TypeVar("Told")
+
+log = structlog.get_logger()
+
+
+def own_tenants(places: Places, key_of: Callable[[str, str, str], str]) -> dict[str, str]:
+    """The tenants that this job serves, by the key of their records; those that leave with their tables are not among them."""
+    return {
+        key_of(name, place.tenancy, places.job): name
+        for name, place in places.tenants.items()
+        if place.job == places.job and not place.drops_tables
+    }
+
+
+class Teller(Generic[Record, Told]):
+    """Tells records one after another, and keeps what it has told of each key."""
+
+    def __init__(
+        self,
+        tell: Callable[[Mapping[str, Record | None]], None],
+        kept: Callable[[Record | None, float], Told],
+        refused_event: str,
+    ) -> None:
+        """``tell``: durable when it returns; raises TransientError where it may not be. ``kept``: what is kept of a record
+        that was told at a second. ``refused_event``: the log's name for a failure.
+        """
+        self.told: dict[str, Told] = {}
+        self._tell = tell
+        self._kept = kept
+        self._refused_event = refused_event
+        self._not_before_s = 0.0
+        self._is_telling = False
+
+    def is_busy(self, now_s: float) -> bool:
+        """It tells something at this moment, or waits for Kafka."""
+        return self._is_telling or now_s < self._not_before_s
+
+    def say(self, news: Mapping[str, Record | None]) -> None:
+        """Tell ``news`` in a thread beside, if there are any. Not while it is busy."""
+        if news:
+            self._is_telling = True
+            threading.Thread(target=self._say, args=(news,), daemon=True).start()
+
+    def _say(self, news: Mapping[str, Record | None]) -> None:
+        try:
+            self._tell(news)
+            at_s = time.monotonic()
+            self.told = self.told | {key: self._kept(record, at_s) for key, record in news.items()}
+        except TransientError as error:
+            self._not_before_s = time.monotonic() + PAUSE_S
+            log.warning(self._refused_event, reason=str(error), retry_in_s=PAUSE_S)
+        except (Py4JError, ConnectionError):  # the JVM is gone, which the job's loop sees
+            self._not_before_s = time.monotonic() + PAUSE_S
+        finally:
+            self._is_telling = False
