@@ -62,7 +62,7 @@ BESIDE = { $(1); } > /dev/null 2>&1 & beside=$$!; \
 	$(RUN_TESTS) $(2) $(PYTEST_OPTIONS); status=$$?; \
 	wait $$beside; exit $$status
 
-test: setup ## run the gate: every promise once, on real servers (25 min; docs/testing.md)
+test: setup ## run the gate: every promise once, on real servers (half an hour; docs/testing.md)
 	@$(call BESIDE,$(SETUP) spark,-m gate)
 
 test-all: setup ## run every test there is: further warehouses, points of a kill, stacks, clusters, and Debezium's connectors (3 h)
