@@ -188,8 +188,31 @@ USERS: Final[Mapping[str, Any]] = {
     },
 }
 """Each component with a Kafka user of its own, which a Job makes."""
+IDENTITIES: Final[Mapping[str, Any]] = {
+    **FULL,
+    "kafka": {
+        **{name: value for name, value in FULL["kafka"].items() if name not in ("username", "passwordSecret")},
+        "saslMechanism": "OAUTHBEARER",
+        "certificateSecret": {"name": "kafka-client"},
+        "oauth": {
+            "tokenUrl": "https://idp.example/oauth2/token",
+            "clientId": "headwater",
+            "clientSecret": {"name": "kafka-clients", "key": "headwater"},
+            "scope": "kafka",
+            "caSecret": {"name": "idp-ca", "key": "ca.crt"},
+        },
+        "users": {
+            "router": {
+                "oauth": {"clientId": "mesh-router", "clientSecret": {"name": "kafka-clients", "key": "router"}}
+            },
+            "sink": {"certificateSecret": {"name": "sink-client", "certificate": "chain.pem", "key": "key.pem"}},
+        },
+    },
+}
+"""Kafka knows the mesh by certificates and tokens; the router and the sinks by their own."""
 VALUES: Final = {
     "users": USERS,
+    "identities": IDENTITIES,
     "least": LEAST,
     "trial": TRIAL,
     "tenants": WITH_TENANTS,

@@ -45,6 +45,7 @@ from tests.cluster.chart import (
     CHART,
     EXECUTORS,
     FULL,
+    IDENTITIES,
     KEPT,
     RELEASE,
     SHOP,
@@ -897,6 +898,32 @@ def test_no_password_stands_in_what_is_rendered(helm: HelmClient) -> None:
         ({"kafka": {"users": {"sinks": USERS["kafka"]["users"]["sink"]}}}, "'sinks' not allowed"),
         ({"kafka": {"users": {"sink": {"username": "sink"}}}}, "passwordSecret"),
         ({"trial": {"kafka": {"enabled": True}}, "kafka": USERS["kafka"]}, "how a server of yours is reached"),
+        ({"kafka": {"saslMechanism": "OAUTHBEARER"}}, "kafka.oauth: is missing"),
+        ({"kafka": {**IDENTITIES["kafka"], "saslMechanism": None}}, "kafka.oauth: has no effect without"),
+        ({"kafka": {**IDENTITIES["kafka"], "securityProtocol": "SASL_PLAINTEXT"}}, "kafka.certificateSecret: is given"),
+        ({"kafka": {**IDENTITIES["kafka"], "username": "x"}}, "kafka.username: has no effect with OAUTHBEARER"),
+        (
+            {"kafka": {**IDENTITIES["kafka"], "users": USERS["kafka"]["users"]}},
+            "username: has no effect with OAUTHBEARER",
+        ),
+        (
+            {"kafka": {**USERS["kafka"], "users": IDENTITIES["kafka"]["users"]}},
+            "kafka.users.router.oauth: has no effect",
+        ),
+        ({"kafka": {**USERS["kafka"], "users": {"sink": IDENTITIES["kafka"]["users"]["sink"]}}}, "sink: names no user"),
+        (
+            {"kafka": {**IDENTITIES["kafka"], "usersMadeBy": USERS["kafka"]["usersMadeBy"]}},
+            "kafka.usersMadeBy: makes users with passwords",
+        ),
+        (
+            {
+                "kafka": {
+                    **IDENTITIES["kafka"],
+                    "oauth": {**IDENTITIES["kafka"]["oauth"], "tokenUrl": "http://idp/token"},
+                }
+            },
+            "oauth/tokenUrl",
+        ),
         ({"sources": {"shop": {"kind": "oracle"}}}, "kind"),
         ({"sources": {"shop": SHOP | {"settings": {"password": "x"}}}}, "settings"),
         ({"redis": {"url": "redis://:secret@redis:6379/0"}}, "url"),
@@ -1306,6 +1333,56 @@ def test_who_makes_the_kafka_users_is_all_that_a_mesh_with_rights_needs(helm: He
     assert {each["username"] for each in settings["kafka-users"]["users"]} == {f"headwater-{role}" for role in roles}
     assert settings["router"]["kafka"]["sasl_username"] == "headwater-router"
     assert settings["kafka-users"]["kafka"]["sasl_username"] == "admin"
+
+
+def test_kafka_knows_components_by_certificates_and_tokens(helm: HelmClient, tmp_path: Path) -> None:
+    """Each pod, an executor too, has the files that its settings name. The client's secret comes by the environment."""
+    objects = render(
+        helm, {**IDENTITIES, "sink": EXECUTORS["sink"], "networkPolicy": EXECUTORS["networkPolicy"]}, "any"
+    )
+    settings, specs = settings_of(objects), pod_specs(objects)
+    own_client, own_certificate = {"router": "mesh-router"}, {"sink": ("sink-client", "chain.pem", "key.pem")}
+
+    for role, pod in {
+        "reader": "reader-shop",
+        "router": "router",
+        "schema-history": "schema-history",
+        "sink": "sink",
+        "check": "check",
+    }.items():
+        kafka, spec = settings[pod]["kafka"], specs["headwater-sink-packed-0" if pod == "sink" else f"headwater-{pod}"]
+        [secret] = [
+            each["valueFrom"]["secretKeyRef"]
+            for each in spec["containers"][0]["env"]
+            if each["name"] == "HEADWATER_KAFKA__OAUTH__CLIENT_SECRET"
+        ]
+        assert kafka["oauth"]["client_id"] == own_client.get(role, "headwater"), role
+        assert secret["key"] == (role if role in own_client else "headwater")
+        assert "sasl_username" not in kafka
+        named = {kafka["oauth"]["ca_file"], kafka["ssl_ca_file"], kafka["ssl_certificate_file"], kafka["ssl_key_file"]}
+        assert named <= mounted_files(spec)
+        [client] = [each["secret"] for each in spec["volumes"] if each["name"] == "kafka-client"]
+        assert (client["secretName"], *(item["key"] for item in client["items"])) == own_certificate.get(
+            role, ("kafka-client", "tls.crt", "tls.key")
+        )
+    assert named <= mounted_files(specs["headwater-sink-executor"])
+    file = tmp_path / "router.yaml"
+    file.write_text(yaml.safe_dump(settings["router"]))
+    loaded = load_settings(
+        RouterSettings, path=file, environ=environment(specs["headwater-router"]), subject="router"
+    ).kafka
+    assert loaded.oauth is not None
+    assert (loaded.oauth.scope, loaded.oauth.client_secret.reveal()) == ("kafka", "secret")
+
+
+def mounted_files(spec: Object) -> set[str]:
+    """The files of Secrets that a pod's first container has."""
+    items = {each["name"]: each.get("secret", {}).get("items", ()) for each in spec["volumes"]}
+    return {
+        f"{mount['mountPath']}/{item['path']}"
+        for mount in spec["containers"][0]["volumeMounts"]
+        for item in items.get(mount["name"], ())
+    }
 
 
 def test_the_operator_may_look_at_named_secrets_alone_beside_the_mesh_s_own(helm: HelmClient) -> None:

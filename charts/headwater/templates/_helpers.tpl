@@ -165,33 +165,132 @@ data:
   {{- end }}
 {{- end -}}
 
-{{- /* The Kafka user of a component: its own, or that of all. Takes root and role; `admin` is who makes the users. JSON: username, passwordSecret. */ -}}
+{{- /*
+As whom Kafka knows a component: as itself, or as all. Takes root and role; `admin` is who makes the users. JSON: username, passwordSecret,
+certificateSecret, oauth; the last two are there in a mesh alone whose brokers ask for them.
+*/ -}}
 {{- define "headwater.kafkaUser" -}}
 {{- $kafka := .root.Values.kafka -}}
 {{- $isMade := and $kafka.usersMadeBy (not $kafka.users) (ne .role "admin") -}}
+{{- $own := get $kafka.users .role | default dict -}}
+{{- $found := dict -}}
 {{- if or .root.Values.trial.kafka.enabled $isMade -}}
-{{- dict "username" (printf "headwater-%s" .role) "passwordSecret" (dict "name" "headwater-kafka-passwords" "key" .role) | toJson -}}
+{{- $found = dict "username" (printf "headwater-%s" .role) "passwordSecret" (dict "name" "headwater-kafka-passwords" "key" .role) -}}
 {{- else if eq .role "admin" -}}
-{{- $kafka.usersMadeBy | toJson -}}
+{{- $found = deepCopy $kafka.usersMadeBy -}}
+{{- else if $own.username -}}
+{{- $found = pick $own "username" "passwordSecret" -}}
 {{- else -}}
-{{- get $kafka.users .role | default (dict "username" $kafka.username "passwordSecret" $kafka.passwordSecret) | toJson -}}
+{{- $found = pick $kafka "username" "passwordSecret" -}}
 {{- end -}}
+{{- with $own.certificateSecret | default $kafka.certificateSecret -}}
+{{- $_ := set $found "certificateSecret" . -}}
+{{- end -}}
+{{- with $kafka.oauth -}}
+{{- $_ := set $found "oauth" (mergeOverwrite (deepCopy .) ($own.oauth | default dict)) -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{- /* Refuses what Kafka's clients would leave unused, or would lack. Takes root. */ -}}
+{{- define "headwater.kafkaChecked" -}}
+{{- with .root.Values.kafka -}}
+{{- $isOauth := eq (.saslMechanism | default "") "OAUTHBEARER" -}}
+{{- if and $isOauth (not .oauth) -}}
+{{- fail "kafka.oauth: is missing, and kafka.saslMechanism is OAUTHBEARER; say where the tokens come from" -}}
+{{- end -}}
+{{- if and .oauth (not $isOauth) -}}
+{{- fail "kafka.oauth: has no effect without kafka.saslMechanism: OAUTHBEARER; set that, or leave it out" -}}
+{{- end -}}
+{{- if and .usersMadeBy $isOauth -}}
+{{- fail "kafka.usersMadeBy: makes users with passwords, and kafka.saslMechanism is OAUTHBEARER; leave it out, and grant the clients their rights" -}}
+{{- end -}}
+{{- if and $isOauth .username -}}
+{{- fail "kafka.username: has no effect with OAUTHBEARER, whose token names the user; leave it out" -}}
+{{- end -}}
+{{- $certificates := list .certificateSecret -}}
+{{- range $role, $user := .users -}}
+{{- if and $user.oauth (not $isOauth) -}}
+{{- fail (printf "kafka.users.%s.oauth: has no effect without kafka.saslMechanism: OAUTHBEARER; set that, and kafka.oauth" $role) -}}
+{{- end -}}
+{{- if and $user.username $isOauth -}}
+{{- fail (printf "kafka.users.%s.username: has no effect with OAUTHBEARER, whose token names the user; give it `oauth`" $role) -}}
+{{- end -}}
+{{- if and $.root.Values.kafka.usersMadeBy (not $user.username) -}}
+{{- fail (printf "kafka.users.%s: names no user, and kafka.usersMadeBy makes those with passwords alone; name one, or leave usersMadeBy out" $role) -}}
+{{- end -}}
+{{- $certificates = append $certificates $user.certificateSecret -}}
+{{- end -}}
+{{- if and (compact $certificates) (not (hasSuffix "SSL" .securityProtocol)) -}}
+{{- fail (printf "kafka.certificateSecret: is given, here or in kafka.users, and kafka.securityProtocol %s encrypts nothing; take SSL or SASL_SSL" .securityProtocol) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The files by which a component's pods reach Kafka. Takes root and role. */ -}}
+{{- define "headwater.kafkaVolumeMounts" -}}
+{{- $user := include "headwater.kafkaUser" . | fromJson -}}
+{{- if .root.Values.kafka.caSecret }}
+- {name: kafka-ca, mountPath: /etc/headwater/kafka-ca, readOnly: true}
+{{- end }}
+{{- if $user.certificateSecret }}
+- {name: kafka-client, mountPath: /etc/headwater/kafka-client, readOnly: true}
+{{- end }}
+{{- if ($user.oauth | default dict).caSecret }}
+- {name: kafka-tokens-ca, mountPath: /etc/headwater/kafka-tokens-ca, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "headwater.kafkaVolumes" -}}
+{{- $user := include "headwater.kafkaUser" . | fromJson -}}
+{{- with .root.Values.kafka.caSecret }}
+- name: kafka-ca
+  secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.pem}]}
+{{- end }}
+{{- with $user.certificateSecret }}
+- name: kafka-client
+  secret:
+    secretName: {{ .name }}
+    defaultMode: 288
+    items: [{key: {{ .certificate | default "tls.crt" }}, path: tls.crt}, {key: {{ .key | default "tls.key" }}, path: tls.key}]
+{{- end }}
+{{- with ($user.oauth | default dict).caSecret }}
+- name: kafka-tokens-ca
+  secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.pem}]}
+{{- end }}
 {{- end -}}
 
 {{- /* How a component reaches Kafka, as YAML. Takes root and role. */ -}}
 {{- define "headwater.kafkaSettings" -}}
+{{- include "headwater.kafkaChecked" . -}}
 {{- $isTrial := .root.Values.trial.kafka.enabled -}}
+{{- $user := include "headwater.kafkaUser" . | fromJson -}}
 {{- with .root.Values.kafka -}}
 bootstrap_servers: {{ $isTrial | ternary "headwater-kafka:9092" .bootstrapServers | quote }}
 security_protocol: {{ $isTrial | ternary "SASL_PLAINTEXT" .securityProtocol }}
 {{- with $isTrial | ternary "SCRAM-SHA-512" .saslMechanism }}
 sasl_mechanism: {{ . }}
 {{- end }}
-{{- with (include "headwater.kafkaUser" $ | fromJson).username }}
+{{- with $user.username }}
 sasl_username: {{ . | quote }}
+{{- end }}
+{{- with $user.oauth }}
+oauth:
+  token_url: {{ .tokenUrl | quote }}
+  client_id: {{ .clientId | quote }}
+  {{- with .scope }}
+  scope: {{ . | quote }}
+  {{- end }}
+  {{- if .caSecret }}
+  ca_file: /etc/headwater/kafka-tokens-ca/ca.pem
+  {{- end }}
 {{- end }}
 {{- if .caSecret }}
 ssl_ca_file: /etc/headwater/kafka-ca/ca.pem
+{{- end }}
+{{- if $user.certificateSecret }}
+ssl_certificate_file: /etc/headwater/kafka-client/tls.crt
+ssl_key_file: /etc/headwater/kafka-client/tls.key
 {{- end }}
 replication_factor: {{ $isTrial | ternary 1 .replicationFactor }}
 {{- end }}
@@ -258,8 +357,13 @@ tls_key_file: /etc/headwater/tls/tls.key
 
 {{- /* Passwords, from Secrets into the environment, which wins over the settings file. Takes root, role, secretEnv and redis. */ -}}
 {{- define "headwater.secretEnv" -}}
-{{- with (include "headwater.kafkaUser" . | fromJson).passwordSecret }}
+{{- $user := include "headwater.kafkaUser" . | fromJson -}}
+{{- with $user.passwordSecret }}
 - name: HEADWATER_KAFKA__SASL_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
+{{- end }}
+{{- with ($user.oauth | default dict).clientSecret }}
+- name: HEADWATER_KAFKA__OAUTH__CLIENT_SECRET
   valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- end }}
 {{- if .redis }}
@@ -394,6 +498,7 @@ volumeMounts are optional.
 {{- $name := include "headwater.name" .component -}}
 {{- $tls := include "headwater.tlsSecret" . -}}
 {{- $settings := toYaml .settings -}}
+{{- $user := dict "root" .root "role" (.role | default .component) -}}
 apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -473,9 +578,7 @@ spec:
             {{- if $tls }}
             - {name: tls, mountPath: /etc/headwater/tls, readOnly: true}
             {{- end }}
-            {{- if .root.Values.kafka.caSecret }}
-            - {name: kafka-ca, mountPath: /etc/headwater/kafka-ca, readOnly: true}
-            {{- end }}
+            {{- with include "headwater.kafkaVolumeMounts" $user | trim }}{{- . | nindent 12 }}{{- end }}
             {{- with .volumeMounts }}{{ toYaml . | nindent 12 }}{{- end }}
             {{- range $tenant, $_ := .maskKeys }}
             - {name: keys-{{ $tenant }}, mountPath: /etc/headwater/keys/{{ $tenant }}, readOnly: true}
@@ -495,10 +598,7 @@ spec:
         - name: tls
           secret: {secretName: {{ $tls }}, defaultMode: 288}
         {{- end }}
-        {{- with .root.Values.kafka.caSecret }}
-        - name: kafka-ca
-          secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.pem}]}
-        {{- end }}
+        {{- with include "headwater.kafkaVolumes" $user | trim }}{{- . | nindent 8 }}{{- end }}
         {{- with .volumes }}{{ toYaml . | nindent 8 }}{{- end }}
         {{- /* Optional: one that is away is that tenant's mistake, and must not keep the others' pods from starting. */}}
         {{- range $tenant, $secret := .maskKeys }}

@@ -56,8 +56,8 @@ executors:
 {{- /* Of a job's pods, the executors' too. */ -}}
 {{- define "headwater.sinkVolumeMounts" -}}
 - {name: tmp, mountPath: /tmp}
-{{- if .Values.kafka.caSecret }}
-- {name: kafka-ca, mountPath: /etc/headwater/kafka-ca, readOnly: true}
+{{- with include "headwater.kafkaVolumeMounts" (dict "root" . "role" "sink") | trim }}
+{{ . }}
 {{- end }}
 {{- with .Values.sink.extraVolumeMounts }}
 {{ toYaml . }}
@@ -67,9 +67,8 @@ executors:
 {{- define "headwater.sinkVolumes" -}}
 - name: tmp
   emptyDir: {}
-{{- with .Values.kafka.caSecret }}
-- name: kafka-ca
-  secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.pem}]}
+{{- with include "headwater.kafkaVolumes" (dict "root" . "role" "sink") | trim }}
+{{ . }}
 {{- end }}
 {{- with .Values.sink.extraVolumes }}
 {{ toYaml . }}
