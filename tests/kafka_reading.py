@@ -27,6 +27,7 @@ class TopicRecords:
         self._read_to: dict[int, int] = {}
         """By Kafka partition; empty while the topic is missing."""
         self._records: list[Message] = []
+        self._last_error = ""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -45,7 +46,9 @@ class TopicRecords:
         ends = {number: self._end(number) for number in self._read_to}
         deadline_s = time.monotonic() + _TIMEOUT_S
         while any(self._read_to[number] < end for number, end in ends.items()):
-            assert time.monotonic() < deadline_s, f"{self._topic}: read to {self._read_to} only, of {ends}"
+            assert time.monotonic() < deadline_s, (
+                f"{self._topic}: read to {self._read_to} only, of {ends}; last error: {self._last_error}"
+            )
             if (message := self._consumer.poll(1.0)) is not None:
                 self._take(message)
         return sorted(self._records, key=lambda message: (message.partition(), message.offset()))
@@ -80,11 +83,14 @@ class TopicRecords:
         assert offset is not None
         if error is None:
             self._records.append(message)
+            # librdkafka tells of an end after a fetch that came back empty, and of none where writes do not pause.
+            self._read_to[number] = offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             self._read_to[number] = offset
         elif error.fatal():
             raise KafkaException(error)
-        # What else is told goes by: the client tries again.
+        else:  # the client tries again
+            self._last_error = error.str()
 
 
 def is_without_open_transaction(bootstrap_servers: str, topic: str) -> bool:

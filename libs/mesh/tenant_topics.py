@@ -215,25 +215,51 @@ def read_to_end(consumer: Consumer, starts: Mapping[tuple[str, int], int], *, ti
         BrokerUnavailable: the ends were not reached within ``timeout_s``.
         AccessDenied: the user may not read one of them.
     """
-    consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()])
-    unread = set(starts)
     deadline_s = time.monotonic() + timeout_s
+    unread = {place: _end_of(consumer, *place, deadline_s) for place in starts}
+    consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()])
     try:
         while unread:
             for message in consumer.consume(1_000, timeout=POLL_S):
+                place = (str(message.topic()), int(message.partition() or 0))
                 error = message.error()
-                if error is None:
-                    yield message
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard((message.topic(), message.partition()))
-                elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise AccessDenied(f"topic {message.topic()}: Kafka's user may not read it; grant READ on it")
+                if error is not None:
+                    # librdkafka tells of an end after a fetch that came back empty, and of none where writes do not pause.
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        unread.pop(place, None)
+                    elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        raise _may_not_read(place[0])
+                elif place in unread:
+                    following = int(message.offset() or 0) + 1
+                    if following <= unread[place]:
+                        yield message
+                    if following >= unread[place]:
+                        del unread[place]
             if time.monotonic() > deadline_s:
                 raise BrokerUnavailable(
                     f"{len(unread)} Kafka partition(s) were not read to their end in {timeout_s:.0f} s"
                 )
     finally:
         consumer.unassign()
+
+
+def _end_of(consumer: Consumer, topic: str, partition: int, deadline_s: float) -> int:
+    """The offset after the last committed record before any open transaction."""
+    while True:
+        try:
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+        except KafkaException as error:
+            if isinstance(fault := error.args[0], KafkaError) and fault.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise _may_not_read(topic) from error
+            if time.monotonic() > deadline_s:
+                raise BrokerUnavailable(f"Kafka does not tell where topic {topic} ends: {error}") from error
+            time.sleep(POLL_S)  # a topic that was made a moment ago has no leader yet
+        else:
+            return int(end)
+
+
+def _may_not_read(topic: str) -> AccessDenied:
+    return AccessDenied(f"topic {topic}: Kafka's user may not read it; grant READ on it")
 
 
 class DeliveredSchemas:

@@ -1,17 +1,20 @@
 """Topics on a real broker: created one by one, and waited for while the broker makes itself their leader."""
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, PipelineHalted
 from libs.kafka.clients import TopicSpec, all_topics, client_config, create_topics, ensure_partitions, ensure_topics
 from libs.kafka.tail import identify_log
-from libs.mesh.tenant_topics import committed_ends, end_offsets, open_consumer
+from libs.mesh.tenant_topics import committed_ends, end_offsets, open_consumer, read_to_end
+from tests.kafka_reading import TopicRecords
 from tests.waiting import wait_until
 
 PARTITIONS = 30
@@ -134,3 +137,49 @@ def test_the_ends_of_many_topics_are_one_answer(bootstrap_servers: str, unique_n
     assert found == {first: {0: 0, 1: 2}, second: {0: 0}, missing: {}}
     assert {(topic, number): end for topic, ends in found.items() for number, end in ends.items()} == alone
     assert together == alone
+
+
+def test_a_topic_is_read_to_its_end_while_others_write_to_it(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    """Each transaction ends before a fetch comes back empty, so that librdkafka never tells the end of a partition. Records
+    after the end that was there at the call do not come."""
+    kafka, topic = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("busy")
+    ensure_topics(kafka, [TopicSpec(name=topic, kafka_partitions=2)])
+
+    with committing(kafka, topic, unique_name("busy")):
+        wait_until(lambda: end_offsets(kafka, [topic])[topic, 0] > 100, because="a hundred offsets are written")
+        consumer, records = open_consumer(kafka), TopicRecords(bootstrap_servers, topic)
+        starts = {(topic, 0): OFFSET_BEGINNING, (topic, 1): OFFSET_BEGINNING}
+        found = list(read_to_end(consumer, starts, timeout_s=30.0))
+        again = records.read()
+        end = end_offsets(kafka, [topic])[topic, 0]
+        consumer.close()
+        records.close()
+
+    offsets = [message.offset() for message in found]
+    assert offsets == [message.offset() for message in again][: len(offsets)]
+    assert 50 < len(offsets) < len(again)
+    assert max(message.offset() or 0 for message in again) < end
+
+
+@contextmanager
+def committing(kafka: KafkaSettings, topic: str, producer_id: str) -> Iterator[None]:
+    """Transactions of one record each go to the topic's first partition, as fast as Kafka takes them."""
+    producer = Producer({**client_config(kafka), "transactional.id": producer_id})
+    producer.init_transactions(60)
+    ends = threading.Event()
+
+    def write() -> None:
+        while not ends.is_set():
+            producer.begin_transaction()
+            producer.produce(topic, b"value", partition=0)
+            producer.commit_transaction(60)
+
+    with ThreadPoolExecutor(1) as threads:
+        written = threads.submit(write)
+        try:
+            yield
+        finally:
+            ends.set()
+        written.result()
