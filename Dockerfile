@@ -194,7 +194,7 @@ COPY --from=code /src/spark spark
 ENV PYTHONPATH=/app
 # With this Java, these jars and their times, as they lie in this image: no other archive would fit. It is written whole, and a JVM has taken
 # it, or the build ends.
-RUN python -m spark.jobs.class_archive /opt/headwater/spark-classes.jsa --jars-dir /opt/headwater/jars && rm -rf /tmp/hsperfdata_root
+RUN python -m spark.session.class_archive /opt/headwater/spark-classes.jsa --jars-dir /opt/headwater/jars && rm -rf /tmp/hsperfdata_root
 USER 10001:10001
 ENTRYPOINT ["python", "-m", "spark.jobs.container"]
 

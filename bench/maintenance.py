@@ -22,8 +22,8 @@ from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, warehouse_table
 from libs.warehouse.spark_types import spark_type
-from spark.jobs.session import open_session
-from spark.jobs.settings import SessionSettings
+from spark.session.start import open_session
+from spark.settings import SessionSettings
 from spark.sinks.iceberg.maintenance import state_of
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import load_table, open_sink

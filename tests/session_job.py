@@ -25,16 +25,16 @@ from libs.sink_state.progress import SinkProgress
 from libs.tenants.document import TenantFolder
 from libs.types.tenant import TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.jobs.kept_states import KeptStates
-from spark.jobs.moves import Moves
-from spark.jobs.progress import load_progress
-from spark.jobs.session import lock_state
-from spark.jobs.settings import SinkJobSettings
-from spark.jobs.state_store import StateStore
-from spark.jobs.tenant_query import TenantQuery
+from spark.owed.progress import load_progress
+from spark.session.start import lock_state
+from spark.settings import SinkJobSettings
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.port import Sink
 from spark.sinks.registry import open_sinks
+from spark.tenant.kept_states import KeptStates
+from spark.tenant.moves import Moves
+from spark.tenant.query import TenantQuery
+from spark.tenant.state_store import StateStore
 from tests import clickhouse
 from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer

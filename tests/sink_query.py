@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spark.jobs.tenant_query import TenantQuery
+from spark.tenant.query import TenantQuery
 
 TIMEOUT_S = 500.0  # a cold Spark on two busy cores takes half a minute for its first batch
 POLL_S = 0.2

@@ -20,8 +20,8 @@ from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.mesh.processes import SINK_JAVA_OPTIONS
 from libs.setup.spark_toolchain import find_toolchain
 from libs.types.warehouse import CATALOG, WarehouseTable
-from spark.jobs.session import open_session
-from spark.jobs.settings import SessionSettings
+from spark.session.start import open_session
+from spark.settings import SessionSettings
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg.settings import Settings

@@ -1,7 +1,7 @@
 """Tokens of an identity provider, for clients of Kafka that do not ask for them themselves: aiokafka's and Faust's.
 
 librdkafka and Kafka's Java clients have code of their own for the same settings (``libs.kafka.clients``,
-``spark.transforms.read_topics``).
+``spark.kafka.read_topics``).
 """
 
 import asyncio

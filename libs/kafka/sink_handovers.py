@@ -1,4 +1,4 @@
-"""The topic of hand-overs between Spark jobs, as tenant_operator makes, reads and clears it. Jobs: ``spark.jobs.handovers``.
+"""The topic of hand-overs between Spark jobs, as tenant_operator makes, reads and clears it. Jobs: ``spark.tenant.handovers``.
 
 Jobs report there too which tenants stand still, and their faults: ``services.tenant_operator.sink_waits`` reads both.
 """

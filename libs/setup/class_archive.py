@@ -1,6 +1,6 @@
 """The archive of classes that Spark's JVM starts with: one for each Java and environment; set-up makes it.
 
-Standard library only. What it is good for, see ``spark.jobs.class_archive``.
+Standard library only. What it is good for, see ``spark.session.class_archive``.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from libs.setup.python_packages import venv_python
 from libs.setup.step import Progress, SetupFailed, run
 
 WRITE_TIMEOUT_S = 900.0
-_MODULE = "spark.jobs.class_archive"
+_MODULE = "spark.session.class_archive"
 _LAYOUT = 2
-"""Of the class path that it fits (``spark.jobs.session``); one of another layout is no use."""
+"""Of the class path that it fits (``spark.session.start``); one of another layout is no use."""
 
 
 def archive_path(java: Java, cache: Path, root: Path = IMPORT_ROOT) -> Path:

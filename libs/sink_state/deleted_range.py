@@ -1,7 +1,7 @@
 """Where a mirror's deletes stand in Kafka: the only trace of rows that are gone.
 
 The mirror keeps nothing of a deleted row, its order neither. The delete itself stays in the table's topic, so that it is enough
-to know in which stretches of it deletes are: an event that is older than one of these looks there (``spark.jobs.late_events``).
+to know in which stretches of it deletes are: an event older than one of these looks there (``spark.batch.late_events``).
 """
 
 from collections.abc import Mapping, Sequence

@@ -25,8 +25,8 @@ from libs.config.load import load_settings
 from libs.errors import InvalidSettings
 from libs.sink_state.rebuild import AS_OF_PROPERTY, REBUILT_FROM_PROPERTY, Moment, RebuildSettings, Rebuilt
 from libs.types.warehouse import COMMITTED_AT_COLUMN, ORDER_COLUMN, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable
-from spark.jobs.session import open_session
-from spark.jobs.settings import SessionSettings
+from spark.session.start import open_session
+from spark.settings import SessionSettings
 from spark.sinks.port import Sink, StoredLog, TableRefused
 from spark.sinks.registry import open_sinks
 from spark.sinks.settled import name_taken

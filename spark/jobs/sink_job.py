@@ -1,7 +1,7 @@
 """The sink job: tenants' topics into their warehouse tables. ``python -m spark.jobs.sink_job --settings FILE``.
 
-One Spark session serves one tenant or several packed; each has a query of its own (``tenant_query``), whose micro-batches run
-in turns that all share (``turns``) and go through ``batch``. This module only wires: settings, session, the tenants'
+One Spark session serves one tenant or several packed. Each has a query of its own (``spark.tenant.query``), whose micro-batches
+run in turns that all share (``spark.tenant.turns``). This module only wires: settings, session, the tenants'
 documents, SIGTERM.
 
 Exit codes are those of every service: 0 stopped, 1 start again, 2 settings, 3 every tenant is halted, or another job has one.
@@ -38,23 +38,23 @@ from libs.telemetry.metrics import (
 from libs.tenants.document import TenantFolder, TenantSet
 from libs.types.fault import FaultScope
 from libs.types.tenant import TenantSpec
-from spark.jobs.code_cache import CodeCacheWatch
-from spark.jobs.cpu_meter import CpuMeter
-from spark.jobs.events_at_hand import Decoders
-from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
-from spark.jobs.handovers import tell_sink_faults, tell_waits
-from spark.jobs.kept_states import KeptStates
-from spark.jobs.lineage import open_lineage
-from spark.jobs.moves import Moves
-from spark.jobs.session import lock_state, open_session
-from spark.jobs.settings import SinkJobSettings
-from spark.jobs.state_store import StateStore
-from spark.jobs.tenant_query import TenantQuery
+from spark.batch.events_at_hand import Decoders
 from spark.jobs.told_faults import ToldFaults
 from spark.jobs.told_waits import LASTING_S, ToldWaits
-from spark.jobs.turns import Turns
+from spark.session.code_cache import CodeCacheWatch
+from spark.session.executors import ExecutorCounts, delete_left, executor_counts
+from spark.session.start import lock_state, open_session
+from spark.settings import SinkJobSettings
 from spark.sinks.port import KeepsFiles, Sink
 from spark.sinks.registry import open_sinks
+from spark.tenant.cpu_meter import CpuMeter
+from spark.tenant.handovers import tell_sink_faults, tell_waits
+from spark.tenant.kept_states import KeptStates
+from spark.tenant.lineage import open_lineage
+from spark.tenant.moves import Moves
+from spark.tenant.query import TenantQuery
+from spark.tenant.state_store import StateStore
+from spark.tenant.turns import Turns
 
 NAME: Final = "sink_job"
 EXIT_RESTART: Final = 1

@@ -9,7 +9,8 @@ import structlog
 from libs.types.table import Column, name_at
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn, plan_change, plan_creation, renames, stored_after
-from spark.sinks.port import SinkColumn, SinkTable, TableColumn, TableLeftOut, TableRefused
+from spark.sinks.port import SinkColumn, SinkTable, TableLeftOut, TableRefused
+from spark.transforms.warehouse_columns import TableColumn
 
 log = structlog.get_logger()
 

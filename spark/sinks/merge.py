@@ -20,10 +20,11 @@ from libs.types.warehouse import (
     VALID_TO_COLUMN,
     own_columns,
 )
-from spark.sinks.port import NewVersions, SinkTable, Truncation
+from spark.sinks.port import NewVersions, SinkTable
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.sql_text import literal, quoted
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
+from spark.transforms.warehouse_columns import Truncation
 
 
 def first_rows(table: SinkTable, changes: DataFrame) -> DataFrame:

@@ -1,6 +1,6 @@
 """The sink's port, between the streaming job and one kind of warehouse.
 
-``spark/jobs/batch.py`` calls it for each table of a micro-batch: ``is_applied`` ▶ ``ensure_table`` ▶ ``merge_into``,
+``spark/batch/apply.py`` calls it for each table of a micro-batch: ``is_applied`` ▶ ``ensure_table`` ▶ ``merge_into``,
 ``append_to`` or ``merge_versions``. A new warehouse is a folder beside ``iceberg/`` and a line in ``registry.py``.
 """
 
@@ -20,8 +20,8 @@ from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import LogicalType
 from libs.types.warehouse import OWN_COLUMN_PREFIX, WarehouseTable
 from libs.warehouse.dialect import Dialect
-from libs.warehouse.schema_changes import StoredColumn
 from spark.transforms.sql_text import quoted
+from spark.transforms.warehouse_columns import Fill, TableColumn, Truncation
 
 KAFKA_PARTITION_COLUMN: Final = f"{OWN_COLUMN_PREFIX}kafka_partition"
 OFFSET_COLUMN: Final = f"{OWN_COLUMN_PREFIX}offset"
@@ -52,16 +52,6 @@ class BatchIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
-    """The value that the source gave the rows from before a column was added, without an event for any of them."""
-
-    since_version: int
-    """The schema version that brought the column."""
-    expression: str
-    """A constant in Spark SQL, of the column's type."""
-
-
-@dataclass(frozen=True, slots=True)
 class SinkColumn:
     """A column that the source's table has at its newest version."""
 
@@ -75,28 +65,6 @@ class SinkColumn:
     """Its type at the source, for warehouses that have more types than Spark. None: no more than ``sql_type`` says."""
     is_optional: bool = True
     """May be NULL at the source."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """A column that the warehouse's table has; the source's may be narrower, or gone."""
-
-    sql_type: str
-    """Spark's."""
-    fill: Fill | None = None
-    stored: StoredColumn | None = None
-    """Its type in ``libs.warehouse.schema_changes``; sinks always set it."""
-    sources: Mapping[int, str] | None = None
-    """By schema version: the source's column whose values it takes; none in a version that is missing. None: in every version
-    the one of its own name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """All rows of a smaller order went."""
-
-    order: str
-    committed_at_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +369,7 @@ class RowsAtHand:
 
 @runtime_checkable
 class MergesRows(Protocol):
-    """A sink that merges a few changes into a small mirror without a query (``spark.jobs.small_tables``)."""
+    """A sink that merges a few changes into a small mirror without a query (``spark.batch.small_tables``)."""
 
     def merge_rows(self, spark: SparkSession, table: SinkTable, changes: RowsAtHand) -> Callable[[], None] | None:
         """Do the work of ``merge_into`` up to its commit, and return that, one commit with the same promises. None: the
@@ -417,7 +385,7 @@ class MergesRows(Protocol):
 
 @runtime_checkable
 class MergesVersionRows(Protocol):
-    """A sink that merges a few changes into a small history without a query (``spark.jobs.small_tables``)."""
+    """A sink that merges a few changes into a small history without a query (``spark.batch.small_tables``)."""
 
     def merge_version_rows(
         self, spark: SparkSession, table: SinkTable, changes: RowsAtHand, *, tracked: Sequence[str], is_known: bool

@@ -21,9 +21,10 @@ from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import IS_CURRENT_COLUMN, SOURCE_PROPERTY, TABLE_PROPERTY, own_columns
 from libs.warehouse.schema_changes import GONE, StoredColumn
 from spark.sinks.evolution import Evolution
-from spark.sinks.port import Fill, SinkColumn, SinkTable, TableColumn, TableRefused
+from spark.sinks.port import SinkColumn, SinkTable, TableRefused
 from spark.sinks.settled import Settled
 from spark.transforms.sql_text import quoted
+from spark.transforms.warehouse_columns import Fill, TableColumn
 
 _MODE: Final = "headwater.mode"
 _DELETES: Final = "headwater.deletes"

@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 from libs.types.tenant import SinkMode
 from libs.warehouse.schema_changes import places_of, unheld_columns
 from spark.sinks.evolution import stored_columns
-from spark.sinks.port import Sink, SinkTable, TableColumn
+from spark.sinks.port import Sink, SinkTable
+from spark.transforms.warehouse_columns import TableColumn
 
 
 def ready_table(

@@ -8,8 +8,8 @@ from pyspark.sql import functions as sf
 
 from libs.types.table import Column, TableSchema
 from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, OWN_COLUMN_PREFIX, UNAVAILABLE_COLUMN
-from spark.sinks.port import TableColumn
 from spark.transforms.value_types import decoded
+from spark.transforms.warehouse_columns import TableColumn
 
 
 def conform_to(

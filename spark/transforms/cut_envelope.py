@@ -7,13 +7,12 @@ object looks like them. No object of a row begins with a version; a column named
 how its object begins.
 """
 
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from spark.java import column_function
+from spark.jvm.java import column_function
 from spark.transforms.partial_rows import PLACEHOLDERS, holds_placeholder
 
 DELETE: Final = "d"
@@ -21,7 +20,7 @@ INSERT: Final = "c"
 SNAPSHOT: Final = "r"
 TRUNCATE: Final = "t"
 UPDATE: Final = "u"
-_SOURCE: Final = Path(__file__).with_name("CutEnvelope.java")
+_CLASS: Final = "CutEnvelope"
 _PARTS: Final = "op string, committed_at_us bigint, image string, before string, is_partial boolean"
 # JsonConverter with schemas.enable writes {"schema":…,"payload":…}; Debezium's envelope begins with "before".
 _WRAPPED: Final = '{"schema":'
@@ -60,7 +59,7 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
 
 def cut_parts(events: DataFrame, *, with_before: bool) -> Column:
     """The parts of ``text`` as a struct; NULL where it has to be parsed for them."""
-    cut = column_function(_SOURCE, "cut", _PARTS)
+    cut = column_function(_CLASS, "cut", _PARTS)
     return cut(sf.col("text"), with_before, *PLACEHOLDERS)
 
 

@@ -14,8 +14,8 @@ import msgspec
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
 from libs.warehouse.spark_types import BINARIES, DATES, DATETIMES, TIMES, spark_type
-from spark.sinks.port import Fill
 from spark.transforms.sql_text import literal
+from spark.transforms.warehouse_columns import Fill
 
 _NUMBERS: Final = frozenset(
     {

@@ -6,8 +6,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from libs.types.warehouse import COMMITTED_AT_COLUMN, DELETED_AT_COLUMN, DELETED_COLUMN, OP_COLUMN, ORDER_COLUMN
-from spark.sinks.port import Truncation
 from spark.transforms.cut_envelope import DELETE
+from spark.transforms.warehouse_columns import Truncation
 
 
 def mark_deleted(truncation: Truncation | None) -> Callable[[DataFrame], DataFrame]:

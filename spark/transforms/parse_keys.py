@@ -11,9 +11,9 @@ from pyspark.sql.types import DataType, LongType
 from libs.types.table import TableSchema
 from libs.types.value import LogicalKind
 from libs.types.warehouse import OWN_COLUMN_PREFIX
-from spark.sinks.port import TableColumn
 from spark.transforms.parsed_row import parsed_row
 from spark.transforms.value_types import decoded, row_type
+from spark.transforms.warehouse_columns import TableColumn
 
 _WHOLE_NUMBERS: Final = frozenset({LogicalKind.INT16, LogicalKind.INT32, LogicalKind.INT64})
 _BIGINT: Final = LongType()

@@ -6,19 +6,18 @@ where
 ``from_json`` writes it again. Bytes that are no UTF-8 fail the text, where ``from_json`` has U+FFFD for them.
 """
 
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.types import StructType
 
-from spark.java import column_method
+from spark.jvm.java import column_method
 
-_SOURCE: Final = Path(__file__).with_name("ParseRow.java")
+_CLASS: Final = "ParseRow"
 
 
 def parsed_row(spark: SparkSession, text: Column, row_type: StructType) -> Column:
     """NULL stays NULL. A text that does not fit ``row_type`` fails the query: a value that would silently become NULL is a lost
     value."""
     jvm_type = spark._jsparkSession.parseDataType(row_type.json())
-    return column_method(_SOURCE, (jvm_type,), "parse", jvm_type)(text)
+    return column_method(_CLASS, (jvm_type,), "parse", jvm_type)(text)

@@ -7,18 +7,17 @@ twice in an object, or makes a value of more than 128 MiB, Spark's limit.
 Equal values may be spelled differently afterwards: 1.50 as 1.5, 1e2 as 100.0, -0.0 as 0, an object's names in their order.
 """
 
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column
 
 from libs.warehouse.spark_types import VARIANT_TYPE
-from spark.java import column_function
+from spark.jvm.java import column_function
 
-_SOURCE: Final = Path(__file__).with_name("ParseVariant.java")
+_CLASS: Final = "ParseVariant"
 
 
 def parsed_variant(text: Column, *, is_strict: bool) -> Column:
     """NULL stays NULL. A text that is refused fails the query, as ``from_json`` does; not ``is_strict``: it becomes NULL."""
-    parse = column_function(_SOURCE, "parse", VARIANT_TYPE)
+    parse = column_function(_CLASS, "parse", VARIANT_TYPE)
     return parse(text, is_strict)

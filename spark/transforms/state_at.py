@@ -16,13 +16,13 @@ from libs.types.warehouse import (
     ORDER_COLUMN,
     UNAVAILABLE_COLUMN,
 )
-from spark.sinks.port import Truncation
 from spark.transforms.cut_envelope import DELETE, TRUNCATE
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.log_images import AFTER
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.partial_rows import latest_known_per_key
 from spark.transforms.sql_text import quoted
+from spark.transforms.warehouse_columns import Truncation
 
 _UPDATE: Final = "u"
 _SNAPSHOT: Final = "r"

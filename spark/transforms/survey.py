@@ -4,20 +4,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame
 
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
-from spark.java import job_object
-from spark.sinks.port import Truncation
+from spark.jvm.java import job_object
 from spark.transforms.cut_envelope import DELETE, INSERT, SNAPSHOT
+from spark.transforms.warehouse_columns import Truncation
 
 _SHARES: Final = 50
 """Commit times of live events are reported as quantiles, the middle of each of so many equal shares."""
-_SOURCE: Final = Path(__file__).with_name("SurveyEvents.java")
+_CLASS: Final = "SurveyEvents"
 _COLUMNS: Final = (
     "topic",
     "schema_version",
@@ -133,7 +132,7 @@ def _surveyed(events: DataFrame) -> list[str]:
     spark = events.sparkSession
     given = (DELETE, INSERT, SNAPSHOT, SNAPSHOT_ORDINAL, _SHARES)
     rows: Any = events.select(*_COLUMNS)
-    portions = job_object(spark, _SOURCE, given)
+    portions = job_object(spark, _CLASS, given)
     return list(rows._jdf.queryExecution().toRdd().toJavaRDD().mapPartitions(portions).collect())
 
 

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from libs.types.table import Column, TableSchema
-from spark.sinks.port import TableColumn
 from spark.transforms.conform_to import source_columns
 from spark.transforms.key_text import CORRUPT, TOLERANT, tolerant_type
 from spark.transforms.value_types import decoded, row_type
+from spark.transforms.warehouse_columns import TableColumn
 
 UNFIT_COLUMN: Final = "unfit"
 """Names of the columns whose values do not fit; empty where the event itself is malformed, NULL where all is well."""

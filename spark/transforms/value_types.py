@@ -5,7 +5,6 @@ A value passes three types: ``row_type`` (read by ``from_json``), ``decoded`` (a
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
@@ -26,10 +25,10 @@ from pyspark.sql.types import (
 from libs.types.table import Column
 from libs.types.value import LogicalKind
 from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, UNSIGNED_BIGINT, is_unsigned_bigint, spark_type
-from spark.java import column_function
+from spark.jvm.java import column_function
 from spark.transforms.parsed_variant import parsed_variant
 
-_SOURCE: Final = Path(__file__).with_name("DecodeValues.java")
+_CLASS: Final = "DecodeValues"
 _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.BOOLEAN: BooleanType(),
     LogicalKind.INT16: IntegerType(),
@@ -125,7 +124,7 @@ def decoded(column: Column, value: SparkColumn, *, is_strict: bool = True) -> Sp
         case LogicalKind.ISO_TIMESTAMP:
             return cast(sf.rtrim(value, sf.lit("Z")), "timestamp_ntz")
         case LogicalKind.ZONED_TIMESTAMP:
-            return column_function(_SOURCE, "instant", "timestamp")(value, is_strict)
+            return column_function(_CLASS, "instant", "timestamp")(value, is_strict)
         case _:
             return value
 
@@ -146,13 +145,13 @@ def _iso_time_us(text: SparkColumn) -> SparkColumn:
 
 def _decimal(unscaled: SparkColumn, precision: int, scale: int, *, is_strict: bool) -> SparkColumn:
     """Big-endian two's complement bytes as DECIMAL."""
-    decimal = column_function(_SOURCE, "decimal", f"decimal({precision},{scale})")
+    decimal = column_function(_CLASS, "decimal", f"decimal({precision},{scale})")
     return decimal(unscaled, precision, scale, is_strict)
 
 
 def _local_time(micros: SparkColumn) -> SparkColumn:
     """As a cast of ``timestamp_micros`` has it in a session in UTC, which goes through a date of the calendar."""
-    return column_function(_SOURCE, "localTime", "timestamp_ntz")(micros)
+    return column_function(_CLASS, "localTime", "timestamp_ntz")(micros)
 
 
 _LIMB: Final = 10**9

@@ -38,7 +38,7 @@ from services.tenant_operator.mesh_users import MeshUsersSettings
 from services.tenant_operator.settings import TenantNames, TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
-from spark.jobs.settings import SinkJobSettings
+from spark.settings import SinkJobSettings
 from tests.cluster import kube_score
 from tests.cluster.chart import (
     CERT_MANAGER,

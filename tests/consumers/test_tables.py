@@ -14,11 +14,11 @@ from libs.config.connections import KafkaSettings
 from libs.types.table import TableId
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.jobs.progress import load_progress
-from spark.jobs.settings import SinkJobSettings
-from spark.jobs.tenant_query import TenantQuery
+from spark.owed.progress import load_progress
+from spark.settings import SinkJobSettings
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.port import Sink
+from spark.tenant.query import TenantQuery
 from tests.consumers import every_type
 from tests.consumers.conftest import Publish
 from tests.consumers.polars_package import polars

@@ -17,8 +17,9 @@ from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.spark_types import spark_type
-from spark.jobs.events_at_hand import Decoders, EventsAtHand
-from spark.jobs.side_by_side import side_by_side
+from spark.batch.events_at_hand import Decoders, EventsAtHand
+from spark.batch.side_by_side import side_by_side
+from spark.kafka.read_topics import events_of
 from spark.sinks.port import (
     BatchIdentity,
     KeyBounds,
@@ -29,8 +30,6 @@ from spark.sinks.port import (
     Sink,
     SinkColumn,
     SinkTable,
-    TableColumn,
-    Truncation,
 )
 from spark.sinks.ready_table import ready_table
 from spark.transforms.conform_to import conform_to
@@ -40,7 +39,7 @@ from spark.transforms.log_images import name_image
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.parse_events import parse_events
 from spark.transforms.partial_rows import split_unavailable
-from spark.transforms.read_topics import events_of
+from spark.transforms.warehouse_columns import TableColumn, Truncation
 from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, SOURCE, Change, Record, delivered, events
 
 QUERY: Final = "contract-query"

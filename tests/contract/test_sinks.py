@@ -19,7 +19,7 @@ from libs.testing import sink_contract as contract
 from libs.testing.sink_contract import Row, SinkHarness
 from libs.types.table import Column, FormerName
 from libs.types.warehouse import WarehouseTable
-from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
+from spark.jvm.errors import MALFORMED_RECORD, has_condition
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.delta.sink import open_sink as open_delta_sink

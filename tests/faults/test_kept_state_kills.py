@@ -26,8 +26,8 @@ from libs.sink_state.parked_keys import decode_parked_keys, parked_keys_path
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import warehouse_table
-from spark.jobs.kept_states import KeptState
 from spark.sinks.iceberg.settings import Settings
+from spark.tenant.kept_states import KeptState
 from tests.bank import TABLES, TOTAL, Auditor, Bank, audit_of_snapshots
 from tests.cluster import programs
 from tests.faults.test_sink_kills import assert_exact

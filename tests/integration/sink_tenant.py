@@ -16,13 +16,13 @@ from libs.sink_state.progress import SinkProgress
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.jobs.progress import load_progress
-from spark.jobs.settings import SinkJobSettings
-from spark.jobs.tenant_query import TenantQuery
+from spark.owed.progress import load_progress
+from spark.settings import SinkJobSettings
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.port import Sink
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
+from spark.tenant.query import TenantQuery
 from tests import clickhouse
 from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer

@@ -14,8 +14,9 @@ from libs.operations.dead_letters import plain_key
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable
-from spark.jobs import batch, retries, table_failures
-from spark.jobs.table_batch import TableBatch, TenantSink
+from spark.batch import apply as batch
+from spark.batch.table_batch import TableBatch, TenantSink
+from spark.owed import retries, table_failures
 from spark.sinks.port import BatchIdentity, TableRefused
 from tests.integration.sink_tenant import ID, NOTE, StartTenant, orders, row
 from tests.marks import rest

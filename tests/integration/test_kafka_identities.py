@@ -23,7 +23,7 @@ from libs.servers import kafka_broker
 from libs.servers.ports import LOOPBACK, free_ports
 from libs.servers.process import start, stop, wait_ready
 from services.router.app import _credentials
-from spark.transforms.read_topics import read_records
+from spark.kafka.read_topics import read_records
 from tests.certificates import write_certificates
 from tests.identity_provider import IdentityProvider, identity_provider
 from tests.spark_session import shared_spark

@@ -10,10 +10,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
 from libs.config.connections import KafkaSettings
-from spark.jobs.spark_errors import described, lost_partitions
+from spark.jvm.errors import described, lost_partitions
+from spark.kafka.kafka_ranges import OffsetRange, records_of
+from spark.kafka.read_topics import kafka_options
 from spark.transforms import kafka_ranges
-from spark.transforms.kafka_ranges import OffsetRange, records_of
-from spark.transforms.read_topics import kafka_options
 from tests.spark_session import shared_spark
 
 Ranges = dict[str, OffsetRange]

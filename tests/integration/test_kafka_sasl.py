@@ -52,8 +52,8 @@ from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.client import SubscriptionClient
 from services.dts_decoder.settings import SubscriptionSettings
 from services.router.writer import TopicsRefused
-from spark.jobs.topic_tails import committed_ends
-from spark.transforms.read_topics import read_records
+from spark.kafka.read_topics import read_records
+from spark.kafka.topic_tails import committed_ends
 from tests.certificates import write_certificates
 from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
 from tests.integration.router_rig import RouterProcess, created_ids, read_until

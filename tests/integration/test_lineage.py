@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import LineageSettings
 from libs.types.warehouse import warehouse_table
-from spark.jobs.lineage import Lineage
-from spark.jobs.tenant_query import TenantQuery
+from spark.tenant.lineage import Lineage
+from spark.tenant.query import TenantQuery
 from tests.conftest import KafkaBroker
 from tests.integration.sink_tenant import Tenant, orders, row, start_tenants
 from tests.sink_query import run_until

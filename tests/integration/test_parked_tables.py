@@ -20,8 +20,10 @@ from libs.sink_state.progress import ParkedTable
 from libs.sink_state.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import Consistency, SinkMode, TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.jobs import batch, resync, retries, table_failures
-from spark.jobs.table_batch import TableBatch, TenantSink
+from spark.batch import apply as batch
+from spark.batch import resync
+from spark.batch.table_batch import TableBatch, TenantSink
+from spark.owed import retries, table_failures
 from spark.sinks.port import BatchIdentity
 from tests.conftest import PostgresqlServer
 from tests.integration.sink_tenant import StartTenant, Tenant, orders, row

@@ -33,17 +33,17 @@ from libs.types.tenant import (
     TenantSpec,
 )
 from libs.types.warehouse import warehouse_table
-from spark.java import java_class
-from spark.jobs import tenant_query
-from spark.jobs.batch import apply_batch
-from spark.jobs.cpu_meter import CpuMeter
-from spark.jobs.jvm_consumer import duration, jvm_consumer
-from spark.jobs.newest_events import NewestEvents
-from spark.jobs.progress import load_progress
-from spark.jobs.settings import SinkJobSettings
-from spark.jobs.small_tables import ByQuery
-from spark.jobs.tenant_query import TenantQuery
-from spark.transforms.read_topics import read_records
+from spark.batch.apply import apply_batch
+from spark.batch.newest_events import NewestEvents
+from spark.batch.small_tables import ByQuery
+from spark.jvm.java import java_class
+from spark.kafka.consumer import duration, jvm_consumer
+from spark.kafka.read_topics import read_records
+from spark.owed.progress import load_progress
+from spark.settings import SinkJobSettings
+from spark.tenant import query as tenant_query
+from spark.tenant.cpu_meter import CpuMeter
+from spark.tenant.query import TenantQuery
 from tests.sink_query import TIMEOUT_S, is_noted, run_until
 from tests.sink_topics import SOURCE, Model, TenantTopics, gtid, table_id, without_own_columns
 from tests.spark_session import Row, SharedSpark, session_settings, shared_spark

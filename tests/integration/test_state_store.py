@@ -8,8 +8,8 @@ import pytest
 
 from libs.errors import InvalidSettings, TransientError
 from libs.servers.ports import free_port
-from spark.jobs.settings import StateStoreSettings
-from spark.jobs.state_store import ObjectChanged, StateStore, Version
+from spark.settings import StateStoreSettings
+from spark.tenant.state_store import ObjectChanged, StateStore, Version
 from tests.cluster import programs
 from tests.conftest import started
 from tests.object_store import REGION, ObjectStore

@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from libs.config.connections import KafkaSettings
-from spark.jobs.topic_values import topic_values
+from spark.kafka.topic_values import topic_values
 from tests.kafka_reading import is_without_open_transaction
 from tests.spark_session import shared_spark
 from tests.waiting import wait_until

@@ -14,15 +14,15 @@ from libs.config.connections import KafkaSettings
 from libs.events.names import row_topic
 from libs.telemetry.faults import BATCH_OVERDUE, lasting_faults
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
-from spark.jobs import tenant_query
-from spark.jobs.batch import apply_batch
-from spark.jobs.progress import load_progress
-from spark.jobs.settings import SinkJobSettings
-from spark.jobs.table_batch import TenantSink
-from spark.jobs.tenant_query import TenantQuery
-from spark.jobs.topic_ends import TopicEnds
-from spark.jobs.turns import Turns
-from spark.transforms.read_topics import kafka_options, topic_pattern
+from spark.batch.apply import apply_batch
+from spark.batch.table_batch import TenantSink
+from spark.kafka.read_topics import kafka_options, topic_pattern
+from spark.kafka.topic_ends import TopicEnds
+from spark.owed.progress import load_progress
+from spark.settings import SinkJobSettings
+from spark.tenant import query as tenant_query
+from spark.tenant.query import TenantQuery
+from spark.tenant.turns import Turns
 from tests.integration.sink_tenant import orders, row
 from tests.sink_query import TIMEOUT_S
 from tests.sink_topics import SOURCE, TenantTopics

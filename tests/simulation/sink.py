@@ -2,7 +2,7 @@
 
 The product's are the functions that remember: tries of parked tables (``settle``, ``Tries``, ``table_behind``), what waits
 (``first_piece``, ``with_joined``, ``left_behind``, ``Retries``), and the progress (``with_batch``, its file). Played here are
-Kafka, Spark's batches, logs of two tables, and the order in which ``spark.jobs.batch`` calls those functions. A table refuses
+Kafka, Spark's batches, logs of two tables, and the order in which ``spark.batch.apply`` calls those functions. A table refuses
 writes for a while; a write may come and not be answered; a question may be refused; the job dies anywhere.
 
 At each write: no event is written twice, and all in the order of the topic. At the end all are written.
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import spark.jobs.progress
-import spark.jobs.tries
+import spark.owed.progress
+import spark.owed.tries
 from libs.sink_state.progress import BatchTimings, ParkedTable, TableProgress, TableTimings, Try
-from spark.jobs import retries
-from spark.jobs.progress import (
+from spark.owed import retries
+from spark.owed.progress import (
     TableCommit,
     TableOutcome,
     has_noted,
@@ -26,7 +26,7 @@ from spark.jobs.progress import (
     table_after,
     with_batch,
 )
-from spark.jobs.tries import Tries, settle
+from spark.owed.tries import Tries, settle
 from spark.sinks.port import BatchIdentity, TableRefused
 from tests.simulation import scheduler
 from tests.simulation.log import LOG
@@ -137,9 +137,9 @@ class World:
     def run(self) -> None:
         """Raises Violation."""
         with scheduler.replaced(
-            (spark.jobs.progress, "progress_path", lambda *_: _File(self)),
-            (spark.jobs.progress, "replace_durably", self._replace),
-            (spark.jobs.tries, "log", LOG),
+            (spark.owed.progress, "progress_path", lambda *_: _File(self)),
+            (spark.owed.progress, "replace_durably", self._replace),
+            (spark.owed.tries, "log", LOG),
         ):
             rounds = self.random.randrange(5, 40)
             for number in range(_BATCHES + rounds):
@@ -176,11 +176,11 @@ class World:
         except Crash:
             return
 
-    # --- as spark.jobs.batch
+    # --- as spark.batch.apply
 
     def _batch(self, number: int, tried: retries.Retries) -> None:
         folder, batch = Path(), BatchIdentity(_QUERY, number)
-        progress = spark.jobs.progress.load_progress(folder, "a")
+        progress = spark.owed.progress.load_progress(folder, "a")
         sink: Any = self._warehouse
         spark_session: Any = None
         parked = progress.parked_topics

@@ -233,7 +233,7 @@ spec:
     {{- end }}
     memory: {{ $session.driver_memory | default "896m" }}
     memoryOverhead: {{ $.root.Values.sink.driverMemoryOverhead }}
-    javaOptions: "-XX:+UseParallelGC -Dlog4j2.configurationFile=/app/spark/jobs/log4j2.properties"
+    javaOptions: "-XX:+UseParallelGC -Dlog4j2.configurationFile=/app/spark/session/log4j2.properties"
     serviceAccount: headwater-sink
     template: {{- toYaml $.driver | nindent 6 }}
   executor:

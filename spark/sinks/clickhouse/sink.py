@@ -85,18 +85,7 @@ from spark.sinks.clickhouse.statements import (
     versions_since,
 )
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
-from spark.sinks.port import (
-    BatchIdentity,
-    Maintained,
-    Sink,
-    SinkColumn,
-    SinkTable,
-    StoredLog,
-    TableColumn,
-    TableRefused,
-    Truncation,
-    VersionsOf,
-)
+from spark.sinks.port import BatchIdentity, Maintained, Sink, SinkColumn, SinkTable, StoredLog, TableRefused, VersionsOf
 from spark.sinks.properties import (
     column_of,
     comment_of,
@@ -109,6 +98,7 @@ from spark.sinks.properties import (
 )
 from spark.sinks.settled import check_settled, key_of_log, name_taken, no_such_table
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
+from spark.transforms.warehouse_columns import TableColumn, Truncation
 
 _BATCH: Final = "headwater.clickhouse.batch"
 _NOTED_COLUMNS: Final = (

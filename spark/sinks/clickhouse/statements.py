@@ -24,9 +24,10 @@ from libs.types.warehouse import (
     VALID_TO_COLUMN,
     own_columns,
 )
-from spark.sinks.port import SinkTable, Truncation
+from spark.sinks.port import SinkTable
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
+from spark.transforms.warehouse_columns import Truncation
 
 _ORDER: Final = quoted(ORDER_COLUMN)
 _OPENED: Final = quoted(OPENED_BY_COLUMN)

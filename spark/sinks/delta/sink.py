@@ -33,24 +33,13 @@ from libs.types.warehouse import (
     own_columns,
 )
 from libs.warehouse.dialect import DIALECTS, Dialect
-from spark.java import activate, java_class
+from spark.jvm.java import activate, java_class
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.new_keys import Answer, ask
 from spark.sinks.places import local_folders
-from spark.sinks.port import (
-    BatchIdentity,
-    Maintained,
-    Sink,
-    SinkColumn,
-    SinkTable,
-    StoredLog,
-    TableColumn,
-    TableRefused,
-    Truncation,
-    VersionsOf,
-)
+from spark.sinks.port import BatchIdentity, Maintained, Sink, SinkColumn, SinkTable, StoredLog, TableRefused, VersionsOf
 from spark.sinks.properties import (
     check_kept,
     column_of,
@@ -67,6 +56,7 @@ from spark.sinks.properties import (
 from spark.sinks.reached import commit_properties
 from spark.sinks.settled import check_settled, key_of_log, name_taken, no_such_table
 from spark.transforms.sql_text import literal, quoted
+from spark.transforms.warehouse_columns import TableColumn, Truncation
 
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"

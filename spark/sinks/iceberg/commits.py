@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from spark.java import java_class, java_map
+from spark.jvm.java import java_class, java_map
 from spark.sinks.port import BatchIdentity, Reached
 from spark.sinks.reached import commit_properties
 

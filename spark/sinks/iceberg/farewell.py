@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from libs.config.iceberg_catalog import CatalogSettings
 from libs.types.table import TableId
 from libs.types.warehouse import CONSISTENT_TABLE, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable, warehouse_table
-from spark.java import java_array, java_class
+from spark.jvm.java import java_array, java_class
 from spark.sinks.iceberg.catalog import is_flat, place_in
 
 _NOT_EMPTY = "NamespaceNotEmptyException"

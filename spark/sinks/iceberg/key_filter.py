@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark.java import java_class
+from spark.jvm.java import java_class
 from spark.sinks.port import SinkTable
 from spark.transforms.sql_text import quoted
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import IS_CURRENT_COLUMN
-from spark.java import java_class
+from spark.jvm.java import java_class
 from spark.sinks.port import SinkTable, TableRefused
 
 

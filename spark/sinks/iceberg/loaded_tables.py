@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from libs.types.warehouse import WarehouseTable
-from spark.java import activate
+from spark.jvm.java import activate
 
 _MOST_TABLES: Final = 64
 """More than are written side by side; each holds the facts of its snapshots."""

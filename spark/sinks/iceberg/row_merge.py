@@ -1,14 +1,13 @@
 """A few changes merged into a small table without a query; the work is ``RowMerge.java``'s."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN, own_columns
-from spark.java import compiled, java_array
+from spark.jvm.java import compiled, java_array
 from spark.sinks.iceberg.table_facts import TableFacts
 from spark.sinks.port import RowsAtHand, SinkTable
 from spark.transforms.cut_envelope import DELETE
@@ -22,7 +21,7 @@ _ANEW_BY_SHARE: Final = 4
 """One change for so many rows."""
 _ANEW_AT_FILES: Final = 16
 _WITHOUT_ROW_NUMBERS: Final = 2
-_SOURCE: Final = Path(__file__).with_name("RowMerge.java")
+_CLASS: Final = "RowMerge"
 _EQUAL_ALIKE: Final = (
     "tinyint",
     "smallint",
@@ -79,7 +78,7 @@ def version_merge(
     key = java_array(spark, "String", table.key)
     types, more_types = (java_array(spark, "String", names) for names in (_EQUAL_ALIKE, _NO_KEYS))
     own = java_array(spark, "String", own_columns(SinkMode.HISTORY, table.deletes))
-    merge = compiled(spark, _SOURCE)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
+    merge = compiled(spark, _CLASS)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
     if not merge.takesVersions(changes.row_type, own, types, more_types):
         return None
     names = java_array(spark, "String", tracked)
@@ -94,7 +93,7 @@ def row_merge(
     if not set(types) <= set(_EQUAL_ALIKE):
         return None
     key = java_array(spark, "String", table.key)
-    merge = compiled(spark, _SOURCE)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
+    merge = compiled(spark, _CLASS)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
     if not merge.takes(changes.row_type):
         return None
     if facts.newest is not None and is_better_anew(facts, table.changes):

@@ -39,7 +39,7 @@ from libs.types.warehouse import (
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.iceberg import iceberg_type, sql_type
 from libs.warehouse.spark_types import VARIANT_TYPE
-from spark.java import activate, java_array, java_class
+from spark.jvm.java import activate, java_array, java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
 from spark.sinks.iceberg.commits import batch_of, begin_batch, commit, properties_of
@@ -73,9 +73,7 @@ from spark.sinks.port import (
     SinkColumn,
     SinkTable,
     StoredLog,
-    TableColumn,
     TableRefused,
-    Truncation,
     VersionsOf,
 )
 from spark.sinks.properties import (
@@ -92,6 +90,7 @@ from spark.sinks.properties import (
     version_of,
 )
 from spark.sinks.settled import check_settled, key_of_log, name_taken, no_such_table
+from spark.transforms.warehouse_columns import TableColumn, Truncation
 
 _TABLE_PROPERTIES: Final = {
     "write.merge.mode": "merge-on-read",

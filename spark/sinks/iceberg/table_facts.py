@@ -1,16 +1,15 @@
 """Iceberg's facts of a table, asked for in one call (``TableFacts.java``): each call to Java costs a tenth of a millisecond,
 and tables may be hundreds."""
 
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from libs.types.warehouse import BATCH_PROPERTY
-from spark.java import compiled_object
+from spark.jvm.java import compiled_object
 
-_SOURCE: Final = Path(__file__).with_name("TableFacts.java")
+_CLASS: Final = "TableFacts"
 
 
 class SnapshotFacts(msgspec.Struct, frozen=True):
@@ -48,5 +47,5 @@ class TableFacts(msgspec.Struct, frozen=True):
 
 def facts_of(spark: SparkSession, iceberg_table: Any, *, counts_manifests: bool = False) -> TableFacts:
     """``counts_manifests``: a file is read for that."""
-    told = compiled_object(spark, _SOURCE).tell(iceberg_table, BATCH_PROPERTY, counts_manifests)
+    told = compiled_object(spark, _CLASS).tell(iceberg_table, BATCH_PROPERTY, counts_manifests)
     return msgspec.json.decode(told, type=TableFacts)

@@ -68,16 +68,13 @@ from spark.sinks.port import (
     KAFKA_PARTITION_COLUMN,
     OFFSET_COLUMN,
     BatchIdentity,
-    Fill,
     Maintained,
     RefusedRow,
     Sink,
     SinkColumn,
     SinkTable,
     StoredLog,
-    TableColumn,
     TableRefused,
-    Truncation,
     VersionsOf,
 )
 from spark.sinks.postgresql.client import Connection, Connections, OpenTransaction
@@ -88,6 +85,7 @@ from spark.sinks.postgresql.settings import Settings
 from spark.sinks.settled import Settled, check_settled, key_of_log, name_taken, no_such_table
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
+from spark.transforms.warehouse_columns import Fill, TableColumn, Truncation
 
 _BATCH: Final = "headwater.postgresql.batch"
 _OWN_TYPES: Final = {

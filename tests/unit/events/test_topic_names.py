@@ -11,7 +11,7 @@ from libs.mesh.tenant_topics import parse_row_topic
 from libs.tenants.document import read_tenant
 from libs.types.table import TableId
 from libs.types.tenant import TENANT_NAME, TenantSpec
-from spark.transforms.read_topics import topic_pattern
+from spark.kafka.read_topics import topic_pattern
 
 ORDERS = TableId(database="shop", table="orders")
 HOSTILE_PIECES = (

@@ -11,9 +11,9 @@ from libs.setup.class_archive import archive_path, is_there, write
 from libs.setup.java import Java
 from libs.setup.spark_toolchain import find_toolchain
 from libs.setup.step import Progress
-from spark.jobs.class_archive import check_archive
-from spark.jobs.session import java_options
-from spark.jobs.settings import SessionSettings
+from spark.session.class_archive import check_archive
+from spark.session.start import java_options
+from spark.settings import SessionSettings
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def test_the_wheel_has_all_that_runs_and_nothing_that_only_builds(wheel: Path) -
     }
     assert compiled == {Path(name).name.split(".")[0] for name in packed if name.endswith(".so")}
     assert {
-        "spark/sinks/iceberg/RowMerge.java",
+        "spark/jvm/RowMerge.java",
         "libs/setup/locks/spark-jars.lock",
         "libs/tenants/tenant.schema.json",
     } <= packed

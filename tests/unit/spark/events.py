@@ -12,8 +12,8 @@ from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic
 from libs.mysql.logical import column
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
+from spark.kafka.read_topics import events_of
 from spark.transforms.local_rows import local_rows
-from spark.transforms.read_topics import events_of
 
 SOURCE = "shop"
 ORDERS = TableId(database="shop", table="orders")

@@ -16,12 +16,13 @@ from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, So
 from libs.types.warehouse import WarehouseTable
 from libs.warehouse.dialect import DIALECTS
 from services.router.project import compile_projection, project_row
-from spark.jobs.batch import _commit, _maintain, _parked, sink_table
-from spark.jobs.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
-from spark.sinks.port import BatchIdentity, Maintained, TableColumn, TableRefused
+from spark.batch.apply import _commit, _maintain, _parked, sink_table
+from spark.batch.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
+from spark.kafka.read_topics import events_of
+from spark.sinks.port import BatchIdentity, Maintained, TableRefused
 from spark.transforms.local_rows import local_rows
-from spark.transforms.read_topics import events_of
 from spark.transforms.survey import survey
+from spark.transforms.warehouse_columns import TableColumn
 from tests.spark_session import SharedSpark
 from tests.unit.spark.events import (
     ORDERS,

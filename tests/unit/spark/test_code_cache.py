@@ -4,8 +4,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from libs.telemetry.faults import CODE_CACHE_FILLS, lasting_faults
-from spark.jobs import code_cache
-from spark.jobs.code_cache import CodeCacheWatch
+from spark.session import code_cache
+from spark.session.code_cache import CodeCacheWatch
 from tests.spark_session import SharedSpark
 
 

@@ -12,8 +12,8 @@ from libs.errors import TransientError
 from libs.telemetry.faults import lasting_faults
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from spark.jobs import sink_job
-from spark.jobs.settings import SessionSettings, SinkJobSettings
-from spark.jobs.tenant_query import TenantQuery
+from spark.settings import SessionSettings, SinkJobSettings
+from spark.tenant.query import TenantQuery
 
 
 def spec(name: str) -> TenantSpec:

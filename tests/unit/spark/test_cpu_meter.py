@@ -6,8 +6,8 @@ from prometheus_client import REGISTRY
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from spark.jobs.cpu_meter import CpuMeter
-from spark.jobs.side_by_side import side_by_side
+from spark.batch.side_by_side import side_by_side
+from spark.tenant.cpu_meter import CpuMeter
 from tests.spark_session import SharedSpark
 
 NS = 1e-9

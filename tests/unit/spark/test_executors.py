@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from libs.config.load import convert_document
-from spark.jobs.executors import executor_config, pod_config
-from spark.jobs.settings import ExecutorSettings, SessionSettings
+from spark.session.executors import executor_config, pod_config
+from spark.settings import ExecutorSettings, SessionSettings
 from spark.sinks.registry import open_sinks
 
 TOLD: dict[str, Any] = {

@@ -19,24 +19,25 @@ from libs.mysql.logical import column
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, WarehouseTable, warehouse_table
-from spark.jobs.batch import _write_anew, sink_table, write_batch
-from spark.jobs.delivered_schemas import DeliveredSchemas
-from spark.jobs.events_at_hand import EventsAtHand
-from spark.jobs.phases import WriteSplit
-from spark.jobs.retries import Retries
-from spark.jobs.small_tables import ByQuery, merge_at_hand, why_by_query
-from spark.jobs.table_batch import TableBatch, TenantSink
+from spark.batch.apply import _write_anew, sink_table, write_batch
+from spark.batch.events_at_hand import EventsAtHand
+from spark.batch.phases import WriteSplit
+from spark.batch.small_tables import ByQuery, merge_at_hand, why_by_query
+from spark.batch.table_batch import TableBatch, TenantSink
+from spark.kafka.delivered_schemas import DeliveredSchemas
+from spark.owed.retries import Retries
 from spark.sinks.clickhouse import sink as clickhouse_sink
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg import sink as iceberg_sink
 from spark.sinks.iceberg.key_filter import key_filter
-from spark.sinks.port import BatchIdentity, Sink, SinkTable, TableColumn, TableRefused
+from spark.sinks.port import BatchIdentity, Sink, SinkTable, TableRefused
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 from spark.sinks.ready_table import ready_table
 from spark.sinks.registry import SINKS
 from spark.transforms.survey import survey
 from spark.transforms.versions import UNTOLD
+from spark.transforms.warehouse_columns import TableColumn
 from tests import clickhouse
 from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
@@ -470,8 +471,8 @@ class LeftUnderWay:
 @pytest.mark.parametrize(
     "moment",
     [
-        "spark.jobs.batch.changes_of",
-        *rest("spark.jobs.batch.versions_of", because="the commit is refused as at the last of these moments"),
+        "spark.batch.apply.changes_of",
+        *rest("spark.batch.apply.versions_of", because="the commit is refused as at the last of these moments"),
         COMMIT,
     ],
 )

@@ -7,7 +7,7 @@ from pyspark.sql import functions as sf
 
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
-from spark.java import java_array
+from spark.jvm.java import java_array
 from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.value_types import decoded

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark.transforms.kafka_ranges import OffsetRange, Piece, parts_of
+from spark.kafka.kafka_ranges import OffsetRange, Piece, parts_of
 
 
 def test_few_offsets_are_one_tasks_however_many_topics_they_lie_in() -> None:

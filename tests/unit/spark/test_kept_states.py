@@ -24,16 +24,16 @@ from libs.types.sink_place import (
     encode_places,
     held_path,
 )
-from spark.jobs import kept_states, moves
-from spark.jobs.kept_states import Beginning, KeptNote, KeptState, KeptStates, beginning, kept_files
-from spark.jobs.moves import Moves
-from spark.jobs.parked_keys import ParkedKeysFile
-from spark.jobs.resync_answers import ResyncAnswers
-from spark.jobs.settings import SessionSettings, SinkJobSettings, StateStoreSettings
 from spark.jobs.sink_job import gone_with_the_job
-from spark.jobs.state_store import ObjectChanged, Version
-from spark.jobs.tenant_state import remove_state, state_files
+from spark.owed.parked_keys import ParkedKeysFile
+from spark.owed.resync_answers import ResyncAnswers
+from spark.settings import SessionSettings, SinkJobSettings, StateStoreSettings
 from spark.sinks.port import BatchIdentity
+from spark.tenant import kept_states, moves
+from spark.tenant.kept_states import Beginning, KeptNote, KeptState, KeptStates, beginning, kept_files
+from spark.tenant.moves import Moves
+from spark.tenant.state import remove_state, state_files
+from spark.tenant.state_store import ObjectChanged, Version
 from tests.unit.spark.test_tenant_state import Topic, write_state
 
 

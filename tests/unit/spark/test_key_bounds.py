@@ -10,10 +10,11 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.testing.sink_contract import NOTE, RowChange, gone, put, source_rows, table
 from libs.types.table import Column, TableSchema
-from spark.jobs.table_batch import TableBatch, are_first, key_bounds
+from spark.batch.table_batch import TableBatch, are_first, key_bounds
 from spark.sinks.delta.sink import open_sink as open_delta_sink
-from spark.sinks.port import KeyBounds, TableColumn
+from spark.sinks.port import KeyBounds
 from spark.transforms.survey import survey
+from spark.transforms.warehouse_columns import TableColumn
 from tests.contract.sink_harness import WarehouseHarness
 from tests.contract.test_sinks import delta_rows
 from tests.spark_session import SharedSpark

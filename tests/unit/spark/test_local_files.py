@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark.java import java_class
+from spark.jvm.java import java_class
 from tests.spark_session import SharedSpark
 
 _FILES = 100

@@ -8,8 +8,8 @@ import pytest
 
 from libs.types.sink_place import Handover, HeldState, Outcome, Phase, Place
 from services.tenant_operator.moves import NEVER_MOVED, Placement, answered, moved, places_of
-from spark.jobs.moves import Step, next_step
 from spark.sinks.places import local_folders
+from spark.tenant.moves import Step, next_step
 
 T = "uid-1"
 

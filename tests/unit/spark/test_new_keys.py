@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 
 from libs.mysql.logical import column
 from libs.types.tenant import SinkMode, SinkSettings
-from spark.jobs.batch import sink_table
+from spark.batch.apply import sink_table
 from spark.sinks.new_keys import ask
 from spark.transforms.local_rows import local_rows
 from spark.transforms.sql_text import quoted

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from libs.sink_state.stream_offsets import StreamOffsets
 from libs.types.tenant import SinkSettings
-from spark.jobs.pace import Pace, batch_limit, first_pace, is_full_batch, next_pace
+from spark.batch.pace import Pace, batch_limit, first_pace, is_full_batch, next_pace
 
 ADAPTIVE = SinkSettings(trigger_s=5, trigger_max_s=60, trigger_rows=1000)
 LIMIT = 250_000

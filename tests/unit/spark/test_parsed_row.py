@@ -12,12 +12,12 @@ from pyspark.sql import Row
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
-from spark.sinks.port import TableColumn
+from spark.jvm.errors import MALFORMED_RECORD, has_condition
 from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parsed_row import parsed_row
 from spark.transforms.unfit_values import UNFIT_COLUMN, find_unfit
+from spark.transforms.warehouse_columns import TableColumn
 from tests.spark_session import SharedSpark
 from tests.unit.spark.events import Change, events, orders_schema
 

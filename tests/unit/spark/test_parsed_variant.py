@@ -12,11 +12,11 @@ from pyspark.sql import functions as sf
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.warehouse.json_variants import with_variants
-from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
-from spark.sinks.port import TableColumn
+from spark.jvm.errors import MALFORMED_RECORD, described, has_condition
 from spark.transforms.local_rows import local_rows
 from spark.transforms.parsed_variant import parsed_variant
 from spark.transforms.unfit_values import UNFIT_COLUMN, find_unfit
+from spark.transforms.warehouse_columns import TableColumn
 from tests.spark_session import SharedSpark
 from tests.unit.spark.events import ORDERS, Change, delivered, events
 

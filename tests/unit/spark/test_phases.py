@@ -3,7 +3,7 @@
 from pyspark.sql import functions as sf
 
 from libs.types.warehouse import WarehouseTable
-from spark.jobs.phases import Stage, WriteSplit, measured, split
+from spark.batch.phases import Stage, WriteSplit, measured, split
 from tests.spark_session import SharedSpark
 
 

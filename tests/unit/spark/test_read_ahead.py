@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from libs.errors import PipelineHalted
 from libs.sink_state.read_ahead import ReadAhead, read_ahead_path
-from spark.jobs.batch_files import read_ahead_file
-from spark.jobs.read_ahead import nearly_read, range_of, still_ahead
+from spark.batch.files import read_ahead_file
+from spark.batch.read_ahead import nearly_read, range_of, still_ahead
 
 TOPICS = ("a", "b", "c", "d")
 

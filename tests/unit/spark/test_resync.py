@@ -9,14 +9,14 @@ from libs.sink_state.read_ahead import ReadAhead
 from libs.sink_state.resync import ResyncAnswer, ResyncRequest, resyncs_path
 from libs.sink_state.stream_offsets import offsets_path
 from libs.types.tenant import SinkSettings, TenantSpec
-from spark.jobs.batch_files import cut_file, read_ahead_file
-from spark.jobs.delivered_schemas import DeliveredSchemas
-from spark.jobs.newest_events import NewestEvents
-from spark.jobs.parked_keys import ParkedKeysFile
-from spark.jobs.resync import _ends, due_resyncs, gives_up, refuse
-from spark.jobs.resync_answers import ResyncAnswers
-from spark.jobs.retries import Retries
-from spark.jobs.table_batch import TenantSink
+from spark.batch.files import cut_file, read_ahead_file
+from spark.batch.newest_events import NewestEvents
+from spark.batch.resync import _ends, due_resyncs, gives_up, refuse
+from spark.batch.table_batch import TenantSink
+from spark.kafka.delivered_schemas import DeliveredSchemas
+from spark.owed.parked_keys import ParkedKeysFile
+from spark.owed.resync_answers import ResyncAnswers
+from spark.owed.retries import Retries
 from spark.sinks.port import BatchIdentity, TableRefused
 
 TOPIC = "acme.shop.shop.orders"

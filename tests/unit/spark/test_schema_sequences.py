@@ -20,9 +20,10 @@ from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.schema_changes import StoredColumn, first_columns, places_of
 from libs.warehouse.spark_types import spark_type
 from spark.sinks.evolution import evolution
-from spark.sinks.port import Fill, Reached, Sink, SinkColumn, SinkTable, TableColumn
+from spark.sinks.port import Reached, Sink, SinkColumn, SinkTable
 from spark.sinks.ready_table import ready_table
 from spark.transforms.fill import fill_of
+from spark.transforms.warehouse_columns import Fill, TableColumn
 from tests.schema_sequences import CREATE, TABLE, Source, Statement, Step, Written, numbered, steps
 
 SEEDS = 120
@@ -43,7 +44,7 @@ class MemorySink:
         self.delivered: dict[int, TableSchema] = {}
 
     def take(self, batch: Batch) -> None:
-        """As ``spark.jobs.batch`` has it."""
+        """As ``spark.batch.apply`` has it."""
         versions = {schema.version: schema for schema, _ in batch}
         self.delivered |= versions
         ordered = [versions[number] for number in sorted(versions)]

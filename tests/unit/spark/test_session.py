@@ -15,9 +15,9 @@ import sys
 from pyspark.sql import functions as sf
 
 from libs.setup.spark_toolchain import find_toolchain
-from spark.jobs.session import open_session
-from spark.jobs.settings import SessionSettings
-from spark.jobs.tenant_query import TenantQuery
+from spark.session.start import open_session
+from spark.settings import SessionSettings
+from spark.tenant.query import TenantQuery
 from spark.transforms.local_rows import local_rows
 
 settings = SessionSettings(**find_toolchain().session, java_options={SINK_JAVA_OPTIONS!r})
@@ -29,8 +29,8 @@ print([row["name"] for row in local_rows(spark, [("a",), ("b",)], "name string")
 
 WITHOUT_A_JAR = """
 from libs.setup.spark_toolchain import find_toolchain
-from spark.jobs.session import open_session
-from spark.jobs.settings import SessionSettings
+from spark.session.start import open_session
+from spark.settings import SessionSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import open_sink
@@ -44,9 +44,9 @@ FAILS = """
 from pyspark.errors import PySparkException
 
 from libs.setup.spark_toolchain import find_toolchain
-from spark.java import java_class
-from spark.jobs.session import open_session
-from spark.jobs.settings import SessionSettings
+from spark.jvm.java import java_class
+from spark.session.start import open_session
+from spark.settings import SessionSettings
 
 spark = open_session(SessionSettings(**find_toolchain().session), [], name="fails")
 try:

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from spark.jobs.side_by_side import side_by_side
+from spark.batch.side_by_side import side_by_side
 from tests.spark_session import SharedSpark
 
 BOTH_WAIT_S = 60

@@ -7,8 +7,8 @@ import pytest
 
 from libs.mysql.logical import column
 from libs.types.tenant import SinkMode
-from spark.jobs.phases import WriteSplit
-from spark.jobs.small_tables import ByQuery
+from spark.batch.phases import WriteSplit
+from spark.batch.small_tables import ByQuery
 from tests.marks import rest
 from tests.spark_session import SharedSpark
 from tests.unit.spark.events import Change, orders_schema

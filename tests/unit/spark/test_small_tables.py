@@ -21,13 +21,13 @@ from libs.sink_state.deleted_range import DeletedRange
 from libs.sink_state.progress import ParkedTable
 from libs.types.tenant import Consistency, Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import warehouse_table
-from spark.jobs import small_tables
-from spark.jobs.batch import sink_table, write_batch
-from spark.jobs.events_at_hand import EventsAtHand, _grouped
-from spark.jobs.phases import WriteSplit
-from spark.jobs.small_tables import ByQuery, merge_at_hand, why_by_query
-from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
-from spark.jobs.table_batch import Replay, TableBatch, key_bounds
+from spark.batch import small_tables
+from spark.batch.apply import sink_table, write_batch
+from spark.batch.events_at_hand import EventsAtHand, _grouped
+from spark.batch.phases import WriteSplit
+from spark.batch.small_tables import ByQuery, merge_at_hand, why_by_query
+from spark.batch.table_batch import Replay, TableBatch, key_bounds
+from spark.jvm.errors import MALFORMED_RECORD, has_condition
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg import row_merge
 from spark.sinks.iceberg.sink import IcebergSink, load_table

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as sf
 
-from spark.sinks.port import Truncation
 from spark.transforms.local_rows import local_rows
 from spark.transforms.survey import survey
+from spark.transforms.warehouse_columns import Truncation
 from tests.spark_session import SharedSpark
 from tests.unit.spark.events import COMMITTED_AT_US, Change, events
 

@@ -23,11 +23,11 @@ from libs.types.sink_place import (
     held_path,
 )
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
-from spark.jobs import moves
-from spark.jobs.moves import Moves
-from spark.jobs.settings import SessionSettings, SinkJobSettings
-from spark.jobs.tenant_state import remove_state, replace_state, state_files
+from spark.settings import SessionSettings, SinkJobSettings
 from spark.sinks.port import Sink
+from spark.tenant import moves
+from spark.tenant.moves import Moves
+from spark.tenant.state import remove_state, replace_state, state_files
 
 
 def write_state(state_dir: Path, tenant: str, *, batches: int = 3, parked: str = "{}") -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from libs.errors import PipelineHalted
 from libs.sink_state.stream_offsets import load_begins, load_stream_offsets
 from libs.types.tenant import SourceSelection, TenantSpec
-from spark.jobs import tenant_stream
-from spark.jobs.spark_errors import EventsLost
-from spark.jobs.stream_log import StreamLog
-from spark.jobs.tenant_stream import TenantStream, limited
+from spark.jvm.errors import EventsLost
+from spark.tenant import stream as tenant_stream
+from spark.tenant.stream import TenantStream, limited
+from spark.tenant.stream_log import StreamLog
 
 TENANT = TenantSpec(tenant="acme", sources=(SourceSelection(name="main"),))
 ORDERS, ITEMS = "acme.main.shop.orders", "acme.main.shop.items"

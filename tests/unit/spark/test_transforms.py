@@ -18,8 +18,8 @@ from libs.mysql.logical import column
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.warehouse.spark_types import spark_type
-from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
-from spark.sinks.port import Fill, TableColumn
+from spark.jvm.errors import MALFORMED_RECORD, has_condition
+from spark.kafka.read_topics import events_of, topic_pattern
 from spark.transforms.conform_to import conform_to
 from spark.transforms.cut_envelope import cut_envelope, cut_parts
 from spark.transforms.fill import fill_expression
@@ -28,7 +28,7 @@ from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.partial_rows import split_unavailable
-from spark.transforms.read_topics import events_of, topic_pattern
+from spark.transforms.warehouse_columns import Fill, TableColumn
 from tests.spark_session import SharedSpark
 from tests.unit.events.golden import records
 from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, Change, events, json_bytes, orders_schema

@@ -22,10 +22,10 @@ from libs.sink_state.progress import (
 )
 from libs.sink_state.resync import ResyncRequest
 from libs.types.warehouse import WarehouseTable
-from spark.jobs.batch import _Anew, _apply_anew, _Asked, _settled_tries, _table_batch
-from spark.jobs.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch
-from spark.jobs.table_batch import TenantSink
-from spark.jobs.tries import Settled, Tries, settle
+from spark.batch.apply import _Anew, _apply_anew, _Asked, _settled_tries, _table_batch
+from spark.batch.table_batch import TenantSink
+from spark.owed.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch
+from spark.owed.tries import Settled, Tries, settle
 from spark.sinks.port import BatchIdentity, TableRefused
 from tests.unit.spark.test_resync import context as tenant_sink
 

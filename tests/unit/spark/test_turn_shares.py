@@ -1,6 +1,6 @@
 """A batch that hangs keeps its thread, and gives its turn."""
 
-from spark.jobs.turn_shares import TurnShares
+from spark.tenant.turn_shares import TurnShares
 
 OF, SHARE_S = 4, 30.0
 

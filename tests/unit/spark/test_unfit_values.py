@@ -9,12 +9,13 @@ from libs.errors import PipelineHalted
 from libs.mysql.logical import column
 from libs.sink_state.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer, decode_parked_keys, parked_keys_path
 from libs.types.table import FormerName
-from spark.jobs.parked_keys import ParkedKeysFile
-from spark.sinks.port import BatchIdentity, TableColumn
+from spark.kafka.read_topics import events_of
+from spark.owed.parked_keys import ParkedKeysFile
+from spark.sinks.port import BatchIdentity
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text
 from spark.transforms.local_rows import local_rows
-from spark.transforms.read_topics import events_of
 from spark.transforms.unfit_values import UNFIT_COLUMN, find_unfit
+from spark.transforms.warehouse_columns import TableColumn
 from tests.spark_session import SharedSpark
 from tests.unit.spark.events import RECORD_COLUMNS, Change, delivered, events, orders_schema, record
 

@@ -19,11 +19,11 @@ from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
 from libs.warehouse.spark_types import spark_type
-from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
+from spark.jvm.errors import MALFORMED_RECORD, described, has_condition
+from spark.kafka.read_topics import events_of
 from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parsed_row import parsed_row
-from spark.transforms.read_topics import events_of
 from spark.transforms.value_types import decoded, row_type
 from tests.contract.recorded_values import scaled
 from tests.spark_session import SharedSpark

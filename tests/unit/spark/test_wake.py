@@ -5,8 +5,8 @@ import pytest
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
 from libs.types.tenant import TenantSpec
-from spark.jobs import letters
-from spark.jobs.wake import wake
+from spark.owed import letters
+from spark.tenant.wake import wake
 from tests.spark_session import SharedSpark
 
 

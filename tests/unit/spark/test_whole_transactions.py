@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark.jobs.whole_transactions import Seen, first_that_waits
+from spark.batch.whole_transactions import Seen, first_that_waits
 
 
 @pytest.mark.parametrize(

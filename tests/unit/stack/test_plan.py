@@ -28,7 +28,7 @@ from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
 from services.vstream_reader import settings as vstream_settings
 from services.vstream_reader.settings import VstreamReaderSettings
-from spark.jobs.settings import SinkJobSettings
+from spark.settings import SinkJobSettings
 from spark.sinks.registry import open_sinks
 
 TOOLCHAIN = SparkToolchain(java_home=Path("/java"), jars_dir=Path("/jars"), class_archive=Path("/classes"))

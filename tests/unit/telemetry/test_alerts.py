@@ -22,7 +22,7 @@ from libs.telemetry.sink_faults import sink_faults
 from libs.types.fault import FaultScope
 from libs.types.position import SourcePartition
 from libs.types.table import TableId
-from spark.jobs.progress import observe_batch, tell_faults
+from spark.owed.progress import observe_batch, tell_faults
 from tests.promql import Prometheus
 from tests.unit.check.test_rounds import checked
 from tests.unit.source.test_status import published
@@ -114,14 +114,14 @@ CASES: Final[Mapping[str, Case]] = {
         lambda: metrics.OPERATOR_REFUSED_NAMESPACES.set(1), lambda: metrics.OPERATOR_REFUSED_NAMESPACES.set(0)
     ),
     "HeadwaterNoOperatorLeads": Case(lambda: metrics.OPERATOR_LEADS.set(0), lambda: metrics.OPERATOR_LEADS.set(1)),
-    # Set as in spark.jobs.tenant_query, of a query with Spark below it.
+    # Set as in spark.tenant.query, of a query with Spark below it.
     "HeadwaterSinkHalted": Case(lambda: metrics.SINK_HALTED.labels(TENANT, "iceberg").set(1)),
     "HeadwaterSinkTablesParked": Case(
         lambda: sunk(parked=ParkedTable(because="full", from_offsets={0: 3}, to_offsets={0: 9})), sunk
     ),
-    # Set as in spark.jobs.progress, of a batch that has rows.
+    # Set as in spark.owed.progress, of a batch that has rows.
     "HeadwaterSinkLagging": Case(lambda: metrics.SINK_LAG.labels(TENANT, "iceberg").set(301.0)),
-    # Set as in spark.jobs.moves and kept_states, of jobs with Spark below them.
+    # Set as in spark.tenant.moves and kept_states, of jobs with Spark below them.
     "HeadwaterSinkWaits": Case(lambda: metrics.SINK_WAITS.labels(TENANT).set(1)),
     "HeadwaterTablesDiffer": Case(lambda: differing(3), lambda: differing(0)),
     # Counted as in libs.cli.check, once a turn.

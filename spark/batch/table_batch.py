@@ -1,0 +1,378 @@
+"""One table's part of a micro-batch: from its events to the rows that its mode wants, plain DataFrame work."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from libs.config.connections import KafkaSettings
+from libs.events.dead_letter import ReplayRequest
+from libs.events.delivered_schema import DeliveredSchema
+from libs.sink_state.cut import Cut
+from libs.sink_state.deleted_range import DeletedRange
+from libs.sink_state.parked_keys import ParkedKey
+from libs.sink_state.progress import ParkedTable, ReachedPosition, Standing
+from libs.sink_state.read_ahead import ReadAhead
+from libs.sink_state.stream_offsets import joined_offsets
+from libs.types.patterns import any_column
+from libs.types.table import TableSchema
+from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
+from libs.types.warehouse import ORDER_COLUMN
+from libs.warehouse.spark_types import UNSIGNED_BIGINT
+from spark.batch.events_at_hand import Decoders, EventsAtHand
+from spark.batch.files import BatchFile
+from spark.batch.newest_events import NewestEvents
+from spark.kafka.delivered_schemas import DeliveredSchemas
+from spark.owed.parked_keys import ParkedKeysFile
+from spark.owed.progress import TableOutcome
+from spark.owed.resync_answers import ResyncAnswers
+from spark.owed.retries import Retries
+from spark.owed.table_failures import TableFailures
+from spark.owed.tries import Tries, no_tries
+from spark.sinks.port import KeyBounds, Reached, Sink, SinkTable
+from spark.transforms.conform_to import conform_to
+from spark.transforms.latest_per_key import latest_per_key
+from spark.transforms.log_images import before_images, name_before_image, name_image
+from spark.transforms.parse_events import parse_events
+from spark.transforms.parse_keys import has_whole_number_key, key_columns, parse_keys
+from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
+from spark.transforms.survey import Slice
+from spark.transforms.warehouse_columns import TableColumn, Truncation
+
+_PARTIAL: Final = ("is_partial",)
+_ONE_TASK_ROWS: Final = 10_000
+_WHOLE_NUMBERS: Final = frozenset({"smallint", "int", "bigint"})
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSink:
+    """The common needs of all batches of one tenant."""
+
+    tenant: TenantSpec
+    settings: SinkSettings
+    sink: Sink
+    kafka: KafkaSettings
+    schemas: DeliveredSchemas
+    state_dir: Path
+    tables_in_parallel: int
+    retries: Retries
+    parked_keys: ParkedKeysFile
+    max_parked_keys: int
+    resyncs: ResyncAnswers
+    newest_events: NewestEvents
+    cut_file: BatchFile[Cut]
+    read_ahead_file: BatchFile[ReadAhead]
+    batch_limit: int
+    """How many events Spark deals a batch at most."""
+    fails_on_loss: bool = True
+    """Whether events that Kafka has no more halt the tenant."""
+    tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
+    """Called with the outcome for each table of a batch, when all are committed; it does not raise."""
+    failures: TableFailures = field(default_factory=TableFailures)
+    keep: Callable[[], None] = lambda: None
+    """Have the state outlive the job's folder; waits. Raises Fenced where another job has the tenant."""
+    confirm: Callable[[], None] = lambda: None
+    """See that no other job has the tenant, before a table is written; waits and raises as ``keep``."""
+    metered: Callable[[], AbstractContextManager[None]] = nullcontext
+    """The CPU of the thread that enters it is the tenant's."""
+    is_stopping: Callable[[], bool] = lambda: False
+    """Whether the query is being stopped, so that jobs fail for that alone."""
+    cut: Cut = field(default_factory=Cut)
+    """Of the batch that runs; where tables do not move together, nothing is cut off."""
+    ahead: ReadAhead = field(default_factory=ReadAhead)
+    """Of the batch that runs."""
+    tries: Tries = field(default_factory=no_tries)
+    """Of the batch that runs."""
+    at_hand: EventsAtHand | None = None
+    """Of the batch that runs: its small tables. None: it has none."""
+    decoders: Decoders = field(default_factory=Decoders)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Of the batch that runs: Kafka's own ids of the tables' topics."""
+
+    @property
+    def moves_together(self) -> bool:
+        """Whether all tables are shown at the end of the same transaction."""
+        return self.settings.consistency is Consistency.TRANSACTION
+
+    def tracks(self, column: str) -> bool:
+        """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
+        return any_column(self.settings.tracked_columns, column)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Dead letters that a table takes up again with this batch."""
+
+    requests: Sequence[ReplayRequest]
+    released: Mapping[str, ParkedKey]
+    """The keys that they ask for, by key text."""
+
+    @property
+    def leaves_out_refused(self) -> bool:
+        return any(request.leave_out_refused for request in self.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """One table's part of a micro-batch."""
+
+    topic: str
+    slices: Sequence[Slice]
+    events: DataFrame
+    schemas: Mapping[int, DeliveredSchema]
+    """By version: those of the slices."""
+    parked: ParkedTable | None
+    """It was parked before; where it is to be tried again, ``events`` reach back to its first one."""
+    is_passed_over: bool
+    known_order: str
+    """The newest order of the batches before; empty: there were none."""
+    known_committed_at_us: int = 0
+    """When the source committed the newest of them."""
+    known_offsets: Mapping[int, int] = field(default_factory=dict)
+    """By Kafka partition, where the former batches ended; set where dead letters are replayed."""
+    known_positions: tuple[ReachedPosition, ...] = ()
+    """Of the batches before."""
+    known_ignored: tuple[str, ...] = ()
+    """Changes that former batches did not deliver, by policy."""
+    known_deleted: tuple[DeletedRange, ...] = ()
+    """Deletes of the batches before."""
+    known_truncated: str = ""
+    """The order of their newest truncation; empty: there was none."""
+    known_standing: Standing = field(default_factory=Standing)
+    """As they left the table."""
+    replay: Replay | None = None
+    """If given, ``events`` hold dead letters besides."""
+    own_slices: Sequence[Slice] | None = None
+    """Those of the events that are no dead letters; None: ``slices``."""
+    is_anew: bool = False
+    """``events`` are the whole table, which is to hold nothing else (``spark.batch.resync``)."""
+    rest: ParkedTable | None = None
+    """The events of a parked table that still wait when ``events`` are written; None: none."""
+    read_to: Mapping[int, int] = field(default_factory=dict)
+    """By Kafka partition, where the reading of a parked table's or a whole table's events ended; empty: after ``fresh``."""
+
+    @property
+    def newest(self) -> DeliveredSchema:
+        return self.schemas[max(self.schemas)]
+
+    @property
+    def fresh(self) -> Sequence[Slice]:
+        """The events read from the table's topic."""
+        return self.slices if self.own_slices is None else self.own_slices
+
+    @property
+    def fresh_range(self) -> tuple[dict[int, int], dict[int, int]]:
+        """The same, by Kafka partition: from which offset, and to which, that excluded."""
+        return range_of(self.fresh)
+
+    def is_fresh(self, kafka_partition: int, offset: int) -> bool:
+        """Whether the event there was read from the table's topic, and not from the dead letters."""
+        from_offsets, _ = self.fresh_range
+        return kafka_partition in from_offsets and offset >= from_offsets[kafka_partition]
+
+
+def range_of(slices: Sequence[Slice]) -> tuple[dict[int, int], dict[int, int]]:
+    """By Kafka partition: from which offset, and to which, that excluded."""
+    return (
+        joined_offsets(*(part.from_offsets for part in slices), choose=min),
+        joined_offsets(*(part.to_offsets for part in slices), choose=max),
+    )
+
+
+def reached_with(table: TableBatch) -> Reached:
+    """How far the table gets with this batch: never back, though dead letters are older than what it holds."""
+    return Reached(
+        order=max(table.known_order, *(part.newest_order for part in table.slices)),
+        committed_at_us=max(table.known_committed_at_us, *(part.newest_committed_at_us for part in table.slices)),
+        offsets=joined_offsets(table.known_offsets, *(part.to_offsets for part in table.slices), choose=max),
+    )
+
+
+def truncations_of(table: TableBatch) -> tuple[Truncation | None, Truncation | None]:
+    """The oldest and the newest. Where rows have a key, an event without one is a truncation."""
+    keyed = [part for part, schema in parts_of(table) if schema.key and part.newest_keyless is not None]
+    by_order = attrgetter("order")
+    return (
+        min((part.oldest_keyless for part in keyed), key=by_order, default=None),
+        max((part.newest_keyless for part in keyed), key=by_order, default=None),
+    )
+
+
+def changes_of(
+    table: TableBatch, columns: Mapping[str, TableColumn], *, key: Sequence[str] = (), is_partial: bool = False
+) -> DataFrame:
+    """Every change of the table in this batch, as rows of the warehouse's table; NULL for values that the log does not hold.
+
+    ``key``: of the table; if given, it comes from the events' keys where these are the same, so that a query for keys alone
+    parses no row. ``is_partial``: with ``UNAVAILABLE_COLUMN``, which names those values.
+    """
+    parts = []
+    for part, schema in parts_of(table):
+        keys = _parsed_keys(columns, schema, key)
+        may_lack = is_partial or bool(part.partial_rows)
+        parts.append(
+            _events_of(table, part, *_PARTIAL[:may_lack])
+            .transform(parse_keys(columns, schema) if keys else _unchanged)
+            .transform(split_unavailable if may_lack else _unchanged)
+            .transform(parse_events(schema))
+            .transform(conform_to(columns, schema, parsed_keys=keys, is_partial=is_partial))
+        )
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def _parsed_keys(columns: Mapping[str, TableColumn], schema: TableSchema, key: Sequence[str]) -> dict[str, str] | None:
+    """``key_columns``, where the events' keys are the table's."""
+    return key_columns(schema) if key and schema.key == tuple(key) and set(key) <= columns.keys() else None
+
+
+def logged_changes_of(table: TableBatch, columns: Mapping[str, TableColumn], images: Images) -> DataFrame:
+    """``changes_of`` as rows of a log, with ``IMAGE_COLUMN``; ``BEFORE_AND_AFTER``: rows before updates besides."""
+    changes = changes_of(table, columns).transform(name_image)
+    if images is Images.AFTER:
+        return changes
+    before = replace(table, events=before_images(table.events))
+    return changes.unionByName(changes_of(before, columns).transform(name_before_image))
+
+
+def latest_changes_of(
+    table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
+) -> DataFrame:
+    """The last change of each key in this batch, as rows of the warehouse's table; ``after`` an order, if given.
+
+    Of one version, only the last rows are parsed. Where versions meet, or where the events' own key is another than the
+    table's, all are: only as rows of the table do their keys have one type and one name.
+    """
+    parts = parts_of(table)
+    part, schema = parts[0]
+    if not is_whole_mirror(table):
+        return _latest_known(table, columns, key, after=after)
+    if len(parts) == 1 and (keys := _parsed_keys(columns, schema, key)):
+        events = _after(_events_of(table, part), after)
+        if after is None and part.newest_keyless is not None:
+            events = events.where("image IS NOT NULL")
+        return _latest_then_parsed(events, columns, schema, keys)
+    return functools.reduce(
+        DataFrame.unionByName,
+        # All truncations are at or before ``after``, save those of a version without a key.
+        [
+            _after(_events_of(table, part), after)
+            .where("image IS NOT NULL")
+            .transform(parse_events(schema))
+            .transform(conform_to(columns, schema))
+            for part, schema in parts
+        ],
+    ).transform(latest_per_key(key=key, order=ORDER_COLUMN))
+
+
+def _latest_then_parsed(
+    events: DataFrame, columns: Mapping[str, TableColumn], schema: TableSchema, keys: Mapping[str, str]
+) -> DataFrame:
+    """``latest_changes_of`` one version: the keys come from the records' keys, and only the last rows are parsed."""
+    return (
+        events.transform(parse_keys(columns, schema))
+        .transform(latest_per_key(key=tuple(keys.values()), order="order"))
+        .transform(parse_events(schema))
+        .transform(conform_to(columns, schema, parsed_keys=keys))
+    )
+
+
+def _latest_known(
+    table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
+) -> DataFrame:
+    """``latest_changes_of`` rows that are not whole, with ``UNAVAILABLE_COLUMN``; all are parsed."""
+    parts = []
+    for part, schema in parts_of(table):
+        keys = _parsed_keys(columns, schema, key)
+        events = _after(_events_of(table, part, *_PARTIAL), after).where("image IS NOT NULL")
+        # An image may lack the key too; its record never does.
+        keyed = events.transform(parse_keys(columns, schema)) if keys else events
+        parts.append(
+            keyed.transform(split_unavailable)
+            .transform(parse_events(schema))
+            .transform(conform_to(columns, schema, parsed_keys=keys, is_partial=True))
+        )
+    return functools.reduce(DataFrame.unionByName, parts).transform(latest_known_per_key(key=key))
+
+
+def key_bounds(table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str]) -> KeyBounds | None:
+    """Where the keys of all events lie; None where that is not known. ``key``: as the warehouse's table has it."""
+    parts = parts_of(table)
+    numbers = [part.numbers for part, _ in parts if part.numbers is not None]
+    if len(numbers) < len(parts) or not all(
+        schema.key == tuple(key) and has_whole_number_key(schema) for _, schema in parts
+    ):
+        return None
+    [name] = key
+    least, greatest = min(low for low, _ in numbers), max(high for _, high in numbers)
+    # A BIGINT UNSIGNED beyond 2**63-1 is negative in events, and is not in the table.
+    is_as_written = columns[name].sql_type in _WHOLE_NUMBERS or (
+        columns[name].sql_type == UNSIGNED_BIGINT and least >= 0
+    )
+    return KeyBounds(name, least, greatest) if is_as_written else None
+
+
+def are_first(table: TableBatch) -> bool:
+    """Whether every event may be the first of its row."""
+    return all(part.first_rows == part.rows for part in table.slices)
+
+
+def is_whole_mirror(table: TableBatch) -> bool:
+    """Whether every event has its whole row, so that the last one of a key says all that the others say."""
+    return not any(part.partial_rows for part in table.slices)
+
+
+def placed_changes(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
+    """``changes_of``, each with where it stands behind its columns (``NamesRefusedRows``)."""
+    parts = [
+        events_with_places(table, part, is_partial=bool(part.partial_rows))
+        .transform(parse_events(schema))
+        .transform(conform_to(columns, schema, kept=("kafka_partition", "offset")))
+        for part, schema in parts_of(table)
+    ]
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def events_with_places(table: TableBatch, part: Slice, *, is_partial: bool) -> DataFrame:
+    """The events of a slice with where they stand. ``is_partial``: placeholders are null."""
+    events = _events_of(table, part, "kafka_partition", "offset", *_PARTIAL[:is_partial])
+    return events.transform(split_unavailable) if is_partial else events
+
+
+def _unchanged(events: DataFrame) -> DataFrame:
+    return events
+
+
+def _after(events: DataFrame, order: str | None) -> DataFrame:
+    return events if order is None else events.where(sf.col("order") > order)
+
+
+def parts_of(table: TableBatch) -> list[tuple[Slice, TableSchema]]:
+    return [(part, table.schemas[part.schema_version].table_schema) for part in table.slices]
+
+
+def _events_of(table: TableBatch, part: Slice, *more: str) -> DataFrame:
+    events = table.events.where(
+        (sf.col("topic") == part.topic) & (sf.col("schema_version") == part.schema_version)
+    ).select("key", "order", "op", "committed_at_us", "image", *more)
+    # A task costs more than a few rows do, and where there is one only, nothing is shuffled after it.
+    return events.coalesce(1) if part.rows <= _ONE_TASK_ROWS else events
+
+
+def tracked_columns(context: TenantSink, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> list[str]:
+    """Columns of which a change opens a version."""
+    return [
+        name
+        for name, column in columns.items()
+        if name not in wanted.key and context.tracks(f"{wanted.table}.{_source_name(name, column)}")
+    ]
+
+
+def _source_name(name: str, column: TableColumn) -> str:
+    """One that stands beside another is called as that one."""
+    return name if column.stored is None else column.stored.variant_of or name
