@@ -12,7 +12,7 @@ from libs.errors import AccessDenied, InvalidSettings
 from libs.mesh.documents_elsewhere import documents_in_force
 from libs.mesh.mesh_settings import MeshSettings, mesh_sources
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
-from libs.mesh.recorded_sink_faults import RecordedSinkFaults
+from libs.mesh.recorded_sink_reports import RecordedSinkReports
 from libs.mesh.warehouses_elsewhere import CatalogTables, table_store
 from libs.tenants.mask_keys import MaskKeys
 from libs.tenants.place import nearest
@@ -27,7 +27,7 @@ def compared_elsewhere(
     tables: Sequence[str],
     checkpoints: RecordedCheckpoints,
     stores: dict[str, TableStore],
-    sink_faults: RecordedSinkFaults | None = None,
+    sink_faults: RecordedSinkReports | None = None,
 ) -> ComparedMesh:
     """A mesh by its file, with the documents in force now. Blocks.
 
@@ -84,7 +84,7 @@ def compared_elsewhere(
 
 
 def _parked_by(
-    sink_faults: RecordedSinkFaults | None, notes: list[str]
+    sink_faults: RecordedSinkReports | None, notes: list[str]
 ) -> Callable[[str], Mapping[tuple[str, str], str]]:
     """As ``ComparedMesh.parked``; a note where Kafka's user may not see it."""
     try:

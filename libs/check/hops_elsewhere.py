@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
 from confluent_kafka import Consumer
 
 from libs.check.projection import selected_tables
@@ -18,12 +17,13 @@ from libs.mesh.catch_up import Behind
 from libs.mesh.documents import SourceDocument
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.mesh.source_tables import is_captured
+from libs.mesh.stored_tables import reached_offsets
 from libs.mesh.tenant_topics import end_offsets, has_records_between
 from libs.types.checkpoint import Checkpoint
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 from libs.types.warehouse import warehouse_table
-from libs.warehouse_readers.warehouse import QueryFailed, TableStore, TenantTable
+from libs.warehouse_readers.warehouse import TableStore, TenantTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +89,3 @@ class _Waiting:
     """By topic."""
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     is_known: bool = False
-
-
-def reached_offsets(warehouse: TableStore, table: TenantTable) -> dict[int, int]:
-    """By Kafka partition of the table's topic, after the last event that the newest commit had taken in; empty: none has."""
-    found: dict[int, int] = {}
-    try:
-        told = warehouse.progress([table]).to_pylist()
-    except QueryFailed:  # PostgreSQL's view of it comes with the first batch
-        return found
-    for row in told:
-        if (row["source"], row["table"]) == (table.source, str(table.table_id)):
-            for partition, end in msgspec.json.decode(row["offsets"] or b"{}", type=dict[int, int]).items():
-                found[partition] = max(end, found.get(partition, 0))
-    return found

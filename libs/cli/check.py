@@ -50,7 +50,7 @@ from libs.mesh.home import Home
 from libs.mesh.mesh_settings import mesh_settings
 from libs.mesh.readable import shorten
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
-from libs.mesh.recorded_sink_faults import RecordedSinkFaults
+from libs.mesh.recorded_sink_reports import RecordedSinkReports
 from libs.mesh.state import holder, running_state
 from libs.setup.progress import BAR_WIDTH
 from libs.stack.lifecycle import load_documents
@@ -287,7 +287,7 @@ def _stack(home: Home, *, is_repairing: bool) -> Callable[[Sequence[str]], Compa
 
 def _elsewhere(file: Path) -> Callable[[Sequence[str]], ComparedMesh]:
     settings = mesh_settings(file, os.environ)
-    checkpoints, sink_faults = RecordedCheckpoints(settings.kafka), RecordedSinkFaults(settings.kafka)
+    checkpoints, sink_faults = RecordedCheckpoints(settings.kafka), RecordedSinkReports(settings.kafka)
     stores: dict[str, TableStore] = {}
     return lambda tables: compared_elsewhere(settings, os.environ, tables, checkpoints, stores, sink_faults)
 

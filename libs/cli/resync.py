@@ -1,16 +1,18 @@
 """``headwater resync``: build a table again from the source, and swap it in."""
 
+from pathlib import Path
+
 import click
 
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
+from libs.cli.mesh_file import mesh_file_option
+from libs.cli.mesh_view import sink_view
 from libs.cli.on_the_way import interruptible, told_on_the_way
 from libs.cli.terminal import echo
 from libs.mesh.home import Home
-from libs.mesh.sink_state import sink_progress
-from libs.mesh.state import running_state
+from libs.mesh.sink_view import SinkView
 from libs.operations.resync import begin, carry_out, choose_table, forget
-from libs.stack.lifecycle import load_documents
 
 _DEFAULT_TIMEOUT_S = 3_600.0
 
@@ -30,8 +32,9 @@ _DEFAULT_TIMEOUT_S = 3_600.0
     "--give-up", "is_giving_up", is_flag=True, help="Give up a resync that has begun; the table stays as it is."
 )
 @json_option
+@mesh_file_option
 @home_option
-def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: Home) -> None:
+def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, mesh_file: Path | None, home: Home) -> None:
     """Build TENANT's TABLE again from the source's rows, and swap it in.
 
     The reader copies the table by an incremental snapshot: nothing at the source is locked or stopped, and every tenant of
@@ -44,24 +47,26 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: 
     The command may be killed at any moment: run it again. Run `headwater check TENANT` first: where a few rows differ,
     `check --repair` is enough. Exits with 1 if the table cannot be built; it is then as it was.
 
+    With --mesh the command reads in the warehouse how far the table is, and hears the outcome from the tenant's Spark job by
+    Kafka. FILE needs `warehouses`, and says where the documents are (docs/kubernetes.md).
+
     \b
     Examples:
       headwater resync acme orders
       headwater resync acme shop.orders --timeout 600
       headwater resync acme orders --give-up
+      headwater resync acme orders --mesh mesh.yaml
     """
-    running_state(home)
-    documents = load_documents(home)
-    documents.require_tenant(tenant)
+    sinks = sink_view(home, mesh_file)
     if is_giving_up:
-        _give_up(home, tenant, table)
+        _give_up(sinks, tenant, table)
         return
-    begun, is_taken_up = begin(home, documents, tenant, table)
+    begun, is_taken_up = begin(sinks, tenant, table)
     if is_taken_up:
         echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")
     goes_on = "the resync goes on: the same command waits for it again, with --give-up it is given up"
     with interruptible(goes_on), told_on_the_way() as show:
-        ended = carry_out(home, tenant, begun, timeout_s=timeout_s, on_progress=show)
+        ended = carry_out(sinks, tenant, begun, timeout_s=timeout_s, on_progress=show)
     told = {"tenant": tenant, "table": begun.table, "topic": begun.topic}
     if ended.refused_because:
         echo(f"{begun.table} was not built, and is unchanged: {ended.refused_because}", err=True)
@@ -73,9 +78,10 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: 
     answer({**told, "events": ended.events, "took_s": took_s})
 
 
-def _give_up(home: Home, tenant: str, table: str) -> None:
-    chosen = choose_table(sink_progress(home, tenant), tenant, table)
-    given_up = forget(home, tenant, chosen.topic)
+def _give_up(sinks: SinkView, tenant: str, table: str) -> None:
+    sinks.spec(tenant)
+    chosen = choose_table(sinks.progress(tenant), tenant, table)
+    given_up = forget(sinks.notes_dir, tenant, chosen.topic)
     answer({"tenant": tenant, "table": chosen.table, "topic": chosen.topic, "is_given_up": given_up is not None})
     if given_up is None:
         echo(f"{chosen.table}: no resync has begun")

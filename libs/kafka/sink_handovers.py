@@ -1,6 +1,7 @@
 """The topic of hand-overs between Spark jobs, as tenant_operator makes, reads and clears it. Jobs: ``spark.tenant.handovers``.
 
-Jobs report there too which tenants stand still, and their faults: ``services.tenant_operator.sink_waits`` reads both.
+Jobs report there too which tenants stand still, their faults, and their resyncs: ``services.tenant_operator.sink_waits`` reads
+the first two, ``headwater resync --mesh`` the last.
 """
 
 import time
@@ -14,7 +15,15 @@ from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.clients import TopicSpec, client_config
-from libs.types.sink_place import Handover, decode_handover, faults_key, handover_key, is_handover_key, wait_key
+from libs.types.sink_place import (
+    Handover,
+    decode_handover,
+    faults_key,
+    handover_key,
+    is_handover_key,
+    resyncs_key,
+    wait_key,
+)
 
 _TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -76,7 +85,7 @@ def read_handovers(settings: KafkaSettings) -> dict[str, Handover]:
 
 
 def forget_said(settings: KafkaSettings, tenant: str, tenancy: str, job: str) -> None:
-    """Nothing is said of that tenancy any more: no hand-over, and by ``job``, its last one, no standing still and no fault.
+    """Nothing is said of that tenancy any more: no hand-over, and by ``job``, its last one, no standing still, fault or resync.
 
     Blocks.
 
@@ -85,7 +94,8 @@ def forget_said(settings: KafkaSettings, tenant: str, tenancy: str, job: str) ->
     """
     faults: list[str] = []
     done: list[int] = []
-    keys = handover_key(tenant, tenancy), wait_key(tenant, tenancy, job), faults_key(tenant, tenancy, job)
+    by_job = (key(tenant, tenancy, job) for key in (wait_key, faults_key, resyncs_key))
+    keys = (handover_key(tenant, tenancy), *by_job)
     producer = Producer({**client_config(settings), "acks": "all", "enable.idempotence": True})
     for key in keys:
         producer.produce(

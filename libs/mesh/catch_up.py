@@ -67,13 +67,8 @@ class Behind:
         return f"{self.hop} is behind by {self.amount}"
 
 
-class Hops(Protocol):
-    """The progress of each hop of a mesh."""
-
-    @property
-    def kafka(self) -> KafkaSettings:
-        """Its Kafka."""
-        ...
+class Readers(Protocol):
+    """The progress of a mesh's readers."""
 
     def by_source(self, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
         """The checkpoints of each source's readers; None: not all of them have written one yet.
@@ -81,6 +76,15 @@ class Hops(Protocol):
         Raises:
             ServiceUnavailable, BrokerUnavailable: their keeper does not answer.
         """
+        ...
+
+
+class Hops(Readers, Protocol):
+    """The progress of each hop of a mesh."""
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """Its Kafka."""
         ...
 
     def sink_hop(self, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
@@ -132,7 +136,7 @@ def wait_for_snapshots(
                 return Behind(f"reader of {source}", f"its snapshot ({rows:,} of about {estimated:,} rows)")
         return None
 
-    _wait(look, timeout_s=timeout_s, on_progress=on_progress, by_progress=by_progress)
+    wait_while_behind(look, timeout_s=timeout_s, on_progress=on_progress, by_progress=by_progress)
 
 
 def wait_for_copies(
@@ -152,11 +156,11 @@ def wait_for_copies(
                 return Behind(f"reader of {source}", f"a copy of {len(copies)} part(s) of tables")
         return None
 
-    _wait(look, timeout_s=timeout_s, on_progress=on_progress)
+    wait_while_behind(look, timeout_s=timeout_s, on_progress=on_progress)
 
 
 def wait_for_whole_copy(
-    home: Home,
+    readers: Readers,
     source: str,
     table: str,
     signal: SentSignals,
@@ -173,11 +177,11 @@ def wait_for_whole_copy(
     (signal_id,) = signal.ids
 
     def look() -> Behind | None:
-        of_readers: Sequence[Checkpoint | None] = _by_source(home, [source])[source] or [None]
+        of_readers: Sequence[Checkpoint | None] = readers.by_source([source])[source] or [None]
         looks = (copy_behind(each, source, table, signal_id, signal.last_offset) for each in of_readers)
         return next((behind for behind in looks if behind is not None), None)
 
-    _wait(look, timeout_s=timeout_s, on_progress=on_progress)
+    wait_while_behind(look, timeout_s=timeout_s, on_progress=on_progress)
 
 
 def copy_behind(
@@ -204,50 +208,37 @@ def copy_behind(
 
 
 def wait_until_delivered(
-    home: Home, source: str, topic: str, *, timeout_s: float, on_progress: OnProgress = lambda _: None
+    kafka: KafkaSettings, source: str, topic: str, *, timeout_s: float, on_progress: OnProgress = lambda _: None
 ) -> dict[int, int]:
     """Return when all that the reader of ``source`` has published by now is in ``topic``: its ends then, by Kafka partition.
 
     Raises:
         NotCaughtUp: it is not within ``timeout_s``.
     """
-    consumer = open_consumer(stack_kafka(home))
+    consumer = open_consumer(kafka)
     try:
-        _wait(
-            _router_hop(stack_kafka(home), consumer, [source], [topic.partition(".")[0]]),
+        wait_while_behind(
+            _router_hop(kafka, consumer, [source], [topic.partition(".")[0]]),
             timeout_s=timeout_s,
             on_progress=on_progress,
         )
-        return {partition: end for (_, partition), end in end_offsets(stack_kafka(home), [topic]).items()}
+        return {partition: end for (_, partition), end in end_offsets(kafka, [topic]).items()}
     finally:
         consumer.close()
 
 
-def wait_for_sink(
-    home: Home,
-    tenant: str,
-    topic: str,
-    ends: Mapping[int, int],
-    *,
-    timeout_s: float,
-    on_progress: OnProgress = lambda _: None,
-) -> None:
-    """Return when the tenant's sink has done ``topic`` up to ``ends``, be the table parked or not.
+def sink_behind(home: Home, tenant: str, topic: str, ends: Mapping[int, int]) -> Behind | None:
+    """What a stack's sink has yet to do of ``topic`` up to ``ends``, be the table parked or not; None: nothing.
 
     Raises:
-        NotCaughtUp: it has not within ``timeout_s``.
         ServiceUnavailable: it is halted: waiting is vain, the message has the remedy.
     """
-
-    def look() -> Behind | None:
-        progress = sink_progress(home, tenant)
-        if progress is not None and progress.halted_because is not None:
-            raise _Hopeless(f"the sink of tenant {tenant} is halted: {progress.halted_because}")
-        done = committed_offsets(home, tenant).get(topic, {})
-        lacking = sum(max(0, end - done.get(partition, 0)) for partition, end in ends.items())
-        return Behind(f"the sink of {tenant}", f"at most {lacking:,} event(s)") if lacking else None
-
-    _wait(look, timeout_s=timeout_s, on_progress=on_progress)
+    progress = sink_progress(home, tenant)
+    if progress is not None and progress.halted_because is not None:
+        raise Hopeless(f"the sink of tenant {tenant} is halted: {progress.halted_because}")
+    done = committed_offsets(home, tenant).get(topic, {})
+    lacking = sum(max(0, end - done.get(partition, 0)) for partition, end in ends.items())
+    return Behind(f"the sink of {tenant}", f"at most {lacking:,} event(s)") if lacking else None
 
 
 def wait_until_caught_up(
@@ -277,7 +268,7 @@ def wait_until_caught_up(
         looks += [hops.sink_hop(consumer, tenant) for tenant in tenants if tenant.sink is not None]
         for look in looks:
             left_s = timeout_s if by_progress else max(0.0, deadline_s - time.monotonic())
-            _wait(look, timeout_s=left_s, on_progress=on_progress, by_progress=by_progress)
+            wait_while_behind(look, timeout_s=left_s, on_progress=on_progress, by_progress=by_progress)
     finally:
         consumer.close()
 
@@ -290,10 +281,17 @@ def source_positions(documents: Mapping[str, SourceDocument], sources: Sequence[
     return found
 
 
-def _wait(
+def wait_while_behind(
     look: Callable[[], Behind | None], *, timeout_s: float, on_progress: OnProgress, by_progress: bool = False
 ) -> None:
-    """``by_progress``: a lag that was never reported before is progress, and renews the time."""
+    """Return when ``look`` finds nothing. An error that may pass is waited out.
+
+    ``by_progress``: a lag that was never reported before is progress, and renews the time.
+
+    Raises:
+        NotCaughtUp: it found something all the time.
+        ServiceUnavailable: ``look`` says that waiting is vain (``Hopeless``).
+    """
     deadline_s = time.monotonic() + timeout_s
     reason = ""
     reported: set[str] = set()
@@ -301,7 +299,7 @@ def _wait(
         try:
             behind = look()
         except (BrokerUnavailable, ServiceUnavailable) as error:
-            if isinstance(error, _Hopeless):
+            if isinstance(error, Hopeless):
                 raise
             behind = None  # it is being restarted
             reason = str(error)
@@ -318,11 +316,11 @@ def _wait(
         time.sleep(POLL_PAUSE_S)
 
 
-class _Hopeless(ServiceUnavailable):
+class Hopeless(ServiceUnavailable):
     """Waiting does not help."""
 
 
-class CopyLost(_Hopeless):
+class CopyLost(Hopeless):
     """A copy that was asked for will not come to its end; ask for another."""
 
 
@@ -339,7 +337,7 @@ def checkpoints(home: Home) -> list[Checkpoint]:
     except ServiceUnavailable:
         raise
     except HeadwaterError as error:
-        raise _Hopeless(str(error)) from error
+        raise Hopeless(str(error)) from error
 
 
 def _by_source(home: Home, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
@@ -434,10 +432,10 @@ def _sink_hop(
         progress = sink_progress(home, tenant.tenant)
         if progress is not None:
             if progress.halted_because is not None:
-                raise _Hopeless(f"the sink of tenant {tenant.tenant} is halted: {progress.halted_because}")
+                raise Hopeless(f"the sink of tenant {tenant.tenant} is halted: {progress.halted_because}")
             for table in progress.tables.values():
                 if table.parked is not None and table.needs_a_human and not passes_parked:
-                    raise _Hopeless(f"table {table.warehouse_table} is parked: {table.parked.because}")
+                    raise Hopeless(f"table {table.warehouse_table} is parked: {table.parked.because}")
             for table in progress.tables.values():
                 # Its events were passed over, so Spark's checkpoint is beyond them.
                 if table.parked is not None and not table.needs_a_human:

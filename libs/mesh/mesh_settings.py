@@ -68,6 +68,9 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whom ``status``, ``pause`` and ``resume`` ask. Only pods of the mesh reach them."""
     temporary_dir: str | None = None
     """Where ``check`` sorts rows that do not fit into memory. None: the machine's folder for temporary files."""
+    notes_dir: str | None = None
+    """Where ``resync`` notes what it has begun, to continue after a kill. None: ``$XDG_STATE_HOME/headwater``, by the Kafka's
+    address."""
     keys_folder: str | None = None
     """Folder with one of each tenant whose masks have keys, as the router's. None: ``HEADWATER_KEY__…`` of the environment."""
 

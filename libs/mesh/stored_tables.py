@@ -1,6 +1,9 @@
 """A tenant's tables in the warehouse, of a home's mesh or of one elsewhere, read without Spark."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from libs.errors import InvalidSettings
 from libs.mesh.cluster_view import ClusterView
@@ -11,7 +14,7 @@ from libs.tenants.place import nearest
 from libs.tenants.view import is_selected
 from libs.types.tenant import TenantSpec
 from libs.types.warehouse import warehouse_table
-from libs.warehouse_readers.warehouse import TableStore, TenantTable, tables_of
+from libs.warehouse_readers.warehouse import QueryFailed, TableStore, TenantTable, tables_of
 
 
 def stored_tables(view: HomeView | ClusterView, tenant: str) -> tuple[TableStore, Sequence[TenantTable]]:
@@ -29,7 +32,7 @@ def stored_tables(view: HomeView | ClusterView, tenant: str) -> tuple[TableStore
     if isinstance(view, HomeView):
         warehouse = warehouse_of(view.home, view.documents, tenant)
         return warehouse, tables_of(warehouse.tables(), tenant)
-    spec = _spec_in_force(view, tenant)
+    spec = spec_in_force(view, tenant)
     if spec.sink is None:
         raise InvalidSettings(f"tenant {tenant}", ["has topics only: its document has no sink"])
     store = table_store(view.settings.warehouses, spec.sink.warehouse)
@@ -50,7 +53,27 @@ def stored_tables(view: HomeView | ClusterView, tenant: str) -> tuple[TableStore
     return store, made
 
 
-def _spec_in_force(view: ClusterView, tenant: str) -> TenantSpec:
+def reached_offsets(warehouse: TableStore, table: TenantTable) -> dict[int, int]:
+    """By Kafka partition of the table's topic, after the last event that the newest commit had taken in; empty: none has."""
+    found: dict[int, int] = {}
+    for row in progress_rows(warehouse, [table]):
+        if (row["source"], row["table"]) == (table.source, str(table.table_id)):
+            for partition, end in msgspec.json.decode(row["offsets"] or b"{}", type=dict[int, int]).items():
+                found[partition] = max(end, found.get(partition, 0))
+    return found
+
+
+def progress_rows(warehouse: TableStore, tables: Sequence[TenantTable]) -> list[dict[str, Any]]:
+    """What the newest commits say (``PROGRESS_SCHEMA``); nothing before the first one."""
+    try:
+        rows: list[dict[str, Any]] = warehouse.progress(tables).to_pylist()
+    except QueryFailed:  # PostgreSQL's view of it comes with the first batch
+        return []
+    return rows
+
+
+def spec_in_force(view: ClusterView, tenant: str) -> TenantSpec:
+    """A tenant's document. Raises InvalidSettings: it has none in force; and as ``ClusterView.in_force``."""
     in_force = view.in_force()
     if tenant not in in_force.tenants:
         hint = nearest(tenant, sorted(in_force.tenants))

@@ -4,8 +4,8 @@
 
 The events after the noted place in the topic are the whole table: rows as the copy found them, and every change since. A log
 is built from its whole topic, as far back as Kafka has it, and needs no copy.
-Each step is noted in ``<home>/data/resyncs/<tenant>.json`` when it is done, and may be done again: a command that was
-killed is continued by the next one. Until the sink swaps, the table is as it was.
+Each step is noted in ``resyncs/<tenant>.json`` of the mesh's folder for notes when it is done, and may be done again: a command
+that was killed is continued by the next one. Until the sink swaps, the table is as it was.
 """
 
 import os
@@ -13,6 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -26,25 +27,15 @@ from libs.mesh.catch_up import (
     CopyLost,
     NotCaughtUp,
     SentSignals,
-    wait_for_sink,
     wait_for_whole_copy,
     wait_until_delivered,
+    wait_while_behind,
 )
-from libs.mesh.documents import Documents, DtsDocument
-from libs.mesh.home import Home
-from libs.mesh.mesh import stack_kafka
 from libs.mesh.sink_requests import send_to_sink
-from libs.mesh.sink_state import sink_progress
+from libs.mesh.sink_view import SinkView
 from libs.mesh.tenant_topics import end_offsets
-from libs.operations.dead_letters import parked_keys
 from libs.sink_state.progress import SinkProgress, TableProgress
-from libs.sink_state.resync import (
-    ResyncAnswer,
-    ResyncRequest,
-    decode_resyncs,
-    encode_resync_request,
-    resyncs_path,
-)
+from libs.sink_state.resync import ResyncAnswer, ResyncRequest, encode_resync_request
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE
 from libs.tenants.place import nearest
@@ -78,13 +69,13 @@ class Resync(msgspec.Struct, frozen=True, kw_only=True):
         return "copying the source's rows" if self.to_offsets is None else "the sink builds it"
 
 
-def running_resyncs(home: Home, tenant: str) -> dict[str, Resync]:
-    """Those of ``tenant`` that have begun and are not answered, by topic.
+def running_resyncs(notes_dir: Path, tenant: str) -> dict[str, Resync]:
+    """Those of ``tenant`` that have begun and are not answered, by topic. ``notes_dir``: as ``SinkView`` has it.
 
     Raises:
         InvalidSettings: the file is of another release, or broken.
     """
-    path = home.data_dir / "resyncs" / f"{tenant}.json"
+    path = _notes(notes_dir, tenant)
     try:
         return _decoder.decode(path.read_bytes())
     except FileNotFoundError:
@@ -93,21 +84,21 @@ def running_resyncs(home: Home, tenant: str) -> dict[str, Resync]:
         raise InvalidSettings(str(path), [f"cannot be read: {error}; remove it, and resync again"]) from error
 
 
-def begin(home: Home, documents: Documents, tenant: str, table: str) -> tuple[Resync, bool]:
+def begin(sinks: SinkView, tenant: str, table: str) -> tuple[Resync, bool]:
     """The resync of a table that is under way, and True; else one that begins now. ``table``: as ``choose_table`` has it.
 
     Raises:
         InvalidSettings: it cannot be; every reason is listed with its remedy.
-        BrokerUnavailable: Kafka does not answer.
+        BrokerUnavailable, ServiceUnavailable, AccessDenied: Kafka, or who knows the tables, does not answer or refuses.
     """
-    chosen = choose_table(sink_progress(home, tenant), tenant, table)
-    if (running := running_resyncs(home, tenant).get(chosen.topic)) is not None:
+    spec = sinks.spec(tenant)
+    chosen = choose_table(sinks.progress(tenant), tenant, table)
+    if (running := running_resyncs(sinks.notes_dir, tenant).get(chosen.topic)) is not None:
         return running, True
-    keys = len(parked.keys) if (parked := parked_keys(home, tenant).tables.get(chosen.topic)) else 0
-    if mistakes := mistakes_of(documents.tenants[tenant], documents, chosen, parked=keys):
+    if mistakes := mistakes_of(spec, chosen, no_copy_because=sinks.no_copy_of(chosen.source)):
         raise InvalidSettings(f"resync {tenant} {table}", mistakes)
-    ends = {partition: end for (_, partition), end in end_offsets(stack_kafka(home), [chosen.topic]).items()}
-    is_log = is_log_of(documents.tenants[tenant])
+    ends = {partition: end for (_, partition), end in end_offsets(sinks.kafka, [chosen.topic]).items()}
+    is_log = is_log_of(spec)
     begun = Resync(
         id=f"{_ID_PREFIX}{uuid.uuid4()}",
         topic=chosen.topic,
@@ -117,7 +108,7 @@ def begin(home: Home, documents: Documents, tenant: str, table: str) -> tuple[Re
         from_offsets={} if is_log else ends,
         to_offsets=ends if is_log else None,
     )
-    _store(home, tenant, begun)
+    _store(sinks.notes_dir, tenant, begun)
     return begun, False
 
 
@@ -144,16 +135,17 @@ def _names(table: TableProgress) -> tuple[str, str, str]:
     return table.table.partition(".")[2], table.table, f"{table.source}.{table.table}"
 
 
-def mistakes_of(spec: TenantSpec, documents: Documents, table: TableProgress, *, parked: int) -> list[str]:
-    """Why the table cannot be built again; ``parked``: how many of its keys are."""
+def mistakes_of(spec: TenantSpec, table: TableProgress, *, no_copy_because: str | None) -> list[str]:
+    """Why the table cannot be built again; ``no_copy_because``: why its source cannot be asked for its rows."""
     mistakes = []
     if spec.sink is None:
         mistakes.append("the tenant has no sink, and so no tables")
     if not is_log_of(spec):  # nothing is copied into a log: its topic tells it, whatever was left out there
-        mistakes += _mistakes_of_copy(spec, documents, table)
-    if parked:
+        mistakes += _mistakes_of_copy(spec, table, no_copy_because)
+    if table.parked_keys:
         mistakes.append(
-            f"{parked} key(s) are parked: take them up, or give them up, by `headwater dead-letter replay {spec.tenant}`"
+            f"{table.parked_keys} key(s) are parked: take them up, or give them up, by `headwater dead-letter replay "
+            f"{spec.tenant}`"
         )
     return mistakes
 
@@ -163,15 +155,14 @@ def is_log_of(spec: TenantSpec) -> bool:
     return spec.sink is not None and spec.sink.mode is SinkMode.APPEND
 
 
-def _mistakes_of_copy(spec: TenantSpec, documents: Documents, table: TableProgress) -> list[str]:
+def _mistakes_of_copy(spec: TenantSpec, table: TableProgress, no_copy_because: str | None) -> list[str]:
     """Why no copy of the source's rows would be the table."""
     mistakes = []
-    source = documents.sources.get(table.source)
     selection = next((each for each in spec.sources if each.name == table.source), None)
-    if source is None or selection is None:
+    if selection is None:
         mistakes.append(f"source {table.source} is none of the tenant's any more: there is nothing to copy from")
-    elif isinstance(source, DtsDocument):
-        mistakes.append(f"the reader of {table.source} takes no signals (a DTS subscription): copy the source anew")
+    elif no_copy_because is not None:
+        mistakes.append(no_copy_because)
     if selection is not None and (skipped := sorted(each.value for each in set(selection.skip_operations) - _HARMLESS)):
         mistakes.append(
             f"the tenant's skip_operations of {table.source} leaves out {', '.join(skipped)}: its table differs from the "
@@ -184,9 +175,9 @@ _HARMLESS: Final = frozenset({Operation.TRUNCATE})
 
 
 def carry_out(
-    home: Home, tenant: str, resync: Resync, *, timeout_s: float, on_progress: OnProgress = lambda _: None
+    sinks: SinkView, tenant: str, resync: Resync, *, timeout_s: float, on_progress: OnProgress = lambda _: None
 ) -> ResyncAnswer:
-    """Do the rest of it; returns the result. The stack must be up.
+    """Do the rest of it; returns the result. The mesh must run.
 
     Raises:
         CopyLost: the copy was stopped, or cannot be read: this resync is over, and the table is as it was.
@@ -199,39 +190,45 @@ def carry_out(
     def left_s() -> float:
         return max(0.0, deadline_s - time.monotonic())
 
-    kafka = stack_kafka(home)
     if resync.to_offsets is None:
-        if resync.signal_offset is None:
-            resync = msgspec.structs.replace(resync, signal_offset=_ask_for_copy(kafka, resync))
-            _store(home, tenant, resync)
-        assert resync.signal_offset is not None
-        signal = SentSignals((resync.id,), resync.signal_offset)
-        try:
-            wait_for_whole_copy(home, resync.source, resync.table, signal, timeout_s=left_s(), on_progress=on_progress)
-        except CopyLost:
-            forget(home, tenant, resync.topic)
-            raise
-        ends = wait_until_delivered(home, resync.source, resync.topic, timeout_s=left_s(), on_progress=on_progress)
-        resync = msgspec.structs.replace(resync, to_offsets=ends)
-        _store(home, tenant, resync)
-    assert resync.to_offsets is not None
-    answer = _answer(home, tenant, resync)
+        resync = _copied(sinks, tenant, resync, left_s, on_progress)
+    ends = resync.to_offsets
+    assert ends is not None
+    answer = _answer(sinks, tenant, resync)
     if answer is None:
-        wait_for_sink(home, tenant, resync.topic, resync.to_offsets, timeout_s=left_s(), on_progress=on_progress)
-        request = ResyncRequest(
-            id=resync.id, topic=resync.topic, from_offsets=resync.from_offsets, to_offsets=resync.to_offsets
-        )
-        send_to_sink(kafka, resyncs_topic(tenant), {encode_resync_request(request): resync.topic})
+        wait_while_behind(lambda: sinks.behind(tenant, resync.topic, ends), timeout_s=left_s(), on_progress=on_progress)
+        request = ResyncRequest(id=resync.id, topic=resync.topic, from_offsets=resync.from_offsets, to_offsets=ends)
+        send_to_sink(sinks.kafka, resyncs_topic(tenant), {encode_resync_request(request): resync.topic})
         on_progress(resync.doing)
     while answer is None:
         if time.monotonic() > deadline_s:
             raise NotCaughtUp(
-                f"the sink has not built {resync.table} within {timeout_s:.0f} s; it is asked, and `headwater status` shows it"
+                f"the sink has not built {resync.table} within {timeout_s:.0f} s; it is asked: call again to wait for it"
             )
         time.sleep(POLL_PAUSE_S)
-        answer = _answer(home, tenant, resync)
-    forget(home, tenant, resync.topic)
+        answer = _answer(sinks, tenant, resync)
+    forget(sinks.notes_dir, tenant, resync.topic)
     return answer
+
+
+def _copied(
+    sinks: SinkView, tenant: str, resync: Resync, left_s: Callable[[], float], on_progress: OnProgress
+) -> Resync:
+    """With a copy of the source's rows in the table's topic; noted. Raises as ``carry_out``."""
+    if resync.signal_offset is None:
+        resync = msgspec.structs.replace(resync, signal_offset=_ask_for_copy(sinks.kafka, resync))
+        _store(sinks.notes_dir, tenant, resync)
+    assert resync.signal_offset is not None
+    signal = SentSignals((resync.id,), resync.signal_offset)
+    try:
+        wait_for_whole_copy(sinks, resync.source, resync.table, signal, timeout_s=left_s(), on_progress=on_progress)
+    except CopyLost:
+        forget(sinks.notes_dir, tenant, resync.topic)
+        raise
+    ends = wait_until_delivered(sinks.kafka, resync.source, resync.topic, timeout_s=left_s(), on_progress=on_progress)
+    resync = msgspec.structs.replace(resync, to_offsets=ends)
+    _store(sinks.notes_dir, tenant, resync)
+    return resync
 
 
 def _ask_for_copy(kafka: KafkaSettings, resync: Resync) -> int:
@@ -241,31 +238,30 @@ def _ask_for_copy(kafka: KafkaSettings, resync: Resync) -> int:
     return send_signal(kafka, resync.source, text)
 
 
-def _answer(home: Home, tenant: str, resync: Resync) -> ResyncAnswer | None:
+def _answer(sinks: SinkView, tenant: str, resync: Resync) -> ResyncAnswer | None:
     """The sink's, where it is its last word."""
-    try:
-        answers = decode_resyncs(resyncs_path(home.sink_dir, tenant).read_bytes()).answers
-    except FileNotFoundError:
-        return None
-    answer = answers.get(resync.id)
+    answer = sinks.resync_answer(tenant, resync.id)
     return answer if answer is not None and (answer.is_done or answer.refused_because) else None
 
 
-def forget(home: Home, tenant: str, topic: str) -> Resync | None:
+def forget(notes_dir: Path, tenant: str, topic: str) -> Resync | None:
     """Forget one that is over, or given up; returns it. None: there was none."""
-    running = running_resyncs(home, tenant)
+    running = running_resyncs(notes_dir, tenant)
     if topic in running:
-        _write(home, tenant, {each: resync for each, resync in running.items() if each != topic})
+        _write(notes_dir, tenant, {each: resync for each, resync in running.items() if each != topic})
     return running.get(topic)
 
 
-def _store(home: Home, tenant: str, resync: Resync) -> None:
-    _write(home, tenant, {**running_resyncs(home, tenant), resync.topic: resync})
+def _store(notes_dir: Path, tenant: str, resync: Resync) -> None:
+    _write(notes_dir, tenant, {**running_resyncs(notes_dir, tenant), resync.topic: resync})
 
 
-def _write(home: Home, tenant: str, running: Mapping[str, Resync]) -> None:
-    path = home.data_dir / "resyncs" / f"{tenant}.json"
-    replace_durably(path, msgspec.json.encode(running), writer=str(os.getpid()))
+def _write(notes_dir: Path, tenant: str, running: Mapping[str, Resync]) -> None:
+    replace_durably(_notes(notes_dir, tenant), msgspec.json.encode(running), writer=str(os.getpid()))
+
+
+def _notes(notes_dir: Path, tenant: str) -> Path:
+    return notes_dir / "resyncs" / f"{tenant}.json"
 
 
 _decoder = msgspec.json.Decoder(dict[str, Resync])

@@ -775,7 +775,7 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
                 continue
             done = committed_offsets(home, tenant)
             try:
-                resyncs = running_resyncs(home, tenant)
+                resyncs = running_resyncs(home.data_dir, tenant)
             except HeadwaterError as error:
                 unknown.append(f"resyncs of {tenant}: {error}")
                 resyncs = {}

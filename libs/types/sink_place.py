@@ -3,7 +3,7 @@
 tenant_operator decides, and writes each job's tenants' places into the file ``places.json`` beside their documents. Jobs
 answer in the compacted topic ``headwater.sink-handovers``, under the tenant's name and tenancy: its state itself, that it was
 taken, or why not. ``spark.tenant.moves`` is a job's part, ADR 26 has the reasons. Beside these, under keys of their
-own, jobs say there which tenants stand still (ADR 26), and which faults a tenant's tables have.
+own, jobs say there which tenants stand still (ADR 26), which faults a tenant's tables have, and what became of its resyncs.
 """
 
 import enum
@@ -23,6 +23,7 @@ EXECUTOR_LABEL: Final = "headwater.dev/executor-of"
 """On executors' pods: their job, whoever makes them. The job's own pod has another label, by which its StatefulSet knows it."""
 _WAITS: Final = "/waits/"
 _FAULTS: Final = "/faults/"
+_RESYNCS: Final = "/resyncs/"
 MAX_HANDOVER_BYTES: Final = 900_000
 """Compressed. Brokers take records of 1 MB by default (message.max.bytes)."""
 
@@ -146,6 +147,16 @@ def is_faults_key(key: str) -> bool:
     return _FAULTS in key
 
 
+def resyncs_key(tenant: str, tenancy: str, job: str) -> str:
+    """The key of ``job``'s report about a tenant's resyncs (``libs.sink_state.resync.TenantResyncs``)."""
+    return f"{handover_key(tenant, tenancy)}{_RESYNCS}{job}"
+
+
+def is_resyncs_key(key: str) -> bool:
+    """Whether it is one of ``resyncs_key``."""
+    return _RESYNCS in key
+
+
 def tenant_of_key(key: str) -> str:
     """The tenant of any of these keys."""
     return key.partition("/")[0]
@@ -153,7 +164,7 @@ def tenant_of_key(key: str) -> str:
 
 def is_handover_key(key: str) -> bool:
     """Whether it is one of ``handover_key``."""
-    return not (is_wait_key(key) or is_faults_key(key))
+    return not (is_wait_key(key) or is_faults_key(key) or is_resyncs_key(key))
 
 
 def encode_places(places: Places) -> bytes:

@@ -40,6 +40,7 @@ from libs.types.fault import FaultScope
 from libs.types.tenant import TenantSpec
 from spark.batch.events_at_hand import Decoders
 from spark.jobs.told_faults import ToldFaults
+from spark.jobs.told_resyncs import ToldResyncs
 from spark.jobs.told_waits import LASTING_S, ToldWaits
 from spark.session.code_cache import CodeCacheWatch
 from spark.session.executors import ExecutorCounts, delete_left, executor_counts
@@ -48,7 +49,7 @@ from spark.settings import SinkJobSettings
 from spark.sinks.port import KeepsFiles, Sink
 from spark.sinks.registry import open_sinks
 from spark.tenant.cpu_meter import CpuMeter
-from spark.tenant.handovers import tell_sink_faults, tell_waits
+from spark.tenant.handovers import tell_resyncs, tell_sink_faults, tell_waits
 from spark.tenant.kept_states import KeptStates
 from spark.tenant.lineage import open_lineage
 from spark.tenant.moves import Moves
@@ -144,6 +145,7 @@ class _Told(NamedTuple):
 
     waits: ToldWaits
     faults: ToldFaults
+    resyncs: ToldResyncs
 
 
 class _Fleet:
@@ -183,6 +185,7 @@ class _Fleet:
         self._told = _Told(
             ToldWaits(partial(tell_waits, self._spark, self._settings.kafka)),
             ToldFaults(partial(tell_sink_faults, self._spark, self._settings.kafka)),
+            ToldResyncs(partial(tell_resyncs, self._spark, self._settings.kafka), Path(self._settings.state_dir)),
         )
         self._turns = Turns(self._spark, self._settings.kafka)
         self._moves = Moves(self._spark, self._settings, self._sinks, self._kept)
@@ -250,6 +253,7 @@ class _Fleet:
         if self._told is None or (places := self._moves.places) is None:
             return
         self._told.faults.look(places, lasting_faults())
+        self._told.resyncs.look(places)
         if self._kept is None:
             return
         # In this order: a tenant that begins to wait in between is in neither.

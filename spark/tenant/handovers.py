@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
 from libs.events.names import SINK_HANDOVERS_TOPIC
+from libs.sink_state.resync import TenantResyncs, encode_resyncs
 from libs.types.sink_place import (
     Handover,
     SinkFaults,
@@ -127,9 +128,15 @@ def tell_sink_faults(spark: SparkSession, kafka: KafkaSettings, faults: Mapping[
     tell_operator(spark, kafka, {key: None if each is None else encode_faults(each) for key, each in faults.items()})
 
 
+def tell_resyncs(spark: SparkSession, kafka: KafkaSettings, resyncs: Mapping[str, TenantResyncs | None]) -> None:
+    """Write what became of resyncs, by ``resyncs_key``; None: the tenant is gone. As ``tell_operator``."""
+    tell_operator(spark, kafka, {key: None if each is None else encode_resyncs(each) for key, each in resyncs.items()})
+
+
 def tell_operator(spark: SparkSession, kafka: KafkaSettings, records: Mapping[str, bytes | None]) -> None:
-    """Write reports about tenants, by ``wait_key`` or ``faults_key``; None: it is over. Durable on return; if it raises, some
-    may be written. For any thread.
+    """Write reports about tenants, by ``wait_key``, ``faults_key`` or ``resyncs_key``; None: it is over. For any thread.
+
+    Durable on return; if it raises, some may be written.
 
     Raises:
         TransientError: Kafka did not confirm it, or the topic is not there: tenant_operator makes it; try again.

@@ -16,7 +16,7 @@ from libs.kafka.clients import TopicSpec, client_config, ensure_topics
 from libs.kafka.sink_handovers import sink_handovers_topic
 from libs.mesh.documents import DatabaseDocument, MysqlDocument
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
-from libs.mesh.recorded_sink_faults import RecordedSinkFaults
+from libs.mesh.recorded_sink_reports import RecordedSinkReports
 from libs.mesh.tenant_topics import open_consumer
 from libs.telemetry.faults import TABLE_PARKED, fault_of
 from libs.types.checkpoint import Checkpoint, FencingToken
@@ -138,14 +138,14 @@ def test_a_table_that_its_job_reports_as_parked_is_named_and_not_waited_for(
     ensure_topics(kafka, [TopicSpec(name=topic), sink_handovers_topic(1)])
     written(kafka, topic, (b"1", b"row"))
     where = DatabaseDocument(host=mysql_server.host, port=mysql_server.port, user="root", password=Secret(""))
-    warehouse, sink_faults = Told(f"{database}.orders"), RecordedSinkFaults(kafka)
+    warehouse, sink_faults = Told(f"{database}.orders"), RecordedSinkReports(kafka)
     hops = HopsElsewhere(
         kafka,
         {"shop": MysqlDocument(database=where, include_tables=(rf"{database}\..*",))},
         lambda _: warehouse,
         lambda _: True,
         RecordedCheckpoints(kafka),
-        lambda of: RecordedSinkFaults(kafka).parked_tables(of),
+        lambda of: RecordedSinkReports(kafka).parked_tables(of),
     )
     spec = TenantSpec(tenant=tenant, sources=(SourceSelection(name="shop"),), sink=SinkSettings())
     key = faults_key(tenant, "u", "packed-0").encode()

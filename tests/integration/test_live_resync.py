@@ -99,7 +99,7 @@ def test_a_damaged_table_is_the_sources_again(
 
     with headwater.start("resync", "acme", "orders") as running:
         deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
-        while not running_resyncs(headwater.home, "acme") and time.monotonic() < deadline_s:
+        while not running_resyncs(headwater.home.data_dir, "acme") and time.monotonic() < deadline_s:
             time.sleep(0.05)
         running.kill()
     mysql_server.execute(
@@ -115,7 +115,7 @@ def test_a_damaged_table_is_the_sources_again(
         assert f"{database}.orders: built again from " in said
         assert ("taking it up" in said) is (tenant == "acme")
 
-    assert running_resyncs(headwater.home, "acme") == {}
+    assert running_resyncs(headwater.home.data_dir, "acme") == {}
     exit_code, said = headwater.run_here("check")
     assert exit_code == 0, said
     assert "0 difference(s)" in said

@@ -12,7 +12,6 @@ import yaml
 
 from libs.check.compared import ComparedMesh, chosen_tenants
 from libs.check.elsewhere import compared_elsewhere
-from libs.check.hops_elsewhere import reached_offsets
 from libs.config.connections import KafkaSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.errors import AccessDenied, InvalidSettings
@@ -20,6 +19,7 @@ from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
 from libs.mesh.documents import MysqlDocument
 from libs.mesh.mesh_settings import IcebergPlace, mesh_settings
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints, readers_now
+from libs.mesh.stored_tables import reached_offsets
 from libs.mesh.warehouses_elsewhere import iceberg_catalog
 from libs.types.checkpoint import Checkpoint, FencingToken
 from libs.types.order import EventOrder

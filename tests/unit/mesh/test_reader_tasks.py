@@ -99,7 +99,7 @@ def test_a_copy_is_done_when_every_reader_has_heard_of_it_and_done_it(
     have(monkeypatch, home, OLD, done, unheard)
     for wait in (
         lambda: wait_for_copies(StackHops(home), {"shop": SIGNAL}, timeout_s=0),
-        lambda: wait_for_whole_copy(home, "shop", "ks.t", SIGNAL, timeout_s=0),
+        lambda: wait_for_whole_copy(StackHops(home), "shop", "ks.t", SIGNAL, timeout_s=0),
     ):
         with pytest.raises(NotCaughtUp, match="a signal"):
             wait()
@@ -110,7 +110,7 @@ def test_a_copy_is_done_when_every_reader_has_heard_of_it_and_done_it(
 
     have(monkeypatch, home, OLD, done, checkpoint("task1_2_0", incremental=done.incremental))
     wait_for_copies(StackHops(home), {"shop": SIGNAL}, timeout_s=0)
-    wait_for_whole_copy(home, "shop", "ks.t", SIGNAL, timeout_s=0)
+    wait_for_whole_copy(StackHops(home), "shop", "ks.t", SIGNAL, timeout_s=0)
 
 
 def test_what_the_readers_have_is_what_all_of_them_have(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

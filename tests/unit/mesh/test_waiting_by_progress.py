@@ -19,7 +19,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def wait(lags: Iterator[Behind | None], *, by_progress: bool) -> None:
-    catch_up._wait(lambda: next(lags), timeout_s=10.0, on_progress=lambda _: None, by_progress=by_progress)
+    catch_up.wait_while_behind(lambda: next(lags), timeout_s=10.0, on_progress=lambda _: None, by_progress=by_progress)
 
 
 def test_a_lag_that_shrinks_is_waited_for() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from libs.errors import InvalidSettings
 from libs.mesh.catch_up import Behind, CopyLost, copy_behind
-from libs.mesh.documents import Documents, read_documents
 from libs.mesh.home import Home, home_at
 from libs.operations.resync import Resync, _store, choose_table, forget, mistakes_of, running_resyncs
 from libs.sink_state.progress import SinkProgress, TableProgress
@@ -87,69 +86,57 @@ def test_a_table_is_named_as_shortly_as_it_is_plain() -> None:
         choose_table(None, "acme", "orders")
 
 
-def test_all_that_stands_against_it_is_told_at_once(tmp_path: Path) -> None:
-    documents = documents_in(tmp_path)
+def test_all_that_stands_against_it_is_told_at_once() -> None:
     skipping = SourceSelection(name="shop", skip_operations=(Operation.DELETE, Operation.TRUNCATE))
     history = TenantSpec(tenant="acme", sources=(skipping,), sink=SinkSettings(mode=SinkMode.HISTORY))
     mirror = TenantSpec(tenant="acme", sources=(SourceSelection(name="shop"),), sink=SinkSettings())
+    parked = msgspec.structs.replace(table(), parked_keys=3)
 
-    found = mistakes_of(history, documents, table(), parked=3)
+    found = mistakes_of(history, parked, no_copy_because="the reader of shop takes no signals")
 
-    assert mistakes_of(mirror, documents, table(), parked=0) == []
-    assert len(found) == 2
-    for words in ("leaves out d", "3 key(s) are parked"):
+    assert mistakes_of(mirror, table(), no_copy_because=None) == []
+    assert len(found) == 3
+    for words in ("leaves out d", "3 key(s) are parked", "takes no signals"):
         assert any(words in mistake for mistake in found), found
-    assert "none of the tenant's any more" in mistakes_of(mirror, documents, table(source="gone"), parked=0)[0]
-    assert "no sink" in mistakes_of(msgspec.structs.replace(mirror, sink=None), documents, table(), parked=0)[0]
+    gone = table(source="gone")
+    assert "none of the tenant's any more" in mistakes_of(mirror, gone, no_copy_because=None)[0]
+    assert "no sink" in mistakes_of(msgspec.structs.replace(mirror, sink=None), table(), no_copy_because=None)[0]
 
 
-def test_a_log_needs_nothing_of_the_source(tmp_path: Path) -> None:
+def test_a_log_needs_nothing_of_the_source() -> None:
     """Its topic tells it, what was left out there or is no source any more."""
     skipping = SourceSelection(name="shop", skip_operations=(Operation.DELETE,))
     log = TenantSpec(tenant="acme", sources=(skipping,), sink=SinkSettings(mode=SinkMode.APPEND))
+    parked = msgspec.structs.replace(table(), parked_keys=1)
 
-    documents = documents_in(tmp_path)
-
-    assert mistakes_of(log, documents, table(source="gone"), parked=0) == []
-    assert len(mistakes_of(log, documents, table(), parked=1)) == 1
+    assert mistakes_of(log, table(source="gone"), no_copy_because="there is nothing to copy from") == []
+    assert len(mistakes_of(log, parked, no_copy_because=None)) == 1
 
 
 def test_what_was_done_is_there_for_the_next_command(tmp_path: Path) -> None:
     """Each step replaces the file whole; one table's end leaves another's."""
     home = home_at(tmp_path)
     orders, items = resync("orders"), resync("items")
-    _store(home, "acme", orders)
-    _store(home, "acme", items)
+    _store(home.data_dir, "acme", orders)
+    _store(home.data_dir, "acme", items)
     sent = msgspec.structs.replace(orders, signal_offset=7)
-    _store(home, "acme", sent)
+    _store(home.data_dir, "acme", sent)
 
-    assert running_resyncs(home, "acme") == {"orders": sent, "items": items}
-    assert forget(home, "acme", "orders") == sent
-    assert forget(home, "acme", "orders") is None
-    assert running_resyncs(home, "acme") == {"items": items}
-    assert running_resyncs(home, "globex") == {}
+    assert running_resyncs(home.data_dir, "acme") == {"orders": sent, "items": items}
+    assert forget(home.data_dir, "acme", "orders") == sent
+    assert forget(home.data_dir, "acme", "orders") is None
+    assert running_resyncs(home.data_dir, "acme") == {"items": items}
+    assert running_resyncs(home.data_dir, "globex") == {}
 
 
 def test_a_broken_file_is_named_with_the_remedy(tmp_path: Path) -> None:
     home: Home = home_at(tmp_path)
-    _store(home, "acme", resync("orders"))
+    _store(home.data_dir, "acme", resync("orders"))
     (path,) = (home.data_dir / "resyncs").iterdir()
     path.write_text("{")
 
     with pytest.raises(InvalidSettings, match="remove it, and resync again"):
-        running_resyncs(home, "acme")
-
-
-def documents_in(folder: Path) -> Documents:
-    """Of a home with one source."""
-    home = home_at(folder)
-    home.sources_dir.mkdir()
-    (home.sources_dir / "shop.yaml").write_text(
-        "{kind: mysql, database: {user: u, password: p}, include_tables: ['shop[.].*']}"
-    )
-    found = read_documents(home)
-    assert not found.source_mistakes
-    return found
+        running_resyncs(home.data_dir, "acme")
 
 
 def resync(topic: str) -> Resync:

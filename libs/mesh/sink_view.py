@@ -1,0 +1,108 @@
+"""The port of commands that act on a tenant's stored tables: how far its sink got, and what it answers.
+
+``HomeSinks`` reads the files of a home's Spark job; ``libs.mesh.cluster_sinks`` asks a mesh elsewhere.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from libs.config.connections import KafkaSettings
+from libs.mesh.catch_up import Behind, StackHops, sink_behind
+from libs.mesh.documents import DtsDocument, SourceDocument
+from libs.mesh.home_view import HomeView
+from libs.mesh.mesh import stack_kafka
+from libs.mesh.sink_state import sink_progress
+from libs.sink_state.progress import SinkProgress
+from libs.sink_state.resync import ResyncAnswer, decode_resyncs, resyncs_path
+from libs.types.checkpoint import Checkpoint
+from libs.types.tenant import TenantSpec
+
+
+class SinkView(Protocol):
+    """The sinks of a mesh. Every method blocks, and raises HeadwaterError where a part of the mesh does not answer."""
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """The mesh's."""
+        ...
+
+    @property
+    def notes_dir(self) -> Path:
+        """Where a command notes what it has begun, so that a killed one is continued."""
+        ...
+
+    def spec(self, tenant: str) -> TenantSpec:
+        """Its document in force. Raises InvalidSettings: there is none; the message has the nearest name."""
+        ...
+
+    def no_copy_of(self, source: str) -> str | None:
+        """Why the rows of a source cannot be asked for by a signal; None: they can, as far as is seen from here."""
+        ...
+
+    def progress(self, tenant: str) -> SinkProgress | None:
+        """The tables that the sink has written; None: it has written none."""
+        ...
+
+    def by_source(self, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
+        """As ``libs.mesh.catch_up.Hops``."""
+        ...
+
+    def behind(self, tenant: str, topic: str, ends: Mapping[int, int]) -> Behind | None:
+        """What the sink has yet to do of ``topic`` up to ``ends``, be the table parked or not; None: nothing.
+
+        Raises ServiceUnavailable: the sink is halted, and waiting is vain; the message has the remedy.
+        """
+        ...
+
+    def resync_answer(self, tenant: str, request_id: str) -> ResyncAnswer | None:
+        """The sink's answer; None: there is none yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HomeSinks:
+    """See ``SinkView``."""
+
+    view: HomeView
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        return stack_kafka(self.view.home)
+
+    @property
+    def notes_dir(self) -> Path:
+        return self.view.home.data_dir
+
+    def spec(self, tenant: str) -> TenantSpec:
+        return self.view.tenant(tenant).spec
+
+    def no_copy_of(self, source: str) -> str | None:
+        document = self.view.documents.sources.get(source)
+        if document is None:
+            return f"source {source} is none of the tenant's any more: there is nothing to copy from"
+        return takes_no_signals(source, document)
+
+    def progress(self, tenant: str) -> SinkProgress | None:
+        return sink_progress(self.view.home, tenant)
+
+    def by_source(self, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
+        return StackHops(self.view.home).by_source(sources)
+
+    def behind(self, tenant: str, topic: str, ends: Mapping[int, int]) -> Behind | None:
+        return sink_behind(self.view.home, tenant, topic, ends)
+
+    def resync_answer(self, tenant: str, request_id: str) -> ResyncAnswer | None:
+        try:
+            content = resyncs_path(self.view.home.sink_dir, tenant).read_bytes()
+        except FileNotFoundError:
+            return None
+        return decode_resyncs(content).answers.get(request_id)
+
+
+def takes_no_signals(source: str, document: SourceDocument) -> str | None:
+    """Why no signal reaches the reader of a source; None: one does."""
+    if isinstance(document, DtsDocument):
+        return f"the reader of {source} takes no signals (a DTS subscription): copy the source again"
+    return None
