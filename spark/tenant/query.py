@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from libs.errors import Fenced, PipelineHalted, TransientError, is_of_all
 from libs.sink_state.progress import SinkProgress
+from libs.telemetry.faults import BATCH_FAILS, lift_fault, raise_fault
 from libs.telemetry.metrics import (
     SINK_HALTED,
     SINK_INTERVAL,
@@ -29,6 +30,7 @@ from libs.telemetry.metrics import (
     SINK_QUERY_FAILURES,
     SINK_SERVED,
 )
+from libs.types.fault import FaultScope
 from libs.types.tenant import TenantSpec
 from spark.batch.apply import apply_batch
 from spark.batch.events_at_hand import Decoders
@@ -286,6 +288,7 @@ class TenantQuery:
             return
         if self._run.applied_batches:
             self._failures = 0
+            self._tell_failing(None)
         if self._run.failure is None:
             if self._run.is_idle():
                 SINK_LAG.labels(*self._labels).set(0)
@@ -327,6 +330,7 @@ class TenantQuery:
         for gauge in (SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_PARKED_KEYS, SINK_PARKED_TABLES):
             gauge.remove(*self._labels)
         tell_faults(SinkProgress(tenant=self.tenant.tenant))
+        self._tell_failing(None)
 
     def _is_first_at_rest(self) -> bool:
         if self._behind is not None and self._behind.is_at_rest:
@@ -473,8 +477,19 @@ class TenantQuery:
                 failures=self._failures,
                 retry_in_s=pause_s,
             )
+            if self._failures > 1:
+                self._tell_failing(reason)
+
+    def _tell_failing(self, happened: str | None) -> None:
+        """As a fault. None: the batch is done, or the tenant is halted, which tells more."""
+        scope = FaultScope(tenant=self.tenant.tenant)
+        if happened is None:
+            lift_fault(BATCH_FAILS, scope)
+        else:
+            raise_fault(BATCH_FAILS, scope, happened=happened)
 
     def _halt(self, reason: str) -> None:
+        self._tell_failing(None)
         self._halted_because = reason
         log.error("sink_query_halted", tenant=self.tenant.tenant, reason=reason)
         self._tell_halted(reason)

@@ -80,3 +80,26 @@ def test_an_unforeseen_error_of_a_query_is_a_failure_of_its_own(
     made._start_at_s = 0.0
     with pytest.raises(TransientError):
         made.supervise()
+
+
+def test_a_batch_that_fails_again_is_a_fault_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One failure passes by itself. The tenth halts the tenant, which is a fault of its own."""
+    made = query("acme", tmp_path)
+
+    def fail() -> list[str]:
+        made._start_at_s = 0.0
+        made._note_failure(TransientError("PostgreSQL pg:5432/shop: does not answer"))
+        return [f"{each.id}: {each.happened}" for each in lasting_faults()]
+
+    with structlog.testing.capture_logs():
+        first, second = fail(), fail()
+        made._run = SimpleNamespace(applied_batches=1, failure=None, is_idle=lambda: False)  # type: ignore[assignment]
+        made.supervise()
+        well = lasting_faults()
+        made._run = None
+        last = [fail() for _ in range(10)][-1]
+
+    says = "PostgreSQL pg:5432/shop: does not answer"
+    assert (first, well) == ([], [])
+    assert second == [f"batch_fails: {says}"]
+    assert last == [f"sink_halted: the same batch failed 10 times, at last with: {says}; mend that and restart the job"]

@@ -38,6 +38,7 @@ RAISED_IN: Final = {
     ),
     "copy_refused": "tests/integration/test_incremental_beside_log.py::test_a_copy_that_is_short_is_refused_by_name",
     "sink_halted": MISSTEPS,
+    "batch_fails": "tests/unit/spark/test_containment.py::test_a_batch_that_fails_again_is_a_fault_until_it_is_done",
     "table_parked": MISSTEPS,
     "keys_parked": MISSTEPS,
     "stray_records": (
