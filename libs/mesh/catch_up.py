@@ -228,7 +228,7 @@ def wait_until_delivered(
 
 
 def sink_behind(home: Home, tenant: str, topic: str, ends: Mapping[int, int]) -> Behind | None:
-    """What a stack's sink has yet to do of ``topic`` up to ``ends``, be the table parked or not; None: nothing.
+    """The work of a stack's sink that is left of ``topic`` up to ``ends``, be the table parked or not; None: nothing.
 
     Raises:
         ServiceUnavailable: it is halted: waiting is vain, the message has the remedy.

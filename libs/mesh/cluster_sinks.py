@@ -1,4 +1,4 @@
-"""The sinks of a mesh elsewhere (``SinkView``): by their tables' commits, and by what Spark jobs report to an operator."""
+"""The sinks of a mesh elsewhere (``SinkView``): by their tables' commits, and by the reports of Spark jobs to an operator."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from libs.warehouse_readers.warehouse import TableStore, TenantTable
 
 @dataclass(slots=True)
 class ClusterSinks:
-    """See ``SinkView``. A job reports what became of a resync where an operator places its tenants."""
+    """See ``SinkView``. A job reports the end of a resync where an operator places its tenants."""
 
     view: ClusterView
     checkpoints: RecordedCheckpoints = field(init=False)
@@ -96,7 +96,7 @@ class ClusterSinks:
 
 
 def notes_dir_of(given: str | None, kafka: KafkaSettings, environ: Mapping[str, str]) -> Path:
-    """Where commands of this person note what they have begun in the mesh of ``kafka``.
+    """The folder for the notes of this person's commands about the mesh of ``kafka``.
 
     By the file's ``notes_dir``, else by the XDG Base Directory Specification ("XDG_STATE_HOME").
     """

@@ -69,7 +69,7 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     temporary_dir: str | None = None
     """Where ``check`` sorts rows that do not fit into memory. None: the machine's folder for temporary files."""
     notes_dir: str | None = None
-    """Where ``resync`` notes what it has begun, to continue after a kill. None: ``$XDG_STATE_HOME/headwater``, by the Kafka's
+    """Where ``resync`` notes its progress, to continue after a kill. None: ``$XDG_STATE_HOME/headwater``, by the Kafka's
     address."""
     keys_folder: str | None = None
     """Folder with one of each tenant whose masks have keys, as the router's. None: ``HEADWATER_KEY__…`` of the environment."""

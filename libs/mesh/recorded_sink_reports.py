@@ -48,7 +48,7 @@ class RecordedSinkReports:
         return next((each.happened for each in self._of(SINK_HALTED, tenant)), None)
 
     def resync_answer(self, tenant: str, request_id: str) -> ResyncAnswer | None:
-        """What became of a resync; None: no job has reported it."""
+        """The end of a resync; None: no job has reported it."""
         self._refresh()
         of_tenant = (answers for key, answers in self._resyncs.items() if tenant_of_key(key) == tenant)
         return next((answers[request_id] for answers in of_tenant if request_id in answers), None)

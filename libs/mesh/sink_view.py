@@ -1,4 +1,4 @@
-"""The port of commands that act on a tenant's stored tables: how far its sink got, and what it answers.
+"""The port of commands that act on a tenant's stored tables: how far its sink got, and its answers.
 
 ``HomeSinks`` reads the files of a home's Spark job; ``libs.mesh.cluster_sinks`` asks a mesh elsewhere.
 """
@@ -30,7 +30,7 @@ class SinkView(Protocol):
 
     @property
     def notes_dir(self) -> Path:
-        """Where a command notes what it has begun, so that a killed one is continued."""
+        """Where a command notes its progress, so that a killed one is continued."""
         ...
 
     def spec(self, tenant: str) -> TenantSpec:
@@ -50,7 +50,7 @@ class SinkView(Protocol):
         ...
 
     def behind(self, tenant: str, topic: str, ends: Mapping[int, int]) -> Behind | None:
-        """What the sink has yet to do of ``topic`` up to ``ends``, be the table parked or not; None: nothing.
+        """The sink's work that is left of ``topic`` up to ``ends``, be the table parked or not; None: nothing.
 
         Raises ServiceUnavailable: the sink is halted, and waiting is vain; the message has the remedy.
         """

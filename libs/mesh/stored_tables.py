@@ -64,7 +64,7 @@ def reached_offsets(warehouse: TableStore, table: TenantTable) -> dict[int, int]
 
 
 def progress_rows(warehouse: TableStore, tables: Sequence[TenantTable]) -> list[dict[str, Any]]:
-    """What the newest commits say (``PROGRESS_SCHEMA``); nothing before the first one."""
+    """The progress in the newest commits (``PROGRESS_SCHEMA``); nothing before the first one."""
     try:
         rows: list[dict[str, Any]] = warehouse.progress(tables).to_pylist()
     except QueryFailed:  # PostgreSQL's view of it comes with the first batch

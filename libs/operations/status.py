@@ -26,7 +26,7 @@ import psutil
 from confluent_kafka import Consumer
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.config.connections import GrpcClientSettings, WatchedService
+from libs.config.connections import GrpcClientSettings, KafkaSettings, WatchedService
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.mesh.documents import Documents, SourceDocument
 from libs.mesh.executed import executed_in, executed_now, missing_transactions
@@ -48,6 +48,7 @@ from libs.servers.ports import LOOPBACK
 from libs.sink_state.progress import TableFiles, TableProgress, TableTimings
 from libs.telemetry.faults import (
     DOCUMENT_CHANGED,
+    KAFKA_UNREACHABLE,
     PROCESS_DOWN,
     SERVICE_DEGRADED,
     SINK_HALTED,
@@ -289,7 +290,7 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
     found = [*process_faults(state), *_refused_tenants(documents)]
     sources, progress, unknown = asyncio.run(_ask(home, state, documents))
     sources_with_lag = with_source_lag(sources, documents.sources)
-    tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown)]
+    tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown, found)]
     found += [*_sink_faults(home, documents), *_changed_documents(home, documents)]
     return Status(
         home=str(home.root),
@@ -756,18 +757,27 @@ def _further_behind(one: TableStatus, other: TableStatus) -> TableStatus:
     return msgspec.structs.replace(behind, events=one.events + other.events)
 
 
-def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableStatus]:
+def _topic_ends(
+    kafka: KafkaSettings, topics: set[str], unknown: list[str], faults: list[Fault]
+) -> dict[str, dict[int, int]]:
+    """Where topics end. Kafka is asked though there is none: that it is away is a fault."""
+    try:
+        ends = committed_ends(kafka, topics)
+    except HeadwaterError as error:
+        faults.append(fault_of(KAFKA_UNREACHABLE, FaultScope(), happened=str(error), since_us=0))
+        if topics:
+            unknown.append(f"lag of {len(topics):,} table(s): {error}")
+        return {}
+    unknown += [f"lag of {topic}: Kafka did not say where it ends" for topic in sorted(topics - ends.keys())]
+    return ends
+
+
+def _sunk(home: Home, documents: Documents, unknown: list[str], faults: list[Fault]) -> list[TableStatus]:
     """Each table by the sink's files, against the ends of its topics."""
     found = []
     written = {tenant: sink_progress(home, tenant) for tenant in sorted(documents.tenants)}
     topics = {topic for progress in written.values() if progress is not None for topic in progress.tables}
-    ends: dict[str, dict[int, int]] = {}
-    try:
-        ends = committed_ends(stack_kafka(home), topics) if topics else {}
-    except HeadwaterError as error:
-        unknown.append(f"lag of {len(topics):,} table(s): {error}")
-    else:
-        unknown += [f"lag of {topic}: Kafka did not say where it ends" for topic in sorted(topics - ends.keys())]
+    ends = _topic_ends(stack_kafka(home), topics, unknown, faults)
     consumer = open_consumer(stack_kafka(home))
     try:
         for tenant, progress in written.items():

@@ -286,6 +286,15 @@ DOCUMENT_CHANGED = _kind(
 
 # --- processes ------------------------------------------------------------------------------------------------------
 
+KAFKA_UNREACHABLE = _kind(
+    "kafka_unreachable",
+    Severity.HALTED,
+    "Kafka does not answer: every service waits, and goes on by itself when it is back. `headwater status` finds it.",
+    "Bring the broker back. Of a Kafka that kafka.yaml names, check its address and the network.",
+    command="headwater doctor",
+    docs="docs/failure_modes.md#kafka",
+    example="Kafka at 127.0.0.1:9092 does not answer: is the stack up?",
+)
 PROCESS_DOWN = _kind(
     "process_down",
     Severity.HALTED,

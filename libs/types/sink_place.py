@@ -3,7 +3,7 @@
 tenant_operator decides, and writes each job's tenants' places into the file ``places.json`` beside their documents. Jobs
 answer in the compacted topic ``headwater.sink-handovers``, under the tenant's name and tenancy: its state itself, that it was
 taken, or why not. ``spark.tenant.moves`` is a job's part, ADR 26 has the reasons. Beside these, under keys of their
-own, jobs say there which tenants stand still (ADR 26), which faults a tenant's tables have, and what became of its resyncs.
+own, jobs say there which tenants stand still (ADR 26), which faults a tenant's tables have, and how its resyncs ended.
 """
 
 import enum

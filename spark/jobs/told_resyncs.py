@@ -1,4 +1,4 @@
-"""What became of this job's resyncs, for ``headwater resync --mesh``, which sees no file of the job's.
+"""The ends of this job's resyncs, for ``headwater resync --mesh``, which sees no file of the job's.
 
 the files of ``spark.owed`` ▶ due ▶ topic headwater.sink-handovers ▶ libs.mesh.recorded_sink_reports
 """
@@ -54,7 +54,7 @@ class ToldResyncs:
         )
         self._state_dir = state_dir
         self._read: dict[str, tuple[int, TenantResyncs]] = {}
-        """By tenant: when its file was replaced, and what is in it."""
+        """By tenant: when its file was replaced, and its content."""
 
     def look(self, places: Places) -> None:
         """As ``due``."""

@@ -129,7 +129,7 @@ def tell_sink_faults(spark: SparkSession, kafka: KafkaSettings, faults: Mapping[
 
 
 def tell_resyncs(spark: SparkSession, kafka: KafkaSettings, resyncs: Mapping[str, TenantResyncs | None]) -> None:
-    """Write what became of resyncs, by ``resyncs_key``; None: the tenant is gone. As ``tell_operator``."""
+    """Write the ends of resyncs, by ``resyncs_key``; None: the tenant is gone. As ``tell_operator``."""
     tell_operator(spark, kafka, {key: None if each is None else encode_resyncs(each) for key, each in resyncs.items()})
 
 

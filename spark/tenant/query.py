@@ -288,7 +288,7 @@ class TenantQuery:
             return
         if self._run.applied_batches:
             self._failures = 0
-            self._tell_failing(None)
+            lift_fault(BATCH_FAILS, FaultScope(tenant=self.tenant.tenant))
         if self._run.failure is None:
             if self._run.is_idle():
                 SINK_LAG.labels(*self._labels).set(0)
@@ -330,7 +330,7 @@ class TenantQuery:
         for gauge in (SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_PARKED_KEYS, SINK_PARKED_TABLES):
             gauge.remove(*self._labels)
         tell_faults(SinkProgress(tenant=self.tenant.tenant))
-        self._tell_failing(None)
+        lift_fault(BATCH_FAILS, FaultScope(tenant=self.tenant.tenant))
 
     def _is_first_at_rest(self) -> bool:
         if self._behind is not None and self._behind.is_at_rest:
@@ -478,18 +478,10 @@ class TenantQuery:
                 retry_in_s=pause_s,
             )
             if self._failures > 1:
-                self._tell_failing(reason)
-
-    def _tell_failing(self, happened: str | None) -> None:
-        """As a fault. None: the batch is done, or the tenant is halted, which tells more."""
-        scope = FaultScope(tenant=self.tenant.tenant)
-        if happened is None:
-            lift_fault(BATCH_FAILS, scope)
-        else:
-            raise_fault(BATCH_FAILS, scope, happened=happened)
+                raise_fault(BATCH_FAILS, FaultScope(tenant=self.tenant.tenant), happened=reason)
 
     def _halt(self, reason: str) -> None:
-        self._tell_failing(None)
+        lift_fault(BATCH_FAILS, FaultScope(tenant=self.tenant.tenant))
         self._halted_because = reason
         log.error("sink_query_halted", tenant=self.tenant.tenant, reason=reason)
         self._tell_halted(reason)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
-from libs.telemetry.faults import BATCH_OVERDUE, lift_fault, raise_fault
+from libs.telemetry.faults import BATCH_OVERDUE, KAFKA_UNREACHABLE, lift_fault, raise_fault
 from libs.telemetry.metrics import SINK_OVERDUE_BATCHES, SINK_TENANTS_WAITING, SINK_TURNS, SINK_TURNS_TAKEN
 from libs.types.fault import FaultScope
 from spark.jvm.errors import described
@@ -38,6 +38,8 @@ _LEAST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.0
 _SHARE_OF_LOOKING: Final = 20
 """The pause after a look is so many times as long as the look took: where topics are many, they are looked at less often."""
+_MOST_PAUSE_S: Final = 30.0
+"""However long a look took: the next one may be quick."""
 _LONG_BATCH_S: Final = 10.0
 _SHARES_BEFORE_FAULT: Final = 6
 """A batch is a fault after so many times its share; a first copy on a busy machine is none."""
@@ -120,6 +122,18 @@ def next_turn(
     due = {name: due_at_s + _LONG_BATCH_S * (is_last and is_long(name)) for name, due_at_s in waiting.items()}
     first = min(due, key=due.__getitem__, default=None)
     return first if first is not None and due[first] <= now_s else None
+
+
+def pause_after_look(trigger_s: float, *, took_s: float, is_silent: bool) -> float:
+    """Until the next look at Kafka. ``trigger_s``: the least of the tenants'; ``is_silent``: Kafka did not answer this one.
+
+    >>> pause_after_look(1.0, took_s=0.01, is_silent=False), pause_after_look(60.0, took_s=0.5, is_silent=False)
+    (0.25, 10.0)
+    >>> pause_after_look(1.0, took_s=12.0, is_silent=False), pause_after_look(1.0, took_s=60.0, is_silent=True)
+    (30.0, 0.25)
+    """
+    pause_s = min(_LONGEST_PAUSE_S, max(_LEAST_PAUSE_S, trigger_s / _LOOKS_PER_TRIGGER))
+    return pause_s if is_silent else min(_MOST_PAUSE_S, max(pause_s, took_s * _SHARE_OF_LOOKING))
 
 
 class Turns:
@@ -236,17 +250,19 @@ class Turns:
             self._tell_silent(str(error))
         ended_s = time.monotonic()
         with self._changed:
-            triggers_s = [member.trigger_s for member in self._members.values()]
-            pause_s = min(_LONGEST_PAUSE_S, max(_LEAST_PAUSE_S, min(triggers_s, default=1.0) / _LOOKS_PER_TRIGGER))
+            trigger_s = min((member.trigger_s for member in self._members.values()), default=1.0)
             if set(map(id, self._members.values())) <= set(map(id, members)):  # else somebody joined meanwhile
-                self._look_at_s = ended_s + max(pause_s, (ended_s - started_s) * _SHARE_OF_LOOKING)
+                took_s = ended_s - started_s
+                self._look_at_s = ended_s + pause_after_look(trigger_s, took_s=took_s, is_silent=self._is_silent)
         return changed
 
     def _tell_silent(self, reason: str | None) -> None:
         if reason is not None and not self._is_silent:
             log.warning("sink_kafka_silent", reason=reason)
+            raise_fault(KAFKA_UNREACHABLE, FaultScope(), happened=reason)
         if reason is None and self._is_silent:
             log.info("sink_kafka_answers")
+            lift_fault(KAFKA_UNREACHABLE, FaultScope())
         self._is_silent = reason is not None
 
     def _sort(self) -> None:

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,14 @@ import pytest
 import yaml
 
 from libs.config.connections import GrpcServerSettings, TelemetrySettings
+from libs.errors import BrokerUnavailable
 from libs.mesh.home import Home, home_at, write_examples
 from libs.mesh.state import ServicePhase, ServiceState, StackPhase, StackState, hold, replace_file, write_state
 from libs.mesh.taken_over import note_taken_over
+from libs.mesh.tenant_topics import committed_ends
 from libs.mysql.ddl import UnseenRows
+from libs.operations.erase.carry_out import Erasure
+from libs.operations.erase.held import Held
 from libs.rpc.server import start_server
 from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
 from libs.source.control import ReaderControl
@@ -52,6 +56,13 @@ class Stack:
     reader: ReaderStatus
     services: dict[str, ServiceState] = field(default_factory=dict)
     degraded: str | None = None
+    kafka_is_away: bool = False
+
+    def ends(self, _kafka: object, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """In place of Kafka's answer: where topics end."""
+        if self.kafka_is_away:
+            raise BrokerUnavailable("Kafka at 127.0.0.1:1 does not answer: is the stack up?")
+        return {topic: {} for topic in topics}
 
     def source(self, text: str, name: str = "shop") -> None:
         (self.home.sources_dir / f"{name}.yaml").write_text(text)
@@ -124,8 +135,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def stack(served: Stack) -> Stack:
+def stack(served: Stack, monkeypatch: pytest.MonkeyPatch) -> Stack:
     """Well: a source, no tenant, a reader that follows its log."""
+    monkeypatch.setattr("libs.operations.status.committed_ends", served.ends)
+    served.kafka_is_away = False
     served.source(SOURCE)
     served.tenant("")
     (served.home.tenants_dir / "acme.yaml").unlink()
@@ -212,6 +225,12 @@ MISSTEPS: Final = {
         r"halted tenant acme: sink_halted since .*Kafka no longer holds offset 4711",
         r"Follow the remedy at the end of the message",
         lambda stack: stack.sinks(),
+    ),
+    "Kafka is away": Misstep(
+        lambda stack: setattr(stack, "kafka_is_away", True),
+        r"halted kafka_unreachable: Kafka at 127\.0\.0\.1:1 does not answer",
+        r"Bring the broker back.*`headwater doctor`",
+        lambda stack: setattr(stack, "kafka_is_away", False),
     ),
     "Redis is away": Misstep(
         lambda stack: setattr(stack, "degraded", "Redis is away; answers come from Kafka and memory"),
@@ -392,6 +411,7 @@ def test_kafka_that_is_away_is_asked_once_however_many_tables_there_are(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A time-out for each table would be minutes at the moment when `status` is needed most."""
+    monkeypatch.setattr("libs.operations.status.committed_ends", committed_ends)
     monkeypatch.setattr("libs.mesh.tenant_topics.TIMEOUT_S", 0.2)
     stack.tenant(TENANT)
     tables = {
@@ -424,22 +444,79 @@ def test_the_doctor_has_the_faults_of_a_stack_that_runs(stack: Stack, monkeypatc
     assert found.exit_code == 1
 
 
-def test_ctrl_c_says_what_goes_on(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`down` has signalled the stack by then, and does not take that back. A command that only shows is stopped."""
+BREAKS_OFF: Final = {
+    "up": (
+        ("up", "--detach"),
+        {"libs.stack.lifecycle.start_detached": 1, "libs.stack.lifecycle.wait_until_up": None},
+        "the stack goes on starting: `headwater status --home",
+    ),
+    "down": (
+        ("down",),
+        {"libs.stack.lifecycle.stop_stack": None},
+        "the stack goes on stopping: the same command waits for it again",
+    ),
+    "signal": (
+        ("signal", "shop", "execute-snapshot", "shop.orders"),
+        {"libs.cli.signal.send_signal": None},
+        "the signal may have been sent: `headwater status --source shop` shows it",
+    ),
+    "signal --wait": (
+        ("signal", "shop", "execute-snapshot", "shop.orders", "--wait"),
+        {"libs.cli.signal.send_signal": 4, "libs.cli.signal.wait_for_signal": None},
+        "the signal is durable and goes on: `headwater status --source shop` shows it",
+    ),
+    "resync": (
+        ("resync", "acme", "orders"),
+        {"libs.cli.resync.begin": None},
+        "the resync goes on: the same command waits for it again, with --give-up it is given up",
+    ),
+    "dead-letter replay": (
+        ("dead-letter", "replay", "acme"),
+        {"libs.cli.dead_letter.replay_requests": ["one"], "libs.cli.dead_letter.send_requests": None},
+        "the sink goes on with the replay: `headwater dead-letter list acme` has those that are left",
+    ),
+    "erase": (
+        ("erase", "acme", "--yes", "acme"),
+        {
+            "libs.cli.erase.look": Erasure(
+                tenant="acme", begun_at_us=1, held=(Held(kind="topic", name="acme.shop.orders"),)
+            ),
+            "libs.cli.erase.carry_out": None,
+        },
+        "the erasure has begun, and nothing goes on with it: the same command takes it up",
+    ),
+    "check --repair": (
+        ("check", "--repair"),
+        {"libs.cli.check.check": None},
+        "rows that were asked for come by themselves: the same command compares again",
+    ),
+    "rebuild": (
+        ("rebuild", "acme", "orders", "--as-of", "0.1.1", "--into", "before"),
+        {"libs.cli.rebuild.rebuild_table": None},
+        "the table is there whole or not at all: the same command makes it, or says that its name is taken",
+    ),
+    "status": (("status",), {"libs.cli.status.gather_status": None}, ""),
+}
+"""By command: its words, the functions that are replaced by an answer (None: Ctrl-C comes in the midst of it), and what goes on.
+It is stopped where nothing does."""
 
-    def interrupted(*_arguments: object, **_options: object) -> bool:
+
+@pytest.mark.parametrize("name", BREAKS_OFF)
+def test_ctrl_c_says_what_goes_on(stack: Stack, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    arguments, replaced, goes_on = BREAKS_OFF[name]
+    stack.tenant(TENANT)
+    stack.sinks()
+
+    def interrupted(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("libs.stack.lifecycle.stop_stack", interrupted)
-    down = run_here("down", "--home", str(stack.home.root))
-    monkeypatch.setattr("libs.cli.status.gather_status", interrupted)
-    status = run_here("status", "--home", str(stack.home.root))
+    for function, answer in replaced.items():
+        monkeypatch.setattr(function, interrupted if answer is None else lambda *_, answer=answer, **__: answer)
+    found = run_here(*arguments, "--home", str(stack.home.root))
 
-    assert down.output.splitlines()[-1] == (
-        "headwater: interrupted; the stack goes on stopping: the same command waits for it again"
-    )
-    assert status.output.splitlines()[-1] == "stopped"
-    assert (down.exit_code, status.exit_code) == (130, 130)
+    last = found.output.splitlines()[-1]
+    assert last.startswith(f"headwater: interrupted; {goes_on}" if goes_on else "stopped"), found.output
+    assert found.exit_code == 130
 
 
 @pytest.mark.parametrize("command", ["status", "tail", "signal"])

@@ -1,4 +1,4 @@
-"""What became of resyncs: what a job says of them, and when."""
+"""The ends of resyncs: how a job reports them, and when."""
 
 from collections.abc import Mapping
 

@@ -64,6 +64,7 @@ RAISED_IN: Final = {
         "tests/integration/test_router.py::test_an_offset_of_a_changes_topic_that_was_made_again_parks_its_source"
     ),
     "document_changed": MISSTEPS,
+    "kafka_unreachable": MISSTEPS,
     "process_down": MISSTEPS,
     "service_degraded": MISSTEPS,
 }
