@@ -1,5 +1,6 @@
 """``headwater check``: are source and tenants' tables equal, every row and column?"""
 
+import contextlib
 import datetime
 import functools
 import json
@@ -41,11 +42,11 @@ from libs.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.mesh_file import mesh_file_option
-from libs.cli.on_the_way import told_on_the_way
+from libs.cli.on_the_way import interruptible, told_on_the_way
 from libs.cli.terminal import echo, line_of, secho, styled
 from libs.config.connections import TelemetrySettings
 from libs.config.plain_text import one_line
-from libs.errors import HeadwaterError, TransientError
+from libs.errors import HeadwaterError, InvalidSettings, TransientError
 from libs.mesh.home import Home
 from libs.mesh.mesh_settings import mesh_settings
 from libs.mesh.readable import shorten
@@ -184,6 +185,7 @@ def check_command(
     if every_s is None:
         started_s = time.monotonic()
         report = _compare_at_once(ask)
+        _require_matches(tables, report)
         answer(report_document(report, time.monotonic() - started_s))
         if report.differences or report.not_compared:
             raise click.exceptions.Exit(1)
@@ -272,6 +274,16 @@ def _require_patterns(tables: Sequence[str]) -> None:
             re.compile(pattern)
         except re.error as error:
             raise click.UsageError(f"--table {pattern!r}: is no regular expression: {error}") from error
+
+
+def _require_matches(tables: Sequence[str], report: CheckReport) -> None:
+    """Raises InvalidSettings: a pattern matches no table of these tenants, so that nothing was compared for it."""
+    names = {str(each.table.table_id) for each in report.tables}
+    idle = [each for each in tables if not any(re.fullmatch(each, name) for name in names)]
+    if idle:
+        others = f"; compared were {', '.join(sorted(names))}" if names else ""
+        remedy = "it must match database.table whole: `headwater query TENANT` lists a tenant's tables"
+        raise InvalidSettings("check", [f"--table {each!r}: matches no table; {remedy}{others}" for each in idle])
 
 
 def _stack(home: Home, *, is_repairing: bool) -> Callable[[Sequence[str]], ComparedMesh]:
@@ -459,7 +471,8 @@ def _compare(
 
 def _compare_at_once(asked: _Asked) -> CheckReport:
     """All of it."""
-    with told_on_the_way() as tell:
+    goes_on = "rows that were asked for come by themselves: the same command compares again"
+    with interruptible(goes_on) if asked.is_repairing else contextlib.nullcontext(), told_on_the_way() as tell:
         return _compare(asked, asked.mesh(asked.tables), tell, print_report)
 
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from libs.cli.answer import answer, json_option, output_options, print_document
 from libs.cli.console import PlainConsole, plain_table, print_table
 from libs.cli.mesh import mesh_options
+from libs.cli.on_the_way import interruptible
 from libs.cli.tail import choose_topic, event_line
 from libs.cli.terminal import echo, echo_lines
 from libs.errors import InvalidSettings
@@ -149,14 +150,17 @@ def replay_command(
             echo(remedy)
         answer({"tenant": tenant, "replayed": [], "remedies": remedies})
         return
-    send_requests(mesh.kafka, tenant, requests)
     refused = 0
     replayed = []
-    for request, answered in await_answers(mesh.home, tenant, requests, timeout_s=timeout_s):
-        done = answered.keys - answered.refused
-        refused += answered.refused
-        replayed.append({"topic": request.topic, "keys": answered.keys, "refused": answered.refused})
-        echo(f"{request.topic}: {done} of {answered.keys} key(s) taken up")
+    with interruptible(
+        f"the sink goes on with the replay: `headwater dead-letter list {tenant}` has those that are left"
+    ):
+        send_requests(mesh.kafka, tenant, requests)
+        for request, answered in await_answers(mesh.home, tenant, requests, timeout_s=timeout_s):
+            done = answered.keys - answered.refused
+            refused += answered.refused
+            replayed.append({"topic": request.topic, "keys": answered.keys, "refused": answered.refused})
+            echo(f"{request.topic}: {done} of {answered.keys} key(s) taken up")
     answer({"tenant": tenant, "replayed": replayed, "remedies": []})
     if refused:
         echo(f"{refused} key(s) stay parked: see `headwater dead-letter list {tenant}`", err=True)

@@ -6,7 +6,7 @@ import click
 
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
-from libs.cli.on_the_way import told_on_the_way
+from libs.cli.on_the_way import interruptible, told_on_the_way
 from libs.cli.terminal import echo, secho
 from libs.mesh.home import Home
 from libs.mesh.sink_state import sink_progress
@@ -65,7 +65,8 @@ def rebuild(
     documents = load_documents(home)
     chosen = choose_table(sink_progress(home, tenant), tenant, table)
     moment = parse_moment(as_of, chosen)
-    with told_on_the_way() as show:
+    goes_on = "the table is there whole or not at all: the same command makes it, or says that its name is taken"
+    with interruptible(goes_on), told_on_the_way() as show:
         built, notes = rebuild_table(
             home, documents, tenant, chosen, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show
         )

@@ -61,11 +61,11 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, mesh_f
     if is_giving_up:
         _give_up(sinks, tenant, table)
         return
-    begun, is_taken_up = begin(sinks, tenant, table)
-    if is_taken_up:
-        echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")
     goes_on = "the resync goes on: the same command waits for it again, with --give-up it is given up"
     with interruptible(goes_on), told_on_the_way() as show:
+        begun, is_taken_up = begin(sinks, tenant, table)
+        if is_taken_up:
+            echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")
         ended = carry_out(sinks, tenant, begun, timeout_s=timeout_s, on_progress=show)
     told = {"tenant": tenant, "table": begun.table, "topic": begun.topic}
     if ended.refused_because:

@@ -87,7 +87,8 @@ def signal(
         data["surrogate-key"] = surrogate_key
     chosen_id = signal_id or str(uuid.uuid4())
     try:
-        offset = send_signal(mesh.kafka, source, json.dumps({"id": chosen_id, "type": kind, "data": data}))
+        with interruptible(f"the signal may have been sent: `headwater status --source {source}` shows it"):
+            offset = send_signal(mesh.kafka, source, json.dumps({"id": chosen_id, "type": kind, "data": data}))
     except InvalidSignal as error:
         raise InvalidSettings(f"signal {kind}", [str(error)]) from error
     if not as_json:

@@ -1,6 +1,6 @@
 """The ends of this job's resyncs, for ``headwater resync --mesh``, which sees no file of the job's.
 
-the files of ``spark.owed`` ▶ due ▶ topic headwater.sink-handovers ▶ libs.mesh.recorded_sink_reports
+the files of ``spark.owed.resync_answers`` ▶ due ▶ topic headwater.sink-handovers ▶ libs.mesh.recorded_sink_reports
 """
 
 import contextlib

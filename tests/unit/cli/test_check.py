@@ -76,3 +76,18 @@ def test_a_comparison_is_one_document_for_programs(monkeypatch: pytest.MonkeyPat
     )
     assert done.exit_code == (130 if options else 1)
     assert len(done.stdout.splitlines()) == 1 or not options
+
+
+def test_a_pattern_that_matches_no_table_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was compared for it, and "0 difference(s)" would be believed."""
+    table = ExpectedTable(TableId(database="shop", table="orders"), ("id",), (), None)
+    compared = TableCheck("acme", "shop", table, Comparison(), ())
+    monkeypatch.setattr(check, "_compare_at_once", lambda asked: CheckReport((compared,) * bool(asked.tables), False))
+
+    idle = run_here("check", "--table", "orders", "--table", r"shop\.o.*")
+    found = run_here("check", "--table", r"shop\.o.*")
+
+    says = "headwater: check: --table 'orders': matches no table; it must match database.table whole: "
+    assert idle.output.startswith(says), idle.output
+    assert "compared were shop.orders" in idle.output
+    assert (idle.exit_code, found.exit_code) == (2, 0)

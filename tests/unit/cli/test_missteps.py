@@ -497,7 +497,7 @@ BREAKS_OFF: Final = {
     ),
     "status": (("status",), {"libs.cli.status.gather_status": None}, ""),
 }
-"""By command: its words, the functions that are replaced by an answer (None: Ctrl-C comes in the midst of it), and what goes on.
+"""By command: its words, the functions that are replaced by an answer (None: Ctrl-C comes in it), and what goes on.
 It is stopped where nothing does."""
 
 
