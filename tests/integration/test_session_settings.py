@@ -8,7 +8,7 @@ from libs.source.mysql.client import connect, query
 from libs.source.mysql.settings import DatabaseSettings
 from tests.conftest import MysqlServer
 
-SETTINGS = {"autocommit": 0, "max_execution_time": 1, "max_join_size": 1}
+SETTINGS = {"autocommit": 0, "max_execution_time": 1, "max_join_size": 1, "completion_type": 1}
 
 
 @pytest.fixture
@@ -25,10 +25,13 @@ def strange_server(mysql_server: MysqlServer, database: str) -> Iterator[MysqlSe
 def test_a_select_sees_later_rows_takes_its_time_and_leaves_no_transaction(
     strange_server: MysqlServer, database: str
 ) -> None:
-    """With ``autocommit = 0`` the first SELECT would open a view that stays, and hold DDL of others off."""
+    """With ``autocommit = 0`` the first SELECT would open a view that stays, and hold DDL of others off; with
+    ``completion_type = CHAIN`` the one after a COMMIT would."""
     connection = connect(DatabaseSettings(host=strange_server.host, port=strange_server.port, user="root"))
     try:
         counted = f"SELECT COUNT(*), @@max_execution_time FROM {database}.t a JOIN {database}.t b"
+        query(connection, "START TRANSACTION READ ONLY")
+        query(connection, "COMMIT")
         assert query(connection, counted) == [(4, 0)]
         strange_server.execute(
             f"INSERT INTO {database}.t VALUES (3)",

@@ -170,6 +170,8 @@ _SESSION: Final = (
     "sql_select_limit = 18446744073709551615, "
     # As global settings these end long or large SELECTs.
     "max_execution_time = 0, sql_big_selects = 1, "
+    # CHAIN would open a transaction after each COMMIT, with a view and locks that stay; RELEASE would hang up.
+    "completion_type = 0, "
     # The greeting says that it is on, whatever its global value; without it the first SELECT opens a transaction that stays.
     "autocommit = 1 "
     # A generated invisible primary key is a column of the log's rows, even if the server hides it.
