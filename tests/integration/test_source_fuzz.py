@@ -65,7 +65,8 @@ async def test_a_past_find_of_tencent_dts_is_right_or_reported(mysql_server: Mys
 @pytest.mark.rest(because="the gate has the same programs by the binlog, and some of DTS by a seed")
 @pytest.mark.parametrize("path", MYSQL.corpus(), ids=lambda path: path.stem)
 async def test_a_past_find_of_the_binlog_is_right_by_tencent_dts(mysql_server: MysqlServer, path: Path) -> None:
-    assert await replay(mysql_server, program_of(path), Counts(), DTS) is None
+    """Without a session's settings, which DTS does not say, the server refuses some of the statements."""
+    assert await replay(mysql_server, program_of(path), Counts(), DTS, may_refuse=True) is None
 
 
 def differ_nowhere(mysql_server: MysqlServer, number: int, kind: Kind = MYSQL, *, programs: int = PROGRAMS) -> None:

@@ -130,6 +130,28 @@ _MODES: Final = ("STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "ANSI_QUOTES", "NO_
                  "NO_ZERO_DATE", "NO_ZERO_IN_DATE", "ALLOW_INVALID_DATES", "NO_AUTO_VALUE_ON_ZERO", "PAD_CHAR_TO_FULL_LENGTH",
                  "NO_UNSIGNED_SUBTRACTION", "HIGH_NOT_PRECEDENCE", "REAL_AS_FLOAT", "TRADITIONAL", "TIME_TRUNCATE_FRACTIONAL",
                  "ERROR_FOR_DIVISION_BY_ZERO")  # fmt: skip
+GLOBALS: Final[Mapping[str, Sequence[str]]] = {
+    "binlog_row_image": ("MINIMAL", "NOBLOB"),
+    "binlog_row_value_options": ("'PARTIAL_JSON'",),
+    "character_set_server": ("latin1", "ucs2", "gbk", "utf8mb3", "binary"),
+    "completion_type": ("CHAIN", "RELEASE"),
+    "default_collation_for_utf8mb4": ("utf8mb4_general_ci",),
+    "div_precision_increment": ("0", "12"),
+    "explicit_defaults_for_timestamp": ("0",),
+    "group_concat_max_len": ("4",),
+    "lc_time_names": ("de_DE",),
+    "max_execution_time": ("1",),
+    "show_gipk_in_create_table_and_information_schema": ("0",),
+    "sql_big_selects": ("0",),
+    "sql_generate_invisible_primary_key": ("1",),
+    "sql_mode": ("'ANSI,NO_BACKSLASH_ESCAPES'", "'PAD_CHAR_TO_FULL_LENGTH,REAL_AS_FLOAT'", "'TRADITIONAL'", "''"),
+    "sql_quote_show_create": ("0",),
+    "sql_safe_updates": ("1",),
+    "sql_select_limit": ("1",),
+    "time_zone": ("'+05:30'", "'-11:00'"),
+    "transaction_isolation": ("'READ-UNCOMMITTED'", "'READ-COMMITTED'", "'SERIALIZABLE'"),
+}
+"""Settings of the whole server, which new sessions take over: those of the program, and those of the reader."""
 _COMMENTS: Final = (
     "/* c */",
     "/**/",
@@ -145,6 +167,7 @@ _COMMENTS: Final = (
 )
 
 _ODD_CHARACTERS: Final = "a`.'\"\\ %;-#/*@$é日\u200b\u0301\ufeff\uffff\ue000\u00a0\x01\t\nİſK"
+_BEYOND: Final = "ab?😀😁𝄞𠀀"
 _BMP: Final = (*range(1, 0xD800), *range(0xE000, 0x10000))
 _EXPRESSIONS: Final = ("1 + 1", "UPPER(0x61)", "UUID()", "NULL", "1.50 * 2", "JSON_OBJECT('a', 1)", "JSON_ARRAY()", "CURDATE()",
                        "NOW()", "POINT(1, 2)", "-1", "x'41'", "b'1'", "TRUE", "'{}'", "'[1]'", "DATE '2024-01-02'",
@@ -154,7 +177,8 @@ _PARTS: Final = ("({0})", "({0})", "({0}(2))", "({0} DESC)", "((LOWER({0})))", "
                  "((CAST({0}->'$.a' AS CHAR(9))))",
                  "((CAST({0}->'$[*]' AS UNSIGNED ARRAY)))", "({0}, (HEX({0})))")  # fmt: skip
 """Of an index over a column."""
-_ATTRIBUTES: Final = ("", "", "", "", "", "COMMENT 'it''s; -- x'", "INVISIBLE", "UNIQUE", "COLUMN_FORMAT FIXED",
+_ATTRIBUTES: Final = ("", "", "", "", "", "COMMENT 'it''s; -- x'", "COMMENT '𝄞 é'", "INVISIBLE", "UNIQUE",
+                      "COLUMN_FORMAT FIXED",
                       "STORAGE DISK", "CHECK (1 = 1)", "CONSTRAINT ck2 CHECK (1) NOT ENFORCED",
                       "ENGINE_ATTRIBUTE '{}'")  # fmt: skip
 _ALGORITHMS: Final = ("", "", "", "", ", ALGORITHM=INPLACE", ", ALGORITHM=COPY", ", ALGORITHM=INSTANT", ", LOCK=NONE",
@@ -197,8 +221,8 @@ class Statements:
         drawn = 0
         if self._often(0.5):
             yield Step("a", "SET GLOBAL binlog_row_metadata = FULL")
-        if self._often(0.1):
-            yield Step("a", f"SET GLOBAL character_set_server = {self._one(*_CHARSETS)}")
+        for name in self._random.sample(sorted(GLOBALS), self._one(0, 0, 0, 1, 2, 4)):
+            yield Step("a", f"SET GLOBAL {name} = {self._one(*GLOBALS[name])}")
         begin_at = self._one(0, 0, 3, 8)
         while drawn < count:
             if begin_at is not None and drawn >= begin_at:
@@ -351,8 +375,10 @@ class Statements:
         return str(self._one(*_PARTS)).format(quote_identifier(column))
 
     def _odd_name(self) -> str:
-        """Up to 64 characters of the Basic Multilingual Plane."""
-        alphabet = self._one(_ODD_CHARACTERS, _ODD_CHARACTERS, "".join(map(chr, self._random.sample(_BMP, 40))))
+        """Up to 64 characters. The server keeps one beyond the Basic Multilingual Plane as a question mark."""
+        alphabet = self._one(
+            _ODD_CHARACTERS, _ODD_CHARACTERS, _BEYOND, "".join(map(chr, self._random.sample(_BMP, 40)))
+        )
         name = "".join(self._random.choices(alphabet, k=self._one(1, 2, 3, 8, 64))).rstrip(" ")
         return name or "x"
 

@@ -38,6 +38,7 @@ from tests.fuzz.source.constants import UNREADABLE, value_of
 from tests.fuzz.source.followed import BinlogFollowed, Followed
 from tests.fuzz.source.follower import Difference, Follower, Published, previous_column, tables_of
 from tests.fuzz.source.program import BEGIN, DATABASES, READER, RESTART, Step
+from tests.fuzz.source.statements import GLOBALS
 from tests.fuzz.source.stored_rows import (
     Cell,
     ServerTable,
@@ -54,7 +55,7 @@ from tests.fuzz.source.stored_rows import (
 SESSIONS: Final = ("a", "b", "x")
 IS_OF_ROWS: Final = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|COMMIT|ROLLBACK|XA)\b[^;]*$")
 """Statements behind which no definition is asked for, unless the history has a new version."""
-_SERVER_SETTINGS: Final = (("binlog_row_metadata", "MINIMAL"), ("character_set_server", "utf8mb4"))
+_SERVER_SETTINGS: Final = (("binlog_row_metadata", "MINIMAL"), *((name, "DEFAULT") for name in GLOBALS))
 """Of the whole server, as each program finds them."""
 _SELECT_TIMEOUT_S: Final = 60.0
 _EXPECTED_WORDS: Final = (
