@@ -11,6 +11,7 @@ import redis.asyncio
 import structlog
 
 from libs.config.connections import RedisSettings
+from libs.redis.bounded import bounded_pool
 from libs.telemetry.metrics import REDIS_AVAILABLE
 
 TIMEOUT_S: Final = 2.0
@@ -33,9 +34,10 @@ class RedisConnection:
     """
 
     def __init__(self, settings: RedisSettings) -> None:
-        self.client = redis.asyncio.from_url(
+        pool = bounded_pool(
             settings.url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, health_check_interval=30
         )
+        self.client = redis.asyncio.Redis.from_pool(pool)
         self.unavailable: str | None = None
         """Why, in words for an operator; None while Redis answers."""
         self._away_until_s = 0.0

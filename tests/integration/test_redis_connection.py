@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from libs.config.connections import RedisSettings
+from libs.redis import bounded
 from libs.servers import valkey_server
 from libs.types.table import TableId
 from services.checkpoint_committer.log import decode
@@ -25,6 +26,9 @@ BOMB = zlib.compress(bytes(20_000_000))
 CANCELLATIONS = 2_000
 LONGEST_RUN_S = 0.004
 ENDS_WITHIN_S = 5.0
+MOST_BYTES = 1 << 20
+IN_BUFFERS_BYTES = 16 << 20
+"""Of both ends' sockets, at most."""
 
 
 async def test_a_task_that_is_cancelled_during_a_command_ends(start_valkey: StartValkey) -> None:
@@ -134,6 +138,52 @@ async def test_whatever_answers_in_redis_s_place_is_a_redis_that_is_away(answer:
     for view in (loading, extending, replacing, history):
         await view.close()
     server.close()
+
+
+ENDLESS = {
+    "a long text": (b"$2000000000\r\n", b"x" * 65_536),
+    "a long text in a text": (b"*2\r\n$3\r\nabc\r\n$2000000000\r\n", b"x" * 65_536),
+    "many texts": (b"*2000000000\r\n", (b"$65536\r\n" + b"x" * 65_536 + b"\r\n") * 4),
+    "many numbers": (b"*2000000000\r\n", b":1\r\n" * 20_000),
+    "many pairs": (b"%2000000000\r\n", b"$1\r\na\r\n:1\r\n" * 5_000),
+    "a line": (b"+", b"x" * 65_536),
+}
+
+
+@pytest.mark.parametrize("endless", list(ENDLESS))
+async def test_an_answer_without_end_has_one(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bytes: by time alone, a server nearby could send a gigabyte before the client gives up."""
+    monkeypatch.setattr(bounded, "MOST_ANSWER_BYTES", MOST_BYTES)
+    first, ever_after = ENDLESS[endless]
+    sent, ended = 0, asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        try:
+            while asked := await reader.read(65_536):
+                if any(word in asked for word in (b"HELLO", b"CLIENT")):  # the handshake
+                    writer.write(b"-ERR unknown command\r\n" * asked.count(b"*"))
+                    continue
+                writer.write(first)
+                while True:
+                    writer.write(ever_after)
+                    await writer.drain()
+                    sent += len(ever_after)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            ended.set()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    view = HistoryView(RedisSettings(url=f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"), "topic")
+
+    assert await view.load() is None
+    assert view.unavailable is not None or endless == "a line"
+    await view.close()
+    await asyncio.wait_for(ended.wait(), ENDS_WITHIN_S)
+    server.close()
+    assert 0 < sent < MOST_BYTES + IN_BUFFERS_BYTES
 
 
 @pytest.mark.parametrize("answer", [b":x\r\n", b"*2\r\n" * 3_000, b":1\r\n"])
