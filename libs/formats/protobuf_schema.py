@@ -8,6 +8,7 @@ are those of ``ProtobufData`` of Confluent's Schema Registry. A column that may 
 A field's number is for ever: ``numbered`` gives a new version of a schema the numbers of all older ones.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,11 @@ _NOT_FOR_USE: Final = range(19_000, 20_000)
 """Numbers that Protobuf keeps for itself."""
 LARGEST_NUMBER: Final = 2**29 - 1
 _MOST_RESERVED: Final = 100_000
-"""In one range; each is kept by itself."""
+"""In a message; each is kept by itself."""
+_MOST_CHARACTERS: Final = 4_000_000
+_MOST_TOKENS: Final = 400_000
+"""Of a schema that is read. One of 4,000 columns has a quarter of that."""
+_DEEPEST: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +216,10 @@ def _numbered(message: Message, earlier: Sequence[Message]) -> Message:
     used = {field.number for each in earlier for field in each.fields}
     used.update(*(each.reserved_numbers for each in earlier))
     names = {field.name for each in earlier for field in each.fields}.union(*(each.reserved_names for each in earlier))
-    numbers = [_known_number(field, earlier) for field in message.fields]
+    known: dict[str, list[Field]] = {}
+    for field in (field for each in reversed(earlier) for field in each.fields):
+        known.setdefault(field.name, []).append(field)
+    numbers = [_known_number(field, known.get(field.name, ())) for field in message.fields]
     fresh = _fresh_numbers(used)
     fields = tuple(
         replace(field, number=next(fresh) if number is None else number)
@@ -230,10 +238,9 @@ def _numbered(message: Message, earlier: Sequence[Message]) -> Message:
     )
 
 
-def _known_number(field: Field, earlier: Sequence[Message]) -> int | None:
-    """The newest version's; of the same type before one that was widened."""
-    same = [other for older in reversed(earlier) for other in older.fields if other.name == field.name]
-    same = [other for other in same if (other.label == "repeated") == (field.label == "repeated")]
+def _known_number(field: Field, named_so: Iterable[Field]) -> int | None:
+    """The newest version's, which is the first; of the same type before one that was widened."""
+    same = [other for other in named_so if (other.label == "repeated") == (field.label == "repeated")]
     for type_name in (field.type, "int32") if field.type == "int64" else (field.type,):
         for other in same:
             if other.type == type_name:
@@ -292,7 +299,10 @@ def _quoted(text: str) -> str:
 # --- and back ---------------------------------------------------------------------------------------------------------
 
 _TOKEN: Final = re.compile(
-    r'//[^\n]*|/\*.*?\*/|\s+|("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|[\w.]+|-?\d+|[^\s\w])', re.DOTALL
+    # What is never closed ends with the text: else each begin of such would be looked at to there.
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|\s+"
+    r'|("(?:\\(?:.|\Z)|[^"\\])*(?:"|\Z)|\'(?:\\(?:.|\Z)|[^\'\\])*(?:\'|\Z)|[\w.]+|-?\d+|[^\s\w])',
+    re.DOTALL,
 )
 _Tokens = list[str]
 
@@ -304,13 +314,18 @@ def read_protobuf_schema(text: str) -> ProtobufSchema:
     proto3 has is read over. Of several messages the first counts, which is the one that our events name.
 
     Raises:
-        ValueError: it is not Protobuf's language, or has no message.
+        ValueError: it is not Protobuf's language, has no message, or is larger or deeper than any of a table.
     """
-    tokens = [found[1] for found in _TOKEN.finditer(text) if found[1]][::-1]
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(f"it has {len(text)} characters, and {_MOST_CHARACTERS} are read")
+    found = (each[1] for each in _TOKEN.finditer(text) if each[1])
+    tokens = list(itertools.islice(found, _MOST_TOKENS + 1))[::-1]
+    if len(tokens) > _MOST_TOKENS:
+        raise ValueError(f"it has more than {_MOST_TOKENS} words and signs")
     try:
         return _read_schema(tokens)
-    except (IndexError, RecursionError) as error:
-        raise ValueError(f"it is not Protobuf's language, or nested without end ({type(error).__name__})") from error
+    except IndexError as error:
+        raise ValueError("it is not Protobuf's language") from error
 
 
 def _read_schema(tokens: _Tokens) -> ProtobufSchema:
@@ -318,7 +333,7 @@ def _read_schema(tokens: _Tokens) -> ProtobufSchema:
     while tokens:
         words, opens = _statement(tokens)
         if opens and words[:1] == ["message"]:
-            messages.append(_read_message(words[1], tokens))
+            messages.append(_read_message(words[1], tokens, depth=1))
         elif opens:
             _skip_block(tokens)
         elif words[:1] == ["package"]:
@@ -352,7 +367,9 @@ def _skip_block(tokens: _Tokens) -> None:
         depth += (word == "{") - (word == "}")
 
 
-def _read_message(name: str, tokens: _Tokens) -> Message:
+def _read_message(name: str, tokens: _Tokens, *, depth: int) -> Message:
+    if depth > _DEEPEST:
+        raise ValueError(f"it is nested in more than {_DEEPEST} levels")
     fields: list[Field] = []
     messages: list[Message] = []
     numbers: set[int] = set()
@@ -365,7 +382,7 @@ def _read_message(name: str, tokens: _Tokens) -> Message:
             continue
         words, opens = _statement(tokens)
         if opens and words[0] == "message":
-            messages.append(_read_message(words[1], tokens))
+            messages.append(_read_message(words[1], tokens, depth=depth + 1))
         elif opens and words[0] == "oneof":
             open_blocks += 1
         elif opens:
@@ -387,8 +404,8 @@ def _read_reserved(words: _Tokens, numbers: set[int], names: set[str]) -> None:
             raise ValueError("all further numbers are reserved")
         else:
             reserved = range(int(first), int(last or first) + 1)
-            if len(reserved) > _MOST_RESERVED:
-                raise ValueError(f"{len(reserved)} numbers are reserved at once")
+            if len(numbers) + len(reserved) > _MOST_RESERVED:
+                raise ValueError(f"more than {_MOST_RESERVED} numbers are reserved")
             numbers.update(reserved)
 
 

@@ -41,6 +41,9 @@ _REFUSAL_HOLDS_S: Final = 60.0
 _MOST_ANSWER_BYTES: Final = 8 << 20
 """A schema of 4,000 columns has 1 MB."""
 _MOST_VERSIONS: Final = 10_000
+_MOST_VERSIONS_BYTES: Final = 64 << 20
+_MOST_READING_S: Final = 60.0
+"""Of one subject's versions: no other subject is asked meanwhile. The client keeps those that it has, for the next time."""
 _MOST_TRIES: Final = 20
 """Of numbering a schema beside other routers that add versions."""
 _LARGEST_ID: Final = 2**31 - 1
@@ -173,7 +176,16 @@ class SchemaRegistry:
             raise
         if len(numbers) > _MOST_VERSIONS:
             raise SchemaRefused(f"subject {subject}: it has more than {_MOST_VERSIONS} versions; delete the subject")
-        return [self._version(subject, number) for number in sorted(numbers)]
+        until_s, size, versions = time.monotonic() + _MOST_READING_S, 0, []
+        for number in sorted(numbers):
+            versions.append(self._version(subject, number))
+            size += len(versions[-1].text)
+            if size > _MOST_VERSIONS_BYTES or time.monotonic() > until_s:
+                raise SchemaRefused(
+                    f"subject {subject}: its {len(numbers)} versions are larger, or slower to read, than any table's; delete "
+                    "the subject, or name the topic otherwise"
+                )
+        return versions
 
     def _version(self, subject: str, number: int) -> "_Version":
         found = self._client.get_version(subject, number)

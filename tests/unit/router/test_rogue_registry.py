@@ -114,3 +114,83 @@ def test_a_registry_that_drips_is_away(tmp_path: Path) -> None:
     with registry(drips, tmp_path, timeout_s=2.0) as found, pytest.raises(ServiceUnavailable, match="does not end"):
         found.register("acme.s.shop.orders-value", AVRO)
     is_over.set()
+
+
+HOSTILE = {
+    "deep": "message Value {" + "message A {" * 600 + "}" * 600 + "}",
+    "deeper than Python": "message A {" * 100_000,
+    "comments that do not end": "/*x" * 100_000,
+    "texts that do not end": "'\"\\" * 100_000,
+    "a text of escapes": '"' + "\\" * 999_999,
+    "many fields": "message Value {" + "".join(f"int32 f{n} = {n};" for n in range(1, 200_000)) + "}",
+    "many options": "message Value { string a = 1 [" + "a=b," * 500_000 + "]; }",
+    "many reserved numbers": "message Value {"
+    + "".join(f"reserved {n}00000 to {n}99999;" for n in range(1, 200))
+    + " string a = 1; }",
+    "the last number": "message Value { string b = 536870911; }",
+    "a number of many digits": "message Value { string b = " + "9" * 5_000 + "; }",
+    "no message": 'syntax = "proto3";',
+    "another language": "[" * 50_000,
+}
+
+
+def versions(text: str, count: int = 1) -> Answer:
+    """A registry whose subject has so many versions of that text, and takes none."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        path = request.path.partition("?")[0]
+        if path.endswith("/versions") and request.command == "GET":
+            content: object = list(range(1, count + 1))
+        elif request.command == "GET":
+            number = int(path.rpartition("/")[2])
+            content = {"subject": "x", "version": number, "id": number, "schema": text, "schemaType": "PROTOBUF"}
+        else:
+            body(b'{"error_code": 42201, "message": "no"}', 422)(request)
+            return
+        body(json.dumps(content).encode(), Content_Type="application/json")(request)
+
+    return answer
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("hostile", list(HOSTILE))
+def test_a_version_that_somebody_else_registered_is_one_subjects_refusal(hostile: str, tmp_path: Path) -> None:
+    """As a registry that is away it would have all tenants' rows wait."""
+    answer = versions(HOSTILE[hostile])
+    with (
+        registry(answer, tmp_path) as found,
+        pytest.raises(SchemaRefused, match=r"subject acme\.s\.shop\.orders-value"),
+    ):
+        found.register("acme.s.shop.orders-value", PROTOBUF)
+
+
+def test_the_versions_of_a_subject_have_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_registry, "_MOST_VERSIONS_BYTES", 10_000)
+    text = "message Value { string a = 1; } // " + "x" * 3_000
+
+    with registry(versions(text, 5_000), tmp_path) as found, pytest.raises(SchemaRefused, match="larger, or slower"):
+        found.register("acme.s.shop.orders-value", PROTOBUF)
+
+
+def test_the_versions_of_a_subject_are_read_in_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other subjects wait meanwhile."""
+    monkeypatch.setattr(schema_registry, "_MOST_READING_S", 0.0)
+    text = "message Value { string b = 1; }"
+
+    with registry(versions(text, 5_000), tmp_path) as found, pytest.raises(SchemaRefused, match="larger, or slower"):
+        found.register("acme.s.shop.orders-value", PROTOBUF)
+
+
+RECURSIVE = '{"type":"record","name":"A","fields":[{"name":"a","type":["null","A"]}]}'
+DEEP = '{"type":"array","items":' * 5_000 + '"int"' + "}" * 5_000
+
+
+@pytest.mark.parametrize("schema", [RECURSIVE, DEEP, "[" * 50_000, '"' + "x" * 1_000_000 + '"'])
+def test_an_avro_schema_in_an_answer_is_not_looked_at(schema: str, tmp_path: Path) -> None:
+    """The router writes by its own, under the id that it is given: no other schema is parsed."""
+    content = json.dumps({"id": 7, "schema": schema, "version": 1, "subject": "x"}).encode()
+
+    with registry(body(content, Content_Type="application/json"), tmp_path) as found:
+        registered = found.register("acme.s.shop.orders-value", AVRO)
+
+    assert (registered.schema_id, registered.text) == (7, AVRO.text)
