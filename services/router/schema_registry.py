@@ -32,7 +32,8 @@ from services.router.encode import RegisteredSchema, SchemaNotKnown, SchemaRefus
 log = structlog.get_logger()
 
 _INCOMPATIBLE: Final = 409
-_DENIED: Final = (401, 403)
+_UNKNOWN_USER: Final = 401
+_NO_RIGHT: Final = 403
 _PASSING: Final = (408, 429)
 _NO_ADDRESS: Final = 404
 _NO_SUBJECT: Final = 40401  # of a registry's own codes, behind 404
@@ -114,11 +115,13 @@ class SchemaRegistry:
         try:
             registered = self._ask(subject, schema)
         except SchemaRegistryError as error:
-            raise self._as_ours(subject, error) from error
+            noted = self._noted(subject, schema, error) if error.http_status_code == _UNKNOWN_USER else None
+            if noted is None:
+                raise self._as_ours(subject, error) from error
+            return noted
         except (HTTPError, OSError) as error:
-            noted = self._notes.find(subject, schema)
+            noted = self._noted(subject, schema, error)
             if noted is not None:
-                log.warning("schema_id_from_notes", subject=subject, schema_id=noted.schema_id, reason=str(error))
                 return noted
             raise ServiceUnavailable(
                 f"the schema registry at {self._url} does not answer: {error}; bring it back, or mend schema_registry.url in "
@@ -139,6 +142,12 @@ class SchemaRegistry:
         self._notes.add(subject, schema, registered)
         log.info("schema_registered", subject=subject, schema_id=registered.schema_id)
         return registered
+
+    def _noted(self, subject: str, schema: SchemaText, error: Exception) -> RegisteredSchema | None:
+        noted = self._notes.find(subject, schema)
+        if noted is not None:
+            log.warning("schema_id_from_notes", subject=subject, schema_id=noted.schema_id, reason=str(error))
+        return noted
 
     def _ask(self, subject: str, schema: SchemaText) -> RegisteredSchema:
         if schema.kind is EventFormat.PROTOBUF:
@@ -207,10 +216,17 @@ class SchemaRegistry:
                 f"the schema registry at {self._url} knows no such page (404): mend schema_registry.url; Apicurio's ends with "
                 "/apis/ccompat/v7"
             )
-        if status in _DENIED:
+        if (
+            status == _UNKNOWN_USER
+        ):  # everybody's: no tenant's rows are set aside for a password that is being exchanged
+            return ServiceUnavailable(
+                f"the schema registry at {self._url} does not know the router's user or password (401); mend "
+                "schema_registry.username and password, and start the router again"
+            )
+        if status == _NO_RIGHT:
             return SchemaRefused(
-                f"subject {subject}: the schema registry denies the router ({status}); mend schema_registry.username and "
-                "password, or the user's rights"
+                f"subject {subject}: the schema registry denies the router (403); give schema_registry.username the right to "
+                "register there"
             )
         if status == _INCOMPATIBLE:
             return SchemaRefused(

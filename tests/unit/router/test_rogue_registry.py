@@ -101,6 +101,22 @@ def test_what_is_no_answer_of_a_registry_is_a_named_error(
     assert not (tmp_path / "ids.jsonl").exists()
 
 
+def test_a_registry_that_does_not_take_the_password_is_away_and_what_it_gave_before_is_used(tmp_path: Path) -> None:
+    """While it is exchanged. As a refusal, each tenant's rows would be set aside."""
+    granted = body(b'{"id": 7}', Content_Type="application/json")
+    denied = body(b'{"error_code": 401, "message": "Unauthorized"}', 401, Content_Type="application/json")
+    with registry(granted, tmp_path) as before:
+        before.register("acme.s.shop.orders-value", AVRO)
+    notes = (tmp_path / "ids.jsonl").read_text()
+
+    with registry(denied, tmp_path) as found:
+        (tmp_path / "ids.jsonl").write_text(notes.replace(before._url, found._url))
+        known = SchemaRegistry(SchemaRegistrySettings(url=found._url), tmp_path / "ids.jsonl")
+        assert known.register("acme.s.shop.orders-value", AVRO).schema_id == 7
+        with pytest.raises(ServiceUnavailable, match="does not know the router's user or password"):
+            known.register("acme.s.shop.items-value", AVRO)
+
+
 def test_a_registry_that_drips_is_away(tmp_path: Path) -> None:
     is_over = threading.Event()
 
