@@ -1,4 +1,4 @@
-"""redis-py's connections with a bound on what an answer may hold.
+"""redis-py's connections, with a bound on the bytes of an answer.
 
 redis-py (8.1) reads a bulk string of the length that the server names, and arrays of any number of those, into memory.
 """
