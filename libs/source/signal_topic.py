@@ -18,7 +18,8 @@ from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable
 from libs.events.names import SIGNALS_TOPIC
 from libs.kafka.clients import TopicSpec, client_config
-from libs.source.signals import parse_signal
+from libs.source.signal_outcomes import note_refused
+from libs.source.signals import id_of, parse_signal
 from libs.types.position import SourcePartition
 
 log = structlog.get_logger()
@@ -29,6 +30,9 @@ _RETRY_S: Final = 5.0
 _PATIENCE_S: Final = 1.0  # of a request that is made again and again: closing waits for it
 _BEGINNING_TIMEOUT_S: Final = 60.0  # a topic that was created a moment ago has no leader yet
 _QUEUED_SIGNALS: Final = 1_000
+_TASK: Final = "task"
+"""Begins the name of a partition that shares its source with others: they may have acted on what is not this one's."""
+_BEFORE_THE_START: Final = "it was sent before the reader's first start; send it again if it is still wanted"
 
 
 def signals_topic(replication_factor: int) -> TopicSpec:
@@ -133,7 +137,7 @@ def keep_beginning(settings: KafkaSettings, partition: SourcePartition) -> None:
     consumer = _consumer(settings, partition)
     deadline_s = time.monotonic() + _BEGINNING_TIMEOUT_S
     try:
-        while (failure := _keep(consumer)) is not None:
+        while (failure := _keep(consumer, partition)) is not None:
             if failure.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise AccessDenied(
                     f"Kafka denies the consumer group {_group(partition)}: grant READ on it to the reader's user"
@@ -160,16 +164,43 @@ def beginning_of(settings: KafkaSettings, partition: SourcePartition) -> int:
         consumer.close()
 
 
-def _keep(consumer: Consumer) -> KafkaError | None:
-    """None: it is kept."""
+def _keep(consumer: Consumer, partition: SourcePartition) -> KafkaError | None:
+    """None: it is kept, and signals of before are refused."""
     try:
+        [kept] = consumer.committed([TopicPartition(SIGNALS_TOPIC, 0)], timeout=_REQUEST_TIMEOUT_S)
         offset = _kept_beginning(consumer, _REQUEST_TIMEOUT_S)
+        if kept.offset < 0 and not partition.name.startswith(_TASK):
+            _refuse_before(consumer, partition, offset)
         consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)], asynchronous=False)
     except KafkaException as error:
         cause = error.args[0]
         assert isinstance(cause, KafkaError)
         return cause
     return None
+
+
+def _refuse_before(consumer: Consumer, partition: SourcePartition, end: int) -> None:
+    """Report the source's signals that stand before the first start of its reader: nobody acts on them. Raises KafkaException.
+
+    They are not taken, because nobody knows how old they are: a source of that name may have been there before.
+    """
+    first, _ = consumer.get_watermark_offsets(
+        TopicPartition(SIGNALS_TOPIC, 0), timeout=_REQUEST_TIMEOUT_S, cached=False
+    )
+    consumer.assign([TopicPartition(SIGNALS_TOPIC, 0, first)])
+    deadline_s = time.monotonic() + _REQUEST_TIMEOUT_S
+    offset = first
+    while offset < end and time.monotonic() < deadline_s:
+        if (message := consumer.poll(_POLL_S)) is None:
+            continue
+        if (error := message.error()) is not None:
+            raise KafkaException(error)
+        offset = (message.offset() or 0) + 1
+        text = message.value()
+        if offset <= end and message.key() == partition.source.encode() and isinstance(text, bytes):
+            log.warning("signal_refused", signal_id=id_of(text), reason=_BEFORE_THE_START)
+            note_refused((partition.source, partition.name), id_of(text), _BEFORE_THE_START)
+    consumer.unassign()
 
 
 def _group(partition: SourcePartition) -> str:

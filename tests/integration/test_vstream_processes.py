@@ -17,6 +17,7 @@ from libs.mesh.home import Home, home_at, write_examples
 from libs.mesh.processes import is_reader_of
 from libs.mesh.reader_tasks import planned_generations, store_generations
 from libs.setup.spark_toolchain import SparkToolchain
+from libs.source.signal_outcomes import recent_signals
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
 from libs.stack.plan import plan_processes, port_names
 from libs.stand_ins.vtgate.client import execute
@@ -286,6 +287,26 @@ def test_signals_of_a_task_that_had_not_looked_at_them_begin_where_it_began(
 
     assert beginning_of(kafka, partition) == sent
     assert beginning_of(kafka, SourcePartition(source=partition.source, name="task1_2_0")) > sent
+
+
+def test_a_signal_from_before_the_first_start_is_refused_by_its_id(
+    kafka_broker: KafkaBroker, unique_name: Callable[[str], str]
+) -> None:
+    """It was taken for one that acts, and nothing came of it. Another source's is no business of this reader's."""
+    kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
+    ensure_topics(kafka, [signals_topic(1)])
+    partition = SourcePartition(source=unique_name("s"), name="mysql")
+    for source, number in ((partition.source, "early"), (unique_name("other"), "other")):
+        send_signal(kafka, source, json.dumps({"id": number, "type": "pause-snapshot", "data": {}}))
+
+    keep_beginning(kafka, partition)
+    send_signal(kafka, partition.source, json.dumps({"id": "in time", "type": "pause-snapshot", "data": {}}))
+    keep_beginning(kafka, partition)
+
+    refused = recent_signals((partition.source, partition.name))
+    assert [(each.signal_id, each.refused_because) for each in refused] == [
+        ("early", "it was sent before the reader's first start; send it again if it is still wanted")
+    ]
 
 
 def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
