@@ -1,0 +1,77 @@
+"""The stand-in's listener on loopback."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from libs.servers.ports import LOOPBACK
+from tests.oracle.answers import Database
+from tests.oracle.session import Session
+
+_WAITING: Final = 50
+
+
+class Listener:
+    """Accepts connections, each with a thread of its own. ``faults`` has the errors that ended connections."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._socket = socket.create_server((LOOPBACK, 0), backlog=_WAITING)
+        self._connections: list[socket.socket] = []
+        self.faults: list[Exception] = []
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def dsn(self) -> str:
+        """What python-oracledb connects to."""
+        return f"{LOOPBACK}:{self.port}/{self._database.name}"
+
+    def end_connections(self) -> None:
+        """As a server that is killed: no client hears a word."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._connections.clear()
+
+    def close(self) -> None:
+        """Accept nobody any more, and end who is there."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self.end_connections()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:  # closed
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            Session(connection, self._database).serve()
+        except Exception as error:
+            self.faults.append(error)
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def listening(database: Database) -> Iterator[Listener]:
+    """A listener for the time of the block.
+
+    Raises:
+        AssertionError: a client sent something unknown, or an answer of the model does not fit its columns.
+    """
+    listener = Listener(database)
+    try:
+        yield listener
+    finally:
+        listener.close()
+    assert not listener.faults, listener.faults
