@@ -86,6 +86,7 @@ from spark.batch.table_batch import (
     truncations_of,
 )
 from spark.batch.whole_transactions import cut_batch, is_cut, show_what_waits
+from spark.jvm.containment import is_of_input, is_of_tenant
 from spark.jvm.errors import OF_ONE_ROW, described, has_condition
 from spark.kafka.kafka_ranges import OffsetRange
 from spark.kafka.read_topics import events_of, read_range, read_ranges
@@ -150,6 +151,8 @@ class _Part:
     own: TableBatch | None
     """The table's events in the batch; not applied where it is built again, which takes them in."""
     anew: _Anew | None = None
+    failed: Exception | None = None
+    """They could not be told from those that wait; nobody foresaw why."""
 
 
 def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) -> int:
@@ -201,18 +204,16 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         anew = due_resyncs(context, batch, asked.resyncs)
         by_topic = {topic: list(parts) for topic, parts in groupby(slices, attrgetter("topic"))}
         of_other_topics = {topic for topic, known in progress.tables.items() if _other_topic(context, batch, known)}
-        tables = [
-            table
+        parts = {
+            topic: part
             for topic in sorted({*by_topic, *asked.replays, *parked, *of_other_topics} - tries.settled.of_batch)
-            if (table := _table_batch(context, batch, progress, topic, by_topic.get(topic, []), events, asked))
-        ]
-        parts = {table.topic: _Part(table) for table in tables}
+            if (part := _part(context, batch, progress, topic, by_topic.get(topic, []), events, asked))
+        }
         for topic, request in anew.items():
-            own = parts[topic].own if topic in parts else None
             anew_part = _Anew(request, spark, progress.tables.get(topic), by_topic.get(topic, []))
-            parts[topic] = _Part(own, anew_part)
+            parts[topic] = replace(parts.get(topic, _Part(None)), anew=anew_part)
         ordered = [parts[topic] for topic in sorted(parts)]
-        as_ever = [part.own for part in ordered if part.own and not part.anew]
+        as_ever = [part.own for part in ordered if part.own and not part.anew and not part.failed]
         if small := [table for table in as_ever if why_by_query(context, table) is None]:
             image_bytes = {table.topic: table.slices[0].image_bytes for table in small}
             rows = {table.topic: table.slices[0].rows for table in small}
@@ -377,6 +378,36 @@ def _asked(context: TenantSink, spark: SparkSession, parts: Sequence[Slice]) -> 
         resyncs=read(resyncs_topic(context.tenant.tenant), decode_resync_request),
         retried=frozenset(topic for wake in wakes for topic in wake.retried_topics),
     )
+
+
+def _part(
+    context: TenantSink,
+    batch: BatchIdentity,
+    progress: SinkProgress,
+    topic: str,
+    slices: Sequence[Slice],
+    events: DataFrame,
+    asked: _Asked,
+) -> _Part | None:
+    """The batch's work on one topic; None: there is none. An error that is this table's waits for the others (``_tried``)."""
+    try:
+        table = _table_batch(context, batch, progress, topic, slices, events, asked)
+        return None if table is None else _Part(table)
+    except Exception as error:
+        if is_of_tenant(error) or not slices:
+            raise
+        known = progress.tables.get(topic)
+        table = TableBatch(
+            topic=topic,
+            slices=slices,
+            events=events,
+            schemas=_required(context, events.sparkSession, topic, slices),
+            parked=None if known is None else known.parked,
+            is_passed_over=False,
+            known_order="" if known is None else known.order,
+            known_positions=() if known is None else known.positions,
+        )
+        return _Part(table, failed=error)
 
 
 def _table_batch(
@@ -554,8 +585,8 @@ def _apply_tables(
 ) -> list[TableOutcome]:
     """Commit each table, a few at a time. All are waited for.
 
-    One that fails while others are written is its own fault: it is parked when it has failed so a few times, and stays
-    parked where it was. Else the first failure is raised, and the batch comes again.
+    One that fails while others are written, or for what it was given, is its own fault: it is parked when it has failed so a
+    few times, and stays parked where it was. Else the first failure is raised, and the batch comes again.
     """
     ended = side_by_side(spark, functools.partial(_tried, context, batch), parts, context.tables_in_parallel)
     failed = [each for each in ended if isinstance(each, _Failed)]
@@ -565,9 +596,14 @@ def _apply_tables(
     if failed and context.is_stopping():
         raise failed[0].error
     is_any_written = any(outcome.commit is not None for outcome in outcomes)
-    for each in failed:
-        if each.table.parked is None and not (is_any_written and context.failures.failed(each.table.topic)):
-            raise each.error
+    # Each is counted in each batch: one after another, a few tables would be more failures than halt the tenant.
+    is_passed = [
+        each.table.parked is not None
+        or ((is_any_written or is_of_input(each.error)) and context.failures.failed(each.table.topic))
+        for each in failed
+    ]
+    if not all(is_passed):
+        raise failed[is_passed.index(False)].error
     return [*outcomes, *(_parked_for_failing(context, batch, each) for each in failed)]
 
 
@@ -576,16 +612,18 @@ class _Failed:
     """A table could not be written, for no reason that a sink or its policies know."""
 
     table: TableBatch
-    error: BaseException
+    error: Exception
 
 
 def _tried(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutcome | _Failed | None:
     try:
         with context.metered():
             return _apply_part(context, batch, part)
-    except (PySparkException, Py4JJavaError) as error:
-        if part.own is None or part.anew is not None or not part.own.fresh:
+    except Exception as error:
+        if is_of_tenant(error) or part.own is None or part.anew is not None or not part.own.fresh:
             raise
+        if not isinstance(error, PySparkException | Py4JJavaError):
+            log.error("refused_unforeseen", topic=part.own.topic, exc_info=error)
         return _Failed(part.own, error)
 
 
@@ -595,8 +633,8 @@ def _parked_for_failing(context: TenantSink, batch: BatchIdentity, failed: _Fail
     context.parked_keys.tell_refused(table.topic, batch)
     name = table.newest.table_schema.table_id
     because = (
-        f"{name}: writing it failed again and again while other tables were written, at last with: "
-        f"{described(failed.error)}; mend the table in the warehouse, or have it built anew: headwater resync"
+        f"{name}: writing it failed again and again, at last with: {described(failed.error)}; mend the table in the warehouse, "
+        "or have it built anew: headwater resync"
     )
     log.error("sink_table_parked", table=str(name), reason=because)
     _leave_try(context, batch, table)
@@ -605,6 +643,8 @@ def _parked_for_failing(context: TenantSink, batch: BatchIdentity, failed: _Fail
 
 def _apply_part(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutcome | None:
     outcome = None if part.anew is None else _apply_anew(context, batch, part.anew)
+    if outcome is None and part.failed is not None:
+        raise part.failed
     if outcome is None and part.own is not None:
         return _apply_table(context, batch, part.own)
     return outcome
@@ -627,8 +667,8 @@ def _apply_anew(context: TenantSink, batch: BatchIdentity, anew: _Anew) -> Table
     except TableLeftOut as left_out_table:
         refuse(context, batch, request, str(left_out_table))
         return None
-    except (PySparkException, Py4JJavaError) as error:
-        if not gives_up(context, batch, request):
+    except Exception as error:
+        if is_of_tenant(error) or not gives_up(context, batch, request):
             raise
         refuse(context, batch, request, f"building it failed again and again, at last with: {described(error)}")
         return None
@@ -876,7 +916,9 @@ def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -
     once more, and is tried again after the next commit."""
     try:
         return context.sink.maintain(spark, table)
-    except (PySparkException, Py4JJavaError, TableRefused) as error:
+    except Exception as error:
+        if is_of_tenant(error):
+            raise
         SINK_FAILED_MAINTENANCE.labels(context.tenant.tenant, context.settings.warehouse).inc()
         log.warning("sink_maintenance_failed", table=str(table), reason=described(error))
         return Maintained()

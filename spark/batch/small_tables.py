@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import structlog
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_TABLE_WRITES
@@ -26,6 +24,7 @@ from spark.batch.events_at_hand import MOST_BYTES
 from spark.batch.late_events import has_late_events
 from spark.batch.phases import WriteSplit
 from spark.batch.table_batch import TableBatch, TenantSink, parts_of, tracked_columns
+from spark.jvm.containment import is_of_tenant
 from spark.jvm.errors import described
 from spark.sinks.port import MergesRows, MergesVersionRows, RowsAtHand, SinkTable
 from spark.transforms.warehouse_columns import TableColumn
@@ -116,7 +115,9 @@ def merge_at_hand(
             assert isinstance(sink, MergesVersionRows)
             tracked, is_known = tracked_columns(context, wanted, columns), bool(table.known_order)
             commit = sink.merge_version_rows(spark, wanted, rows, tracked=tracked, is_known=is_known)
-    except (PySparkException, Py4JJavaError) as error:
+    except Exception as error:
+        if is_of_tenant(error):
+            raise
         # A value that does not fit, for example: the query meets it again, and then it is known which.
         log.info("sink_table_not_merged_at_hand", table=wanted.table, reason=described(error))
         return ByQuery.FAILED

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from libs.config.load import load_settings
-from libs.errors import Fenced, InvalidSettings, PipelineHalted, TransientError, is_of_all, refusal_of
+from libs.errors import Fenced, InvalidSettings, PipelineHalted, TransientError, refusal_of
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.faults import SINK_HALTED, lasting_faults, raise_fault
 from libs.telemetry.log import configure_logging
@@ -42,6 +42,7 @@ from spark.batch.events_at_hand import Decoders
 from spark.jobs.told_faults import ToldFaults
 from spark.jobs.told_resyncs import ToldResyncs
 from spark.jobs.told_waits import LASTING_S, ToldWaits
+from spark.jvm.containment import is_of_job
 from spark.session.code_cache import CodeCacheWatch
 from spark.session.executors import ExecutorCounts, delete_left, executor_counts
 from spark.session.start import lock_state, open_session
@@ -222,7 +223,7 @@ class _Fleet:
         try:
             self._queries[name] = self._query_of(spec, self._leaving.get(name))
         except Exception as error:
-            if is_of_all(error) or isinstance(error, Py4JError | ConnectionError):
+            if is_of_job(error):
                 raise
             scope = FaultScope(tenant=name)
             if all((each.id, each.scope) != (SINK_HALTED.id, scope) for each in lasting_faults()):

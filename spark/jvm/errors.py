@@ -40,7 +40,7 @@ def lost_partitions(error: BaseException | None) -> str | None:
     """
     if isinstance(error, EventsLost):
         return str(error)
-    for throwable in [] if error is None else _causes(error):
+    for throwable in [] if error is None else causes_of(error):
         if (_condition(throwable) or "").split(".")[0] == "KAFKA_DATA_LOSS":
             parameters = throwable.getMessageParameters()
             return str(parameters.get("topicPartition") or parameters.get("partitions") or "a topic")
@@ -60,7 +60,7 @@ def described(error: BaseException | None) -> str:
 def _conditions(error: BaseException) -> Iterator[str]:
     if isinstance(error, PySparkException) and (condition := error.getCondition()):
         yield condition
-    yield from filter(None, map(_condition, _causes(error)))
+    yield from filter(None, map(_condition, causes_of(error)))
 
 
 def _condition(throwable: Any) -> str | None:
@@ -69,11 +69,11 @@ def _condition(throwable: Any) -> str | None:
 
 
 def _java_classes(error: BaseException) -> Iterator[str]:
-    for throwable in _causes(error):
+    for throwable in causes_of(error):
         yield str(throwable.getClass().getSimpleName())
 
 
-def _causes(error: BaseException) -> list[Any]:
+def causes_of(error: BaseException) -> list[Any]:
     """The chain of Java causes; empty where the JVM is gone."""
     throwable = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     causes: list[Any] = []

@@ -18,12 +18,10 @@ from typing import Final
 
 import msgspec
 import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from libs.durable_file import replace_durably
-from libs.errors import HeadwaterError, PipelineHalted, TransientError
+from libs.errors import PipelineHalted, TransientError
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_WAITS
@@ -423,7 +421,7 @@ class Moves:
             log.info("sink_tenant_dropped", tenant=name)
             failpoint("sink_drop_before_answer")
             return
-        if not isinstance(failed, (HeadwaterError, PySparkException, Py4JError, OSError)):
+        if not isinstance(failed, Exception):
             raise failed
         because = f"its tables are not dropped: {described(failed)}"
         tenant.not_before_s = time.monotonic() + _DROP_PAUSE_S

@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 import structlog
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from libs.errors import Fenced, PipelineHalted, TransientError, is_of_all
+from libs.errors import Fenced, PipelineHalted
 from libs.sink_state.progress import SinkProgress
 from libs.telemetry.faults import BATCH_FAILS, lift_fault, raise_fault
 from libs.telemetry.metrics import (
@@ -39,6 +39,7 @@ from spark.batch.goes_on import made_again
 from spark.batch.newest_events import NewestEvents
 from spark.batch.pace import batch_limit, first_pace, next_pace
 from spark.batch.table_batch import TenantSink
+from spark.jvm.containment import is_of_job
 from spark.jvm.errors import described, lost_partitions
 from spark.jvm.java import activate
 from spark.kafka.delivered_schemas import DeliveredSchemas
@@ -272,7 +273,7 @@ class TenantQuery:
         try:
             self._look_after()
         except Exception as error:
-            if is_of_all(error) or isinstance(error, Py4JError | ConnectionError):  # the last two: the session is gone
+            if is_of_job(error):
                 raise
             log.error("refused_unforeseen", tenant=self.tenant.tenant, exc_info=error)
             self.stop()
@@ -397,9 +398,10 @@ class TenantQuery:
         try:
             wake(self._spark, self._settings.kafka, self.tenant)
             run.woken_behind = applied_batches
-        except TransientError as error:
+        except Exception as error:
             run.wake_at_s = time.monotonic() + _LONGEST_PAUSE_S
-            log.warning("sink_not_woken", tenant=self.tenant.tenant, reason=str(error), retry_in_s=_LONGEST_PAUSE_S)
+            reason = described(error)
+            log.warning("sink_not_woken", tenant=self.tenant.tenant, reason=reason, retry_in_s=_LONGEST_PAUSE_S)
         finally:
             run.is_waking = False
 
@@ -418,8 +420,8 @@ class TenantQuery:
             ids = topic_ids(self._spark, self._settings.kafka, known)
             if any(made_again(name, known[topic], found) for topic, found in ids.items()):
                 wake(self._spark, self._settings.kafka, self.tenant)
-        except TransientError as error:
-            log.warning("sink_topics_not_looked_at", tenant=name, reason=str(error), retry_in_s=_LONGEST_PAUSE_S)
+        except Exception as error:
+            log.warning("sink_topics_not_looked_at", tenant=name, reason=described(error), retry_in_s=_LONGEST_PAUSE_S)
         finally:
             run.look_at_s = time.monotonic() + _LONGEST_PAUSE_S
             run.is_looking = False
@@ -438,13 +440,12 @@ class TenantQuery:
         try:
             self._kept.keep_now(self.tenant.tenant)
             run.kept_behind = applied_batches
-        except TransientError as error:
-            run.keep_at_s = time.monotonic() + _LONGEST_PAUSE_S
-            log.warning(
-                "sink_state_not_kept", tenant=self.tenant.tenant, reason=str(error), retry_in_s=_LONGEST_PAUSE_S
-            )
         except Fenced as error:
             self.fenced = error
+        except Exception as error:
+            run.keep_at_s = time.monotonic() + _LONGEST_PAUSE_S
+            reason = described(error)
+            log.warning("sink_state_not_kept", tenant=self.tenant.tenant, reason=reason, retry_in_s=_LONGEST_PAUSE_S)
         finally:
             run.is_keeping = False
 

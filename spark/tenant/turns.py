@@ -136,6 +136,16 @@ def pause_after_look(trigger_s: float, *, took_s: float, is_silent: bool) -> flo
     return pause_s if is_silent else min(_MOST_PAUSE_S, max(pause_s, took_s * _SHARE_OF_LOOKING))
 
 
+def has_turn(member: Turn, ends: Ends) -> bool:
+    """Whether the tenant is to have a turn. One that fails at the question is: there the error is raised again, and is its own;
+    here it would end the turns of all."""
+    try:
+        return member.has_new(ends)
+    except Exception as error:
+        log.warning("sink_turn_not_judged", tenant=member.tenant, reason=described(error))
+        return True
+
+
 class Turns:
     """Of one job."""
 
@@ -278,7 +288,7 @@ class Turns:
             if tenant not in self._seen:
                 again.add(tenant)
                 continue
-            if tenant not in self._waiting and member.has_new(self._ends.of(tenant)):
+            if tenant not in self._waiting and has_turn(member, self._ends.of(tenant)):
                 self._waiting[tenant] = max(member.due_at_s, time.monotonic())
             elif member.looks_again:
                 again.add(tenant)

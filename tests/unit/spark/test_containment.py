@@ -1,19 +1,32 @@
-"""A tenant whose query cannot be made, or fails in a way that nobody foresaw, leaves the job's other tenants alone."""
+"""A fault that nobody foresaw is one tenant's, or one table's: the job's other tenants and the tenant's other tables go on."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog.testing
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from libs.config.connections import KafkaSettings
-from libs.errors import TransientError
+from libs.errors import Fenced, PipelineHalted, TransientError
 from libs.telemetry.faults import lasting_faults
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
+from spark.batch import apply
 from spark.jobs import sink_job
+from spark.jvm.containment import is_of_input, is_of_tenant
+from spark.owed.table_failures import TRIES, TableFailures
 from spark.settings import SessionSettings, SinkJobSettings
+from spark.sinks.port import BatchIdentity
+from spark.tenant.moves import Moves, Step, _Tenant
 from spark.tenant.query import TenantQuery
+from spark.tenant.stream import TenantStream
+from spark.tenant.stream_log import StreamLog
+from spark.tenant.turns import has_turn
+from tests.unit.spark.test_moves import place
+from tests.unit.spark.test_resync import context
 
 
 def spec(name: str) -> TenantSpec:
@@ -103,3 +116,139 @@ def test_a_batch_that_fails_again_is_a_fault_until_it_is_done(tmp_path: Path, mo
     assert (first, well) == ([], [])
     assert second == [f"batch_fails: {says}"]
     assert last == [f"sink_halted: the same batch failed 10 times, at last with: {says}; mend that and restart the job"]
+
+
+@pytest.mark.parametrize("error", [Py4JError("a method that is not there"), ConnectionError("a warehouse is away")])
+def test_a_query_that_fails_as_if_the_session_were_gone_is_one_tenants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whether it is gone, the job's loop asks the session itself."""
+    made = query("bad", tmp_path)
+
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(made, "_start", failing)
+    with structlog.testing.capture_logs():
+        made.supervise()
+
+    assert made._failures == 1
+
+
+def test_a_look_at_a_tenants_topics_that_fails_is_raised_in_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is asked, it would end the dealing of turns, and with it the job."""
+    stream: Any = TenantStream(StreamLog(tmp_path, "bad"), spec("bad"), limit=10, fails_on_loss=True)
+    stream.tenant = "bad"
+
+    def failing(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stream, "_only_ours", failing)
+
+    assert has_turn(stream, {"bad.s.d.t": {0: 1}})
+    with pytest.raises(ZeroDivisionError):
+        stream.next_batch({}, lambda _: {})
+
+
+def test_tables_that_cannot_be_dropped_have_their_tenant_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark: Any = object()
+    moves = Moves(spark, settings(tmp_path), {})
+
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(moves, "_drop_tables", failing)
+    monkeypatch.setattr(moves, "_tell", lambda *_: None)
+    bad = _Tenant(place("a"), Step.DROP)
+    try:
+        moves._carry_out("bad", bad, None, None, None, "")
+        assert bad.dropping is not None
+        assert isinstance(bad.dropping.exception(timeout=60), ZeroDivisionError)
+        moves._carry_out("bad", bad, None, None, None, "")
+    finally:
+        moves.close()
+
+    assert "its tables are not dropped: ZeroDivisionError" in bad.because
+    assert not bad.is_settled
+
+
+TABLES = tuple(f"t{number}" for number in range(7))
+
+
+@pytest.fixture
+def applied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Applies a batch of ``TABLES``, of which those with an error raise it; returns the tables that were parked."""
+    failures = TableFailures()
+
+    def apply_tables(errors: dict[str, Exception], tables: Sequence[str] = TABLES) -> list[str]:
+        def part(_context: object, _batch: object, each: Any) -> Any:
+            if each.own.topic in errors:
+                raise errors[each.own.topic]
+            return SimpleNamespace(topic=each.own.topic, commit=object())
+
+        def parked(_context: object, _batch: object, failed: Any) -> Any:
+            return SimpleNamespace(topic=failed.table.topic, commit=None)
+
+        def one_by_one(_spark: object, work: Any, parts: Sequence[Any], _at_most: int) -> list[Any]:
+            return [work(each) for each in parts]
+
+        monkeypatch.setattr(apply, "_apply_part", part)
+        monkeypatch.setattr(apply, "_parked_for_failing", parked)
+        monkeypatch.setattr(apply, "side_by_side", one_by_one)
+        sink: Any = context(tmp_path)
+        sink = replace(sink, failures=failures)
+        parts: Any = [apply._Part(SimpleNamespace(topic=name, parked=None, fresh=[1])) for name in tables]  # type: ignore[arg-type]
+        with structlog.testing.capture_logs():
+            outcomes = apply._apply_tables(sink, None, BatchIdentity("q", 1), parts)  # type: ignore[arg-type]
+        return [each.topic for each in outcomes if each.commit is None]
+
+    return apply_tables
+
+
+def raised_times(applied: Any, errors: dict[str, Exception], tables: Sequence[str]) -> tuple[int, list[str]]:
+    """How often the batch failed until it was applied, and which tables it parked then."""
+    for times in range(20):
+        try:
+            return times, applied(errors, tables)
+        except ZeroDivisionError:
+            continue
+    raise AssertionError("it never was")
+
+
+def test_tables_that_fail_in_a_way_that_nobody_foresaw_are_parked_and_the_others_written(applied: Any) -> None:
+    """All at once: one after another, they would be more failures of the tenant than halt it."""
+    errors: dict[str, Exception] = dict.fromkeys(TABLES[1:], ZeroDivisionError())
+
+    assert raised_times(applied, errors, TABLES) == (TRIES - 1, list(TABLES[1:]))
+
+
+def test_a_table_alone_in_its_batch_is_parked_for_what_it_was_given(applied: Any) -> None:
+    """Else the batch would come again until the tenant halts, and other tables have to wait for it."""
+    assert raised_times(applied, {"t0": ZeroDivisionError()}, ["t0"]) == (TRIES - 1, ["t0"])
+
+
+@pytest.mark.parametrize("error", [OSError("the warehouse is away"), TransientError("Kafka is away")])
+def test_a_table_alone_in_its_batch_waits_for_a_server_that_is_away(applied: Any, error: Exception) -> None:
+    for _ in range(2 * TRIES):
+        with pytest.raises(type(error)):
+            applied({"t0": error}, ["t0"])
+
+
+@pytest.mark.parametrize(
+    ("error", "of_tenant", "of_input"),
+    [
+        (ValueError(), False, True),
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates"), False, True),
+        (RecursionError(), False, True),
+        (OSError(), False, False),
+        (TransientError(), True, False),
+        (PipelineHalted(), True, False),
+        (Fenced(), True, False),
+        (Py4JNetworkError("the JVM is gone"), True, False),
+        (KeyboardInterrupt(), True, False),
+    ],
+)
+def test_whose_an_error_is(error: BaseException, of_tenant: bool, of_input: bool) -> None:
+    assert (is_of_tenant(error), is_of_input(error)) == (of_tenant, of_input)
