@@ -67,7 +67,7 @@ PARTS: Final = {
     "vitess": "a recorded VStream to a tenant's topic, beside Debezium",
     "tenants": f"{TENANTS:,} tenants in Kubernetes, one more, and a restart of their operator",
     "fanout": f"one source's rows for 1 to {FANOUT_TENANTS[-1]:,} tenants, by what they get of it",
-    "fairness": "what 18 tenants notice of a noisy one and a poisoned one",
+    "fairness": "what 18 tenants notice of a noisy one and a poisoned one, in twenty ways",
 }
 SNAPSHOT_PROCESSES: Final = (1, 2, 3)
 BOUND_SNAPSHOT_ROWS: Final = 200_000
@@ -351,7 +351,7 @@ def _run_fanout(written_to: Path) -> str:
 
 
 def _run_fairness(run_s: float) -> str:
-    _say(f"fairness: {QUIET_TENANTS + 2} tenants, two runs of {run_s:.0f} s")
+    _say(f"fairness: {QUIET_TENANTS + 2} tenants, two runs of {run_s:.0f} s, and twenty kinds of poison")
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
         figures = measure_fairness(Path(folder, "fairness"), run_s)
     _say(f"fairness: p99 {figures.baseline.latency.p99_ms:.0f} ms, then {figures.hurt.latency.p99_ms:.0f} ms")
@@ -369,6 +369,17 @@ consumer share the cores.
 
 p99 by {figures.ratio:.2f} (bound: {BOUND_FAIRNESS_RATIO:.2f}). The noisy tenant got {figures.noisy_delivered_per_s:.0f}
 events/s. At the end: {standing}.
+
+Then {figures.poison.kinds} kinds of poison, one after another: documents, names and values of the poisoned tenant, each after a
+while without. Of the quiet ones' rows:
+
+| | p50, ms | p99, ms |
+|---|---|---|
+| without | {figures.poison.without.p50_ms:.0f} | {figures.poison.without.p99_ms:.0f} |
+| with a poison | {figures.poison.beside.p50_ms:.0f} | {figures.poison.beside.p99_ms:.0f} |
+
+p99 by {figures.poison.ratio:.2f} (bound: {BOUND_FAIRNESS_RATIO:.2f}). The highest p99 of a kind was
+{figures.poison.worst_p99_ms:.0f} ms: {figures.poison.worst}.
 """
 
 

@@ -2,8 +2,9 @@
 
 A source publishes, all on one changes topic: each tick some rows for each of the quiet tenants, and as many for the noisy one
 as it may have. That is the baseline. Then the noisy one's rows are many times its limit, and Kafka refuses the records of the
-poisoned one. Measured is, for each quiet tenant's rows, the time from the source's commit to Kafka until a ``read_committed``
-consumer has them. No MySQL: the reader is the same whoever is noisy.
+poisoned one. Then the poisoned one is poisoned in twenty other ways, one after another (``bench.poisons``), each beside a
+while without. Measured is, for each quiet tenant's rows, the time from the source's commit to Kafka until a
+``read_committed`` consumer has them. No MySQL: the reader is the same whoever is noisy.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import json
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from bench.latency import Spread
+from bench.poisons import POISONS, Poison, document_of, odd_tables
 from bench.stack import Service, beginning, start_service_in, wait_until
 from libs.config.connections import GrpcClientSettings
 from libs.events.names import row_topic
@@ -48,6 +50,11 @@ _POISONED: Final = "poisoned"
 _WARM_UP_S: Final = 5.0
 _TIMEOUT_S: Final = 120.0
 _NO_ROOM: Final = "150"
+_ROOM: Final = "1048588"
+"""Kafka's default."""
+_WHILES_A_RUN: Final = 15
+_SETTLES_S: Final = 2.0
+"""After a poison is taken away: the router looks at documents once a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,24 @@ class FairnessRun:
 
 
 @dataclass(frozen=True, slots=True)
+class PoisonFigures:
+    """All whiles with a kind of poison, and all those without."""
+
+    without: Spread
+    """Of the quiet tenants' rows."""
+    beside: Spread
+    kinds: int
+    worst: str
+    """The kind with the highest p99."""
+    worst_p99_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """What the quiet tenants' p99 was multiplied by."""
+        return self.beside.p99_ms / self.without.p99_ms
+
+
+@dataclass(frozen=True, slots=True)
 class FairnessFigures:
     """Both phases, and what became of the two."""
 
@@ -73,6 +98,7 @@ class FairnessFigures:
     """In the second phase."""
     standing: dict[str, str]
     """Of the noisy and the poisoned tenant at its end."""
+    poison: PoisonFigures
 
     @property
     def ratio(self) -> float:
@@ -84,10 +110,10 @@ def measure_fairness(folder: Path, run_s: float) -> FairnessFigures:
     """Start all, run both phases for ``run_s`` seconds each, stop everything."""
     with ExitStack() as exits:
         bootstrap_servers, router = _start(folder, exits)
-        return _measured(bootstrap_servers, router, run_s)
+        return _measured(bootstrap_servers, router, folder / "tenants", run_s)
 
 
-def _measured(bootstrap_servers: str, router: Service, run_s: float) -> FairnessFigures:
+def _measured(bootstrap_servers: str, router: Service, tenants: Path, run_s: float) -> FairnessFigures:
     """A function of its own, so that its clients are gone before Kafka is."""
     with _arrivals(bootstrap_servers) as arrivals:
         traffic = _Traffic(ChangesSource(bootstrap_servers, _SOURCE), arrivals)
@@ -105,7 +131,52 @@ def _measured(bootstrap_servers: str, router: Service, run_s: float) -> Fairness
             for each in routed_tenants(_metrics(router))
             if each.tenant in (_NOISY, _POISONED)
         }
-    return FairnessFigures(baseline, hurt, delivered_per_s, standing)
+        _set_room(bootstrap_servers, _ROOM)
+        poison = _poisoned_whiles(bootstrap_servers, traffic, tenants, run_s / _WHILES_A_RUN)
+    return FairnessFigures(baseline, hurt, delivered_per_s, standing, poison)
+
+
+def _poisoned_whiles(
+    bootstrap_servers: str, traffic: "_Traffic", tenants: Path, while_s: float, kinds: Sequence[Poison] = POISONS
+) -> PoisonFigures:
+    """For each kind a while without it, and one with it from the moment of its document on."""
+    document = tenants / f"{_POISONED}.yaml"
+    within = NOISY_LIMIT_PER_S * 0.8
+
+    def lay(poison: Poison | None) -> None:
+        traffic.poison = poison
+        _replace(document, document_of(_POISONED, _SOURCE, _DATABASE, poison))
+        _set_room(bootstrap_servers, _NO_ROOM if poison is not None and poison.has_no_room else _ROOM)
+
+    without: list[float] = []
+    beside: dict[str, list[float]] = {}
+    for kind in kinds:
+        lay(None)
+        traffic.run(_SETTLES_S, within)
+        without += traffic.took_ms(traffic.run(while_s, within))
+        lay(kind)
+        beside[kind.name] = traffic.took_ms(traffic.run(while_s, within))
+    p99_ms = {name: spread_of(took).p99_ms for name, took in beside.items()}
+    worst = max(p99_ms, key=p99_ms.__getitem__)
+    pooled = [each for took in beside.values() for each in took]
+    return PoisonFigures(spread_of(without), spread_of(pooled), len(kinds), worst, p99_ms[worst])
+
+
+def spread_of(took_ms: Sequence[float]) -> Spread:
+    """The middle, and what one of a hundred exceeds.
+
+    >>> spread_of([3.0, 1.0, 2.0])
+    Spread(p50_ms=2.0, p99_ms=3.0)
+    """
+    ordered = sorted(took_ms)
+    return Spread(ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)])
+
+
+def _replace(file: Path, text: str) -> None:
+    """In one step, as Kubernetes and the commands do."""
+    written = file.with_suffix(".new")
+    written.write_text(text, encoding="utf-8")
+    written.rename(file)
 
 
 def _start(folder: Path, exits: ExitStack) -> tuple[str, Service]:
@@ -140,8 +211,10 @@ def _start(folder: Path, exits: ExitStack) -> tuple[str, Service]:
 def _record_schemas(history: Service) -> None:
     settings = GrpcClientSettings(address=history.grpc_address)
     for tenant in (*_QUIET, _NOISY, _POISONED):
-        schema = msgspec.structs.replace(orders_schema(), table_id=_table(tenant))
-        asyncio.run(record_schema(settings, _SOURCE, schema))
+        tables = [_table(tenant), *(odd_tables(tenant, _DATABASE) if tenant == _POISONED else ())]
+        for table in tables:
+            schema = msgspec.structs.replace(orders_schema(), table_id=table)
+            asyncio.run(record_schema(settings, _SOURCE, schema))
 
 
 def _table(tenant: str) -> TableId:
@@ -158,12 +231,15 @@ class _Traffic:
         self.committed_ns: dict[int, int] = {}
         """By the number of a tick."""
         self.noisy_rows = 0
+        self.poison: Poison | None = None
 
     def tick(self, noisy_rows: float) -> None:
         """One batch with rows of all, and one with the noisy tenant's."""
         self._number += 1
         for tenant in (*_QUIET, _POISONED):
             self._run(tenant, ROWS_A_TICK)
+        if self.poison is not None:
+            self._run_poison(self.poison)
         self._source.publish()
         self.committed_ns[self._number] = time.monotonic_ns()
         if noisy_rows >= 1:
@@ -174,6 +250,11 @@ class _Traffic:
     def _run(self, tenant: str, rows: int) -> None:
         row = row_value("c", None, order_row(self._number))
         self._source.run([("c", b'{"id":%d}' % self._number, row)] * rows, table=_table(tenant))
+
+    def _run_poison(self, poison: Poison) -> None:
+        value = poison.value or row_value("c", None, order_row(self._number))
+        for table in odd_tables(_POISONED, _DATABASE) if poison.table else [_table(_POISONED)]:
+            self._source.run([("c", b'{"id":%d}' % self._number, value)], table=table)
 
     def run(self, run_s: float, noisy_rows_per_s: float) -> range:
         """Tick for so long, whatever becomes of it; the numbers of the ticks, once all quiet tenants have theirs."""
@@ -190,12 +271,11 @@ class _Traffic:
         )
         return ticks
 
-    def latency(self, ticks: range) -> Spread:
+    def took_ms(self, ticks: range) -> list[float]:
         """From commit to arrival, of each quiet tenant and tick."""
-        took_ms = sorted(
+        return [
             (self._arrivals[tenant, number] - self.committed_ns[number]) / 1e6 for tenant in _QUIET for number in ticks
-        )
-        return Spread(took_ms[len(took_ms) // 2], took_ms[int(len(took_ms) * 0.99)])
+        ]
 
 
 def _phase(traffic: _Traffic, router: Service, run_s: float, noisy_rows_per_s: float) -> FairnessRun:
@@ -203,7 +283,7 @@ def _phase(traffic: _Traffic, router: Service, run_s: float, noisy_rows_per_s: f
     ticks = traffic.run(run_s, noisy_rows_per_s)
     took_s = time.monotonic() - began_s
     return FairnessRun(
-        latency=traffic.latency(ticks),
+        latency=spread_of(traffic.took_ms(ticks)),
         rows=len(ticks) * QUIET_TENANTS * ROWS_A_TICK,
         router_cpu=(router.usage().cpu_s - cpu_s) / took_s,
         noisy_rows_per_s=(traffic.noisy_rows - noisy) / took_s,
