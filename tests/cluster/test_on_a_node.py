@@ -27,6 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from sqlalchemy.exc import OperationalError
 
+from bench.poisons import POISONS, document_of
 from libs.config.connections import KafkaSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.kafka.clients import TopicSpec, ensure_topics
@@ -39,6 +40,7 @@ from libs.servers.process import kill, start, wait_ready
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import on_every_shard, topology_of
 from libs.stand_ins.vtgate.service import VtgateServer
+from libs.tenants.config_map import STATE_ANNOTATION
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from libs.warehouse_readers.warehouse import load_table
@@ -58,6 +60,8 @@ from tests.integration.service_process import eventually
 pytestmark = [pytest.mark.node, pytest.mark.timeout(3_000)]
 
 WAIT_S: Final = 900.0
+MOST_APPLIED: Final = 200_000
+"""Characters of a document: kubectl notes it once more in an annotation."""
 """A Spark that starts cold on two busy cores."""
 MESH, MONITORING = "headwater", "monitoring"
 ACME, GLOBEX = "acme", "globex"
@@ -435,6 +439,12 @@ class Mesh:
     def pod_uids(self, *selector: str) -> set[str]:
         return {pod["metadata"]["uid"] for pod in self.cluster.list("pods", MESH, *selector)}
 
+    def restarts(self) -> dict[str, int]:
+        """The services' pods, and how often the container of each was started anew."""
+        services = "headwater.dev/part-of=mesh,headwater.dev/role notin (sink,sink-executor)"
+        found = self.cluster.list("pods", MESH, "-l", services)
+        return {pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
+
     def routers_know(self) -> set[str]:
         """The tenants that a router was last told: what passes before has no place for others."""
         told = self.cluster.kubectl_answers("logs", "-n", MESH, "-l", "headwater.dev/role=router", "--tail=-1")
@@ -801,13 +811,7 @@ async def test_certificates_are_renewed_without_a_restart(mesh: Mesh) -> None:
         command = ("python3", "-c", SERVED_CERTIFICATE, f"headwater-tenant-operator:{GRPC}")
         return mesh.cluster.kubectl("exec", "-n", MESH, router, "--", *command).strip()
 
-    def containers() -> dict[str, int]:
-        """Those of the services, by pod, with how often each was started anew."""
-        services = "headwater.dev/part-of=mesh,headwater.dev/role notin (sink,sink-executor)"
-        found = mesh.cluster.list("pods", MESH, "-l", services)
-        return {pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
-
-    before = containers()
+    before = mesh.restarts()
     renewed = mesh.renew_certificates()
     mesh.write(40)
     await mesh.eventually(lambda: served() == renewed)
@@ -818,7 +822,7 @@ async def test_certificates_are_renewed_without_a_restart(mesh: Mesh) -> None:
     mesh.write(40)
 
     await mesh.all_is_delivered_once()
-    assert containers() == before
+    assert mesh.restarts() == before
 
 
 async def test_pods_that_are_deleted_lose_nothing_and_repeat_nothing(mesh: Mesh) -> None:
@@ -877,6 +881,33 @@ def test_a_tenant_reaches_neither_another_s_topic_nor_its_secret(mesh: Mesh) -> 
     ):
         answer = mesh.cluster.kubectl_answers("auth", "can-i", "get", f"secret/{secret}", account, "-n", namespace)
         assert answer == is_allowed, (secret, namespace)
+
+
+async def test_a_team_s_poison_costs_the_other_team_nothing(mesh: Mesh) -> None:
+    """Documents beside the good ones, one after another, half of them of a name that the team may not claim: rows of both
+    teams go on, no service starts anew, and each document is told that it is not in force."""
+    before = mesh.restarts()
+    names = []
+    for number, poison in enumerate(POISONS):
+        text = document_of(ACME if number % 2 else f"poisoned{number}", "shop", "shop", poison)
+        if len(text) > MOST_APPLIED:
+            continue
+        names.append(f"poison-{number}")
+        metadata = {"name": names[-1], "namespace": f"team-{ACME}", "labels": LABEL}
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"tenant.yaml": text}}
+        mesh.cluster.apply(document)
+        mesh.write(10)
+
+    def states() -> set[str]:
+        found = [mesh.cluster.get("configmap", name, f"team-{ACME}") or {} for name in names]
+        return {each["metadata"].get("annotations", {}).get(STATE_ANNOTATION, "") for each in found}
+
+    await mesh.eventually(lambda: not states() & {"", "ready"})
+    mesh.write(40)
+
+    await mesh.all_is_delivered_once()
+    assert mesh.restarts() == before
+    mesh.cluster.kubectl("delete", "configmap", *names, "-n", f"team-{ACME}", f"--timeout={WAIT_S:.0f}s")
 
 
 def test_a_pod_reaches_no_other_that_the_policies_do_not_name(mesh: Mesh) -> None:
