@@ -22,11 +22,12 @@ def mesh_view(home: Home, mesh_file: Path | None, given: TenantObject | None = N
     return HomeView(home, load_documents(home)) if mesh_file is None else cluster_view(mesh_file, given)
 
 
-def sink_view(home: Home, mesh_file: Path | None) -> SinkView:
-    """The sinks of the mesh. Raises as ``mesh_view``, and NotUp: it is a home's, and no stack runs."""
+def sink_view(home: Home, mesh_file: Path | None, *, must_run: bool = True) -> SinkView:
+    """The sinks of the mesh. Raises as ``mesh_view``, and NotUp: it is a home's that must run, and does not."""
     if mesh_file is not None:
         return ClusterSinks(cluster_view(mesh_file))
-    running_state(home)
+    if must_run:
+        running_state(home)
     return HomeSinks(HomeView(home, load_documents(home)))
 
 

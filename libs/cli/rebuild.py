@@ -1,20 +1,21 @@
 """``headwater rebuild``: a table as its source had it at a past moment, from the log of its changes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
+from libs.cli.mesh_file import mesh_file_option
+from libs.cli.mesh_view import sink_view
 from libs.cli.on_the_way import interruptible, told_on_the_way
 from libs.cli.terminal import echo, secho
 from libs.mesh.home import Home
-from libs.mesh.sink_state import sink_progress
 from libs.operations.rebuild import parse_moment
 from libs.operations.rebuild import rebuild as rebuild_table
 from libs.operations.resync import choose_table
 from libs.sink_state.rebuild import Moment
-from libs.stack.lifecycle import load_documents
 
 
 @click.command()
@@ -38,6 +39,7 @@ from libs.stack.lifecycle import load_documents
     "a value that was not logged, and keep the former one.",
 )
 @json_option
+@mesh_file_option
 @home_option
 def rebuild(
     tenant: str,
@@ -46,6 +48,7 @@ def rebuild(
     into: str,
     key: Sequence[str],
     unavailable: Sequence[str],
+    mesh_file: Path | None,
     home: Home,
 ) -> None:
     """Build TENANT's TABLE as the source had it at a past moment, from its log (`mode: append`), into a new table.
@@ -54,7 +57,8 @@ def rebuild(
     by one commit, and can be queried by `headwater query`. No other table is written. Rows that the log lacks, because it
     begins later, are counted and reported. The stack does not have to run, and goes on if it does.
 
-    The command starts a second Spark, which takes a gigabyte of memory meanwhile.
+    The command starts a second Spark, which takes a gigabyte of memory meanwhile. With --mesh it runs here too, and writes
+    into the warehouse that FILE names.
 
     \b
     Examples:
@@ -62,13 +66,13 @@ def rebuild(
       headwater rebuild acme shop.orders --as-of 0.4711.3 --into orders_4711
       headwater rebuild acme orders --as-of 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-4711 --into orders_4711
     """
-    documents = load_documents(home)
-    chosen = choose_table(sink_progress(home, tenant), tenant, table)
+    sinks = sink_view(home, mesh_file, must_run=False)
+    chosen = choose_table(sinks.progress(tenant), tenant, table)
     moment = parse_moment(as_of, chosen)
     goes_on = "the table is there whole or not at all: the same command makes it, or says that its name is taken"
     with interruptible(goes_on), told_on_the_way() as show:
         built, notes = rebuild_table(
-            home, documents, tenant, chosen, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show
+            sinks, tenant, chosen, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show
         )
     echo(
         f"{built.table}: {built.rows:,} row(s) as of {moment.text}, from {built.changes:,} change(s), in {built.took_s:.0f} s"

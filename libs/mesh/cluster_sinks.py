@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from libs.config.connections import KafkaSettings
+from libs.config.load import Secret
+from libs.errors import InvalidSettings
 from libs.events.names import tenant_row_topic
 from libs.mesh.catch_up import Behind, Hopeless
 from libs.mesh.cluster_view import ClusterView
@@ -47,8 +49,22 @@ class ClusterSinks:
     def notes_dir(self) -> Path:
         return notes_dir_of(self.view.settings.notes_dir, self.kafka, os.environ)
 
+    @property
+    def logs_dir(self) -> Path:
+        return self.notes_dir / "logs"
+
     def spec(self, tenant: str) -> TenantSpec:
         return spec_in_force(self.view, tenant)
+
+    def job_warehouse(self, tenant: str) -> tuple[str, Mapping[str, Any]]:
+        sink = self.spec(tenant).sink
+        settings = None if sink is None else getattr(self.view.settings.warehouses, sink.warehouse, None)
+        if sink is None or settings is None:
+            lack = (
+                "has no sink" if sink is None else f"is in {sink.warehouse}, which warehouses of {self.view.file} lacks"
+            )
+            raise InvalidSettings(f"tenant {tenant}", [lack])
+        return sink.warehouse, in_clear(settings)
 
     def no_copy_of(self, source: str) -> str | None:
         if not self.view.settings.sources:
@@ -93,6 +109,27 @@ class ClusterSinks:
         if tenant not in self._stored:
             self._stored[tenant] = stored_tables(self.view, tenant)
         return self._stored[tenant]
+
+
+def in_clear(record: msgspec.Struct) -> dict[str, Any]:
+    """As a settings file has it: fields with a value, secrets in clear.
+
+    >>> from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
+    >>> in_clear(CatalogSettings(kind=CatalogKind.REST, uri="https://c", token=Secret("t")))
+    {'kind': 'rest', 'uri': 'https://c', 'token': 't', 'properties': {}, 'busy_timeout_ms': 30000}
+    """
+    found: dict[str, Any] = {}
+    for name in record.__struct_fields__:
+        match getattr(record, name):
+            case None:
+                continue
+            case Secret() as secret:
+                found[name] = secret.reveal()
+            case msgspec.Struct() as nested:
+                found[name] = in_clear(nested)
+            case value:
+                found[name] = msgspec.to_builtins(value)
+    return found
 
 
 def notes_dir_of(given: str | None, kafka: KafkaSettings, environ: Mapping[str, str]) -> Path:

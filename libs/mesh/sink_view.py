@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from libs.config.connections import KafkaSettings
 from libs.mesh.catch_up import Behind, StackHops, sink_behind
@@ -14,6 +14,7 @@ from libs.mesh.documents import DtsDocument, SourceDocument
 from libs.mesh.home_view import HomeView
 from libs.mesh.mesh import stack_kafka
 from libs.mesh.sink_state import sink_progress
+from libs.mesh.warehouses import job_settings
 from libs.sink_state.progress import SinkProgress
 from libs.sink_state.resync import ResyncAnswer, decode_resyncs, resyncs_path
 from libs.types.checkpoint import Checkpoint
@@ -33,8 +34,20 @@ class SinkView(Protocol):
         """Where a command notes its progress, so that a killed one is continued."""
         ...
 
+    @property
+    def logs_dir(self) -> Path:
+        """For the logs of jobs that a command starts."""
+        ...
+
     def spec(self, tenant: str) -> TenantSpec:
         """Its document in force. Raises InvalidSettings: there is none; the message has the nearest name."""
+        ...
+
+    def job_warehouse(self, tenant: str) -> tuple[str, Mapping[str, Any]]:
+        """The warehouse of its tables: the name, and ``warehouses.<name>`` of a Spark job's settings, secrets in clear.
+
+        Raises InvalidSettings: nothing was ever written there, or it is not known from here.
+        """
         ...
 
     def no_copy_of(self, source: str) -> str | None:
@@ -75,8 +88,16 @@ class HomeSinks:
     def notes_dir(self) -> Path:
         return self.view.home.data_dir
 
+    @property
+    def logs_dir(self) -> Path:
+        return self.view.home.logs_dir
+
     def spec(self, tenant: str) -> TenantSpec:
         return self.view.tenant(tenant).spec
+
+    def job_warehouse(self, tenant: str) -> tuple[str, Mapping[str, Any]]:
+        [(name, settings)] = job_settings(self.view.home, self.view.documents, tenant).items()
+        return name, settings
 
     def no_copy_of(self, source: str) -> str | None:
         document = self.view.documents.sources.get(source)

@@ -18,26 +18,23 @@ from typing import Final
 import msgspec
 
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.mesh.documents import Documents
-from libs.mesh.home import Home
 from libs.mesh.processes import PYTHON_ENVIRON, session_settings
-from libs.mesh.warehouses import job_settings
+from libs.mesh.sink_view import SinkView
 from libs.mysql.binlog_position import rank_of_place
 from libs.mysql.gtid import GtidSet
-from libs.operations.dead_letters import parked_keys
 from libs.servers.process import last_lines
 from libs.setup.spark_toolchain import find_toolchain
 from libs.sink_state.progress import TableProgress
 from libs.sink_state.rebuild import Moment, RebuildSettings, Rebuilt
 from libs.types.order import EventOrder
-from libs.types.tenant import SinkMode
+from libs.types.tenant import SinkMode, TenantSpec
 
 _ORDER: Final = re.compile(r"\d+\.\d+\.\d+")
 _GTID: Final = re.compile(r"\s*[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
 _PLACE: Final = re.compile(r"([^:\s]+\.\d+):(\d+)")
 _NAME: Final = re.compile(r"[A-Za-z0-9_$-]+")
 _EXIT_MISTAKE: Final = 2
-_LOG: Final = "rebuild"
+_LOG: Final = "rebuild.log"
 
 OnProgress = Callable[[str], None]
 
@@ -106,8 +103,7 @@ def _order_of_place(text: str, table: TableProgress) -> str:
 
 
 def rebuild(
-    home: Home,
-    documents: Documents,
+    sinks: SinkView,
     tenant: str,
     table: TableProgress,
     *,
@@ -117,16 +113,16 @@ def rebuild(
     unavailable: Sequence[str] = (),
     on_progress: OnProgress = lambda _: None,
 ) -> tuple[Rebuilt, list[str]]:
-    """The outcome, and notes about it. ``table``: by ``choose_table``.
+    """The outcome, and notes about it. ``table``: by ``choose_table``. Spark runs on this machine.
 
     Raises:
         InvalidSettings: it cannot be; every reason is listed with its remedy.
         RebuildFailed: the job broke off; the message has the end of its log.
     """
-    if mistakes := _mistakes(documents, tenant, table, into):
+    if mistakes := _mistakes(sinks.spec(tenant), table, into):
         raise InvalidSettings(f"rebuild {tenant} {table.table}", mistakes)
     *namespace, name = table.warehouse_table.split(".")
-    [(warehouse, warehouse_settings)] = job_settings(home, documents, tenant).items()
+    warehouse, warehouse_settings = sinks.job_warehouse(tenant)
     settings = RebuildSettings(
         warehouse=warehouse,
         warehouses={warehouse: warehouse_settings},
@@ -138,14 +134,13 @@ def rebuild(
         key=tuple(key),
         unavailable=tuple(unavailable),
     )
-    rebuilt = _run(home, settings, on_progress)
-    return rebuilt, _notes(home, tenant, table, as_of, rebuilt)
+    rebuilt = _run(sinks.logs_dir / _LOG, settings, on_progress)
+    return rebuilt, _notes(tenant, table, as_of, rebuilt)
 
 
-def _mistakes(documents: Documents, tenant: str, table: TableProgress, into: str) -> list[str]:
+def _mistakes(spec: TenantSpec, table: TableProgress, into: str) -> list[str]:
     mistakes = []
-    spec = documents.tenants.get(tenant)
-    if spec is not None and spec.sink is not None and spec.sink.mode is not SinkMode.APPEND:
+    if spec.sink is not None and spec.sink.mode is not SinkMode.APPEND:
         mistakes.append(
             f"sink.mode is {spec.sink.mode.value}: only mode append has every change. A history is asked by valid_from and "
             "valid_to; of a mirror ask its snapshots (docs/sinks/query.md, 'Time travel')"
@@ -157,9 +152,9 @@ def _mistakes(documents: Documents, tenant: str, table: TableProgress, into: str
     return mistakes
 
 
-def _run(home: Home, settings: RebuildSettings, on_progress: OnProgress) -> Rebuilt:
-    home.logs_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="headwater-rebuild-") as folder, home.log_file(_LOG).open("wb") as log:
+def _run(log_file: Path, settings: RebuildSettings, on_progress: OnProgress) -> Rebuilt:
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="headwater-rebuild-") as folder, log_file.open("wb") as log:
         path = Path(folder) / "settings.json"  # which is YAML too
         path.write_bytes(msgspec.json.encode(settings))
         command = [sys.executable, "-m", "spark.jobs.rebuild", "--settings", str(path)]
@@ -179,7 +174,7 @@ def _run(home: Home, settings: RebuildSettings, on_progress: OnProgress) -> Rebu
     if job.returncode == _EXIT_MISTAKE:
         raise InvalidSettings("rebuild", [failed or "see its log"])
     if job.returncode or not told:
-        raise RebuildFailed(f"{failed or 'the job ended'}\n{last_lines(home.log_file(_LOG))}")
+        raise RebuildFailed(f"{failed or 'the job ended'}\n{last_lines(log_file)}")
     return msgspec.convert(told[-1], Rebuilt)
 
 
@@ -196,7 +191,7 @@ def _followed(lines: Iterator[bytes], on_progress: OnProgress) -> Iterator[dict[
             yield told
 
 
-def _notes(home: Home, tenant: str, table: TableProgress, as_of: Moment, rebuilt: Rebuilt) -> list[str]:
+def _notes(tenant: str, table: TableProgress, as_of: Moment, rebuilt: Rebuilt) -> list[str]:
     """Notes about the log's gaps."""
     notes = []
     begins, ends = (Moment(at_us=at).text for at in (rebuilt.log_begins_at_us, rebuilt.log_ends_at_us))
@@ -212,10 +207,9 @@ def _notes(home: Home, tenant: str, table: TableProgress, as_of: Moment, rebuilt
             f"{rebuilt.unknown_may_have_existed:,} row(s) may be missing: the log has them from a copy of the source that "
             "was made behind the moment, which does not tell since when they were there"
         )
-    parked = parked_keys(home, tenant).tables.get(table.topic)
-    if parked is not None and parked.keys:
+    if table.parked_keys:
         notes.append(
-            f"changes of {len(parked.keys):,} key(s) are dead letters, and not in the log: `headwater dead-letter list "
+            f"changes of {table.parked_keys:,} key(s) are dead letters, and not in the log: `headwater dead-letter list "
             f"{tenant}`"
         )
     return notes
