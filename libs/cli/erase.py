@@ -1,16 +1,22 @@
 """``headwater erase``: remove everything that Headwater holds of one tenant."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import msgspec
 
 from libs.cli.home import home_option
+from libs.cli.mesh_file import mesh_file_option
+from libs.cli.mesh_view import cluster_view
 from libs.cli.on_the_way import interruptible, told_on_the_way
 from libs.cli.terminal import echo, echo_lines, secho
 from libs.mesh.home import Home
-from libs.operations.erase.carry_out import Erasure, ErasureReport, carry_out, look, unfinished, what_stays
+from libs.operations.erase.carry_out import ErasureReport, carry_out, look, unfinished
+from libs.operations.erase.cluster_places import ClusterPlaces
 from libs.operations.erase.held import Held
+from libs.operations.erase.home_places import HomePlaces
+from libs.operations.erase.places import Erasure, Places
 from libs.stack.lifecycle import load_documents
 from libs.tenants.place import nearest
 
@@ -32,8 +38,17 @@ _DEFAULT_TIMEOUT_S = 300.0
     help="Seconds to wait until router and sink have released the tenant.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document. Needs --yes or --dry-run.")
+@mesh_file_option
 @home_option
-def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float, as_json: bool, home: Home) -> None:
+def erase(
+    tenant: str,
+    is_dry_run: bool,
+    confirmed: str | None,
+    timeout_s: float,
+    as_json: bool,
+    mesh_file: Path | None,
+    home: Home,
+) -> None:
     """Remove everything that Headwater holds of TENANT, for good: document, topics, tables, state.
 
     The document and its kept versions go first. When router and sink have released the tenant, these follow: its topics,
@@ -44,6 +59,9 @@ def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float
     The command lists data that it cannot remove: the source's changes topic, which tenants share, until its retention; keys
     of masks, which belong to their owner; backups. An erasure cannot be undone.
 
+    With --mesh the command deletes TENANT's ConfigMap by kubectl, marked so that topics and tables go too. The operator
+    removes them, and the command looks at every place again (docs/kubernetes.md).
+
     The command may be killed at any moment: run it again. Exits with 1 if something is left, with 2 if the name was typed
     wrong or Headwater holds nothing of the tenant.
 
@@ -51,19 +69,21 @@ def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float
     Examples:
       headwater erase acme --dry-run
       headwater erase acme --yes acme
+      headwater erase acme --mesh mesh.yaml
     """
     if as_json and not is_dry_run and confirmed is None:
         raise click.UsageError("--json cannot ask for confirmation: give --yes NAME, or --dry-run")
-    documents = load_documents(home)
-    erasure = look(home, documents, tenant)
+    places: Places = (
+        HomePlaces(home, load_documents(home)) if mesh_file is None else ClusterPlaces(cluster_view(mesh_file))
+    )
+    erasure = look(places, tenant)
     if not erasure.held:
-        known = sorted(documents.tenants)
-        raise click.UsageError(f"tenant {tenant}: Headwater holds nothing of it; {nearest(tenant, known)}")
+        raise click.UsageError(f"tenant {tenant}: Headwater holds nothing of it; {nearest(tenant, places.tenants)}")
     if is_dry_run:
-        _print_dry_run(home, erasure, as_json)
+        _print_dry_run(places, erasure, as_json)
         return
     if not as_json:
-        if unfinished(home, tenant) is not None:
+        if unfinished(places.notes_dir, tenant) is not None:
             echo(f"tenant {tenant}: an erasure has begun already: taking it up")
         print_held(erasure.held)
     if confirmed is None:
@@ -72,7 +92,7 @@ def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float
         raise click.UsageError(f"{confirmed!r} is not {tenant!r}: nothing was changed")
     goes_on = "the erasure has begun, and nothing goes on with it: the same command takes it up"
     with interruptible(goes_on), told_on_the_way() as show:
-        report = carry_out(home, documents, erasure, timeout_s=timeout_s, on_progress=show)
+        report = carry_out(places, erasure, timeout_s=timeout_s, on_progress=show)
     _print_report(report, as_json)
     if report.left:
         raise click.exceptions.Exit(1)
@@ -91,8 +111,8 @@ def print_held(held: Sequence[Held]) -> None:
         echo(f"  {each.kind:<{widths[0]}}  {each.name:<{widths[1]}}  {', '.join(counts)}".rstrip())
 
 
-def _print_dry_run(home: Home, erasure: Erasure, as_json: bool) -> None:
-    stays = what_stays(home, erasure)
+def _print_dry_run(places: Places, erasure: Erasure, as_json: bool) -> None:
+    stays = places.stays(erasure)
     if as_json:
         told = {"tenant": erasure.tenant, "held": erasure.held, "stays": stays}
         echo_lines(msgspec.json.format(msgspec.json.encode(told)))

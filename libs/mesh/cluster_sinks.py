@@ -1,6 +1,5 @@
 """The sinks of a mesh elsewhere (``SinkView``): by their tables' commits, and by the reports of Spark jobs to an operator."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from libs.errors import InvalidSettings
 from libs.events.names import tenant_row_topic
 from libs.mesh.catch_up import Behind, Hopeless
 from libs.mesh.cluster_view import ClusterView
-from libs.mesh.mesh_settings import mesh_sources
+from libs.mesh.mesh_settings import mesh_sources, notes_dir
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.mesh.recorded_sink_reports import RecordedSinkReports
 from libs.mesh.sink_view import takes_no_signals
@@ -47,7 +46,7 @@ class ClusterSinks:
 
     @property
     def notes_dir(self) -> Path:
-        return notes_dir_of(self.view.settings.notes_dir, self.kafka, os.environ)
+        return notes_dir(self.view.settings)
 
     @property
     def logs_dir(self) -> Path:
@@ -130,18 +129,6 @@ def in_clear(record: msgspec.Struct) -> dict[str, Any]:
             case value:
                 found[name] = msgspec.to_builtins(value)
     return found
-
-
-def notes_dir_of(given: str | None, kafka: KafkaSettings, environ: Mapping[str, str]) -> Path:
-    """The folder for the notes of this person's commands about the mesh of ``kafka``.
-
-    By the file's ``notes_dir``, else by the XDG Base Directory Specification ("XDG_STATE_HOME").
-    """
-    if given is not None:
-        return Path(given)
-    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    name = "".join(sign if sign.isalnum() or sign in ".-" else "_" for sign in kafka.bootstrap_servers)
-    return Path(state) / "headwater" / name
 
 
 def _table_progress(topic: str, table: TenantTable, rows: Sequence[Mapping[str, Any]]) -> TableProgress:

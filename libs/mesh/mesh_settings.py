@@ -1,5 +1,6 @@
 """A file for ``--mesh``: what commands need to know of a mesh elsewhere."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     temporary_dir: str | None = None
     """Where ``check`` sorts rows that do not fit into memory. None: the machine's folder for temporary files."""
     notes_dir: str | None = None
-    """Where ``resync`` notes its progress, to continue after a kill. None: ``$XDG_STATE_HOME/headwater``, by the Kafka's
-    address."""
+    """Where ``resync`` and ``erase`` note their progress, to continue after a kill. None: ``$XDG_STATE_HOME/headwater``,
+    by the Kafka's address."""
     keys_folder: str | None = None
     """Folder with one of each tenant whose masks have keys, as the router's. None: ``HEADWATER_KEY__…`` of the environment."""
 
@@ -78,6 +79,23 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
 def mesh_settings(file: Path, environ: Mapping[str, str]) -> MeshSettings:
     """The settings of a mesh in ``file``. Raises InvalidSettings with every mistake."""
     return load_settings(MeshSettings, path=file, environ=environ, subject=str(file))
+
+
+def notes_dir(settings: MeshSettings) -> Path:
+    """As ``notes_dir_of``, in this process's environment."""
+    return notes_dir_of(settings.notes_dir, settings.kafka, os.environ)
+
+
+def notes_dir_of(given: str | None, kafka: KafkaSettings, environ: Mapping[str, str]) -> Path:
+    """The folder for the notes of this person's commands about the mesh of ``kafka``.
+
+    By the file's ``notes_dir``, else by the XDG Base Directory Specification ("XDG_STATE_HOME").
+    """
+    if given is not None:
+        return Path(given)
+    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    name = "".join(sign if sign.isalnum() or sign in ".-" else "_" for sign in kafka.bootstrap_servers)
+    return Path(state) / "headwater" / name
 
 
 def mesh_sources(settings: MeshSettings) -> Mapping[str, SourceDocument]:

@@ -11,7 +11,14 @@ from libs.config.yaml_text import parse_yaml
 from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
 from libs.mesh.mesh_settings import KubectlSettings
 from libs.setup.step import telling_line
-from libs.tenants.config_map import REFUSED, TENANT_LABEL, TenantObject, tenant_object
+from libs.tenants.config_map import (
+    DELETE,
+    ON_DELETE_ANNOTATION,
+    REFUSED,
+    TENANT_LABEL,
+    TenantObject,
+    tenant_object,
+)
 from libs.tenants.document import read_tenant
 from libs.tenants.place import nearest
 
@@ -67,6 +74,18 @@ def objects_in_cluster(settings: KubectlSettings, otherwise: str) -> list[Tenant
     return [tenant_object(each) for each in msgspec.json.decode(_kubectl(arguments, otherwise))["items"]]
 
 
+def delete_object(settings: KubectlSettings, place: str) -> None:
+    """Have a tenant's ConfigMap go, and with it topics and tables: its operator removes them, then lets it go.
+
+    ``place``: ``namespace/name``. Returns at once. Raises AccessDenied, ClusterUnavailable, InvalidSettings as above.
+    """
+    namespace, _, name = place.partition("/")
+    where = ["--namespace", namespace, *([] if settings.context is None else ["--context", settings.context])]
+    by_hand = f"or annotate it with {ON_DELETE_ANNOTATION}={DELETE}, and delete it, as somebody who may"
+    _kubectl(["annotate", "configmap", name, f"{ON_DELETE_ANNOTATION}={DELETE}", "--overwrite", *where], by_hand)
+    _kubectl(["delete", "configmap", name, "--wait=false", "--ignore-not-found", *where], by_hand)
+
+
 def _of_tenant(tenant: str, found: Sequence[TenantObject], fault: str) -> TenantObject:
     """Of several that claim the name, the one that is not refused."""
     by_name = {tenant_of(each): each for each in sorted(found, key=lambda each: each.state != REFUSED)}
@@ -114,5 +133,5 @@ def _kubectl(arguments: Sequence[str], otherwise: str) -> str:
         said = f"kubernetes.context: kubectl: {telling_line(done.stderr)}; kubectl config get-contexts lists them"
         raise InvalidSettings("the file for --mesh", [said])
     if done.returncode != 0:
-        raise AccessDenied(f"kubectl get configmaps: {telling_line(done.stderr)}; mend that, {otherwise}")
+        raise AccessDenied(f"kubectl {' '.join(arguments[:2])}: {telling_line(done.stderr)}; mend that, {otherwise}")
     return done.stdout

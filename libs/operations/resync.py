@@ -89,7 +89,7 @@ def begin(sinks: SinkView, tenant: str, table: str) -> tuple[Resync, bool]:
 
     Raises:
         InvalidSettings: it cannot be; every reason is listed with its remedy.
-        BrokerUnavailable, ServiceUnavailable, AccessDenied: Kafka, or who knows the tables, does not answer or refuses.
+        BrokerUnavailable, ServiceUnavailable, AccessDenied: Kafka, or the keeper of the tables, does not answer or refuses.
     """
     spec = sinks.spec(tenant)
     chosen = choose_table(sinks.progress(tenant), tenant, table)

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from libs.errors import is_of_all, refusal_of
-from libs.tenants.config_map import DOCUMENT_KEY, TENANT_LABEL
+from libs.tenants.config_map import DELETE, DELETE_TOPICS, DOCUMENT_KEY, KEEP, ON_DELETE_ANNOTATION, TENANT_LABEL
 from libs.tenants.document import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
 from libs.tenants.known_tables import KnownTables
 from libs.tenants.place import source_mistakes, warehouse_mistakes
@@ -25,7 +25,6 @@ from libs.types.tenant import TenantSpec
 from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes
 from services.tenant_operator.moves import NEVER_MOVED, own_job
 from services.tenant_operator.objects import (
-    ON_DELETE_ANNOTATION,
     PASSWORD_KEY,
     PLAN_ANNOTATION,
     SECRET_ANNOTATION,
@@ -47,9 +46,6 @@ Parse = Callable[[str], Parsed]
 
 NO_TABLES: Final[Mapping[str, Sequence[TableSchema]]] = {}
 _ALL_SECRETS: Final[Mapping[str, Collection[str]]] = {}
-KEEP: Final = "keep"
-DELETE: Final = "delete"
-DELETE_TOPICS: Final = "delete-topics"
 PACKED: Final = "packed"
 OWN: Final = "own"
 _GRANTED_IN: Final = "topicQuotas of the release's values"

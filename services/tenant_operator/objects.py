@@ -31,8 +31,6 @@ FINALIZER: Final = "headwater.dev/tenant"
 
 SECRET_ANNOTATION: Final = "headwater.dev/kafka-secret"  # noqa: S105 - the name of an annotation
 """On a tenant's ConfigMap: the Secret, in the same namespace, with the password of its Kafka user."""
-ON_DELETE_ANNOTATION: Final = "headwater.dev/on-delete"
-"""On a tenant's ConfigMap: whether its topics and tables go with it."""
 SINK_JOB_ANNOTATION: Final = "headwater.dev/sink-job"
 """On a tenant's ConfigMap: ``packed`` or ``own``; without it the operator chooses. On a record: the job's name."""
 PLAN_ANNOTATION: Final = "headwater.dev/plan"

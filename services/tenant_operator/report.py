@@ -13,9 +13,12 @@ from libs.kafka.tenant_access import prefix_of, user_of
 from libs.telemetry.faults import TABLE_REFUSED
 from libs.tenants.config_map import (
     DEGRADED,
+    DELETE,
+    DELETE_TOPICS,
     FAULTS_ANNOTATION,
     LEAVING,
     MESSAGE_ANNOTATION,
+    ON_DELETE_ANNOTATION,
     PLANNED,
     READY,
     REFUSED,
@@ -36,10 +39,10 @@ from libs.tenants.config_map import (
 from libs.types.fault import Fault, FaultScope, Severity
 from libs.types.refusal import Refusal, RefusedKind
 from services.tenant_operator.joining import told
-from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Planned, Refused, Standing
+from services.tenant_operator.judge import InForce, Leaving, Planned, Refused, Standing
 from services.tenant_operator.mesh_faults import faults_of_tenant
 from services.tenant_operator.moves import own_job
-from services.tenant_operator.objects import ON_DELETE_ANNOTATION, PLAN_ANNOTATION, TenantConfigMap
+from services.tenant_operator.objects import PLAN_ANNOTATION, TenantConfigMap
 
 log = structlog.get_logger()
 

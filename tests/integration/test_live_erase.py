@@ -177,12 +177,12 @@ def test_of_tenants_that_share_a_source_one_goes_whole_and_the_others_stay_whole
                 monkeypatch.setenv("HEADWATER_FAILPOINTS", f"{point}=kill")
                 code, said = headwater.run("erase", tenant, "--yes", tenant, timeout_s=COMMAND_TIMEOUT_S)
                 assert code == -9, f"{point}: {said}" + headwater.logs()
-                assert unfinished(headwater.home, tenant) is not None
+                assert unfinished(headwater.home.data_dir, tenant) is not None
             monkeypatch.delenv("HEADWATER_FAILPOINTS")
             said = run(headwater, "erase", tenant, "--yes", tenant)
             assert "an erasure has begun already: taking it up" in said
             assert "looked for again: 0 left" in said, said
-            assert unfinished(headwater.home, tenant) is None
+            assert unfinished(headwater.home.data_dir, tenant) is None
 
         code, said = headwater.run("erase", "acme", "--yes", "acme", timeout_s=COMMAND_TIMEOUT_S)
         assert code == 2

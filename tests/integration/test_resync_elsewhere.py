@@ -20,7 +20,7 @@ from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
 from libs.events.names import CHECKPOINTS_TOPIC, SINK_HANDOVERS_TOPIC, changes_topic, resyncs_topic, row_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.kafka.sink_handovers import sink_handovers_topic
-from libs.mesh.cluster_sinks import notes_dir_of
+from libs.mesh.mesh_settings import notes_dir_of
 from libs.mesh.tenant_topics import open_consumer
 from libs.operations.resync import running_resyncs
 from libs.sink_state.resync import ResyncAnswer, TenantResyncs, decode_resync_request, encode_resyncs

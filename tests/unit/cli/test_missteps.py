@@ -26,8 +26,8 @@ from libs.mesh.state import ServicePhase, ServiceState, StackPhase, StackState, 
 from libs.mesh.taken_over import note_taken_over
 from libs.mesh.tenant_topics import committed_ends
 from libs.mysql.ddl import UnseenRows
-from libs.operations.erase.carry_out import Erasure
 from libs.operations.erase.held import Held
+from libs.operations.erase.places import Erasure
 from libs.rpc.server import start_server
 from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
 from libs.source.control import ReaderControl
