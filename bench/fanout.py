@@ -27,7 +27,7 @@ from libs.types.tenant import ColumnMask, HashMask, RowFilter, SourceSelection, 
 from libs.types.value import LogicalKind, LogicalType
 from services.router.deliver import Announced, BatchPlace, Changes, deliver_batch, read_changes, routes_of
 from services.router.deliver import unseen_addressees as unseen
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook, RouteView
 from services.router.route_memory import RouteMemory
 from services.router.topic_claims import TopicClaims
 
@@ -208,7 +208,7 @@ def at_rate(folder: Path, count: int) -> RateCost:
 def row_cost(shape: Shape, count: int) -> RowCost:
     """The middle of several rounds over the same batches, by a book that knows their tables."""
     specs = [_spec(shape, number) for number in range(count)]
-    book = RouteBook(_SOURCE, specs, _schema, TopicClaims())
+    book = RouteBook(_SOURCE, specs, _schema, TopicClaims()).view()
     batches = list(_batches(shape, count))
     announced = Announced()
     rows = _BATCHES * _RUNS_A_BATCH * ROWS_PER_TRANSACTION
@@ -222,7 +222,7 @@ def row_cost(shape: Shape, count: int) -> RowCost:
     return RowCost(middle_us / rows, middle_us / delivered)
 
 
-def _delivered(batches: Sequence[bytes], book: RouteBook, announced: Announced) -> int:
+def _delivered(batches: Sequence[bytes], book: RouteView, announced: Announced) -> int:
     """Row events that tenants get."""
     place, delivered = BatchPlace("changes", 0, 0), 0
     for payload in batches:
@@ -233,9 +233,9 @@ def _delivered(batches: Sequence[bytes], book: RouteBook, announced: Announced) 
     return delivered
 
 
-def _look_up(batch: Changes, book: RouteBook) -> None:
+def _look_up(batch: Changes, book: RouteView) -> None:
     """As a lane does before a transaction."""
-    unseen(batch, book)
+    unseen(batch, book.audience)
     for _ in routes_of(batch, book):
         pass
 
@@ -245,10 +245,10 @@ def book_cost(count: int) -> BookCost:
     chance = random.Random(7)
     numbers = [chance.randrange(TABLES) for _ in range(_LOOKS)]
     looks = [TableId(database=f"t{number % count}", table=f"orders_{number:05d}") for number in numbers]
-    book = RouteBook(_SOURCE, [_selecting(number) for number in range(count)], _schema, TopicClaims())
+    book = RouteBook(_SOURCE, [_selecting(number) for number in range(count)], _schema, TopicClaims()).view()
     began_s = time.process_time()
     for table_id in looks:
-        book.who_sees(table_id)
+        book.audience.who_sees(table_id)
     return BookCost((time.process_time() - began_s) * 1e6 / _LOOKS, _change_ms(count))
 
 
@@ -257,7 +257,7 @@ def _change_ms(count: int) -> float:
     table, claims, memory, took_s = _schema(_TABLE, 1), TopicClaims(), RouteMemory(), []
     for number in range(_CHANGES + 1):
         began_s = time.process_time()
-        book = RouteBook(_SOURCE, specs, lambda *_: table, claims, memory=memory)
+        book = RouteBook(_SOURCE, specs, lambda *_: table, claims, memory=memory).view()
         book.routes(_TABLE.database, _TABLE.table, 1)
         took_s.append(time.process_time() - began_s)
         specs = [*specs[1:], _spec(Shape.FILTER, count + number)]

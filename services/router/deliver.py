@@ -47,13 +47,13 @@ from libs.tenants.view import hidden_by_former_name
 from libs.types.order import EventOrder, sort_key_prefix
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, TableChange, TransactionBoundary
+from services.router.audience import Audience
 from services.router.changes import Run, read_entries
 from services.router.encode import Encoding
 from services.router.filter_index import ColumnIndex, FilterIndex
 from services.router.match import (
     Announcement,
     RefusedRoute,
-    RouteBook,
     RouteGroup,
     Subscriber,
     TableRoutes,
@@ -73,8 +73,10 @@ from services.router.record_batch import (
     lead_headers,
 )
 from services.router.record_bytes import PassedRows, ordinal_headers
+from services.router.route_book import RouteView
 from services.router.row_cuts import RowCuts, masked_values
 from services.router.statements import hides_nothing, project_statement
+from services.router.survey import Survey, survey
 
 log = structlog.get_logger()
 
@@ -154,6 +156,8 @@ class Changes(NamedTuple):
     """All but the entries."""
     entries: Sequence[Run | TableChange | TransactionBoundary]
     """In log order."""
+    survey: Survey = Survey()
+    """Of the entries."""
     unreadable: str | None = None
     """Why the record is no ChangeBatch; it has no entries then."""
 
@@ -161,7 +165,7 @@ class Changes(NamedTuple):
 def read_changes(payload: bytes) -> Changes:
     """Raises ValueError or protobuf's DecodeError where it is no ChangeBatch."""
     head, entries = read_entries(payload)
-    return Changes(ChangeBatch.FromString(head), entries)
+    return Changes(ChangeBatch.FromString(head), entries, survey(entries))
 
 
 def read_record(payload: bytes | None, source: str) -> Changes:
@@ -174,7 +178,7 @@ def read_record(payload: bytes | None, source: str) -> Changes:
             _check_place(entry)
     except Exception as error:  # of bytes that anybody may have written
         reason = str(error) if type(error) is ValueError else type(error).__name__
-        return Changes(ChangeBatch(source=source), (), reason)
+        return Changes(ChangeBatch(source=source), (), unreadable=reason)
     return changes
 
 
@@ -189,14 +193,14 @@ def _check_place(entry: Run | TableChange | TransactionBoundary) -> None:
 
 
 def deliver_batch(
-    batch: Changes, book: RouteBook, announced: Announced, place: BatchPlace, *, max_event_bytes: int
+    batch: Changes, view: RouteView, announced: Announced, place: BatchPlace, *, max_event_bytes: int
 ) -> Iterator[Delivery]:
-    """Everything that tenants get of a batch, in order. Looks schemas up where ``book`` does not know them yet.
+    """Everything that tenants get of a batch, in order. Looks schemas up where ``view`` does not know them yet.
 
     Raises:
-        SchemaUnknown, ServiceUnavailable: see ``RouteBook.routes``; not for tables that ``targets_of`` looked up.
+        SchemaUnknown, ServiceUnavailable: see ``RouteView.routes``; not for tables that ``targets_of`` looked up.
     """
-    context = _Context(batch.head, book, announced, place, max_event_bytes)
+    context = _Context(batch.head, view, announced, place, max_event_bytes)
     for entry in batch.entries:
         match entry:
             case Run():
@@ -207,63 +211,41 @@ def deliver_batch(
                 yield from _deliver_boundary(entry, context)
 
 
-def targets_of(batch: Changes, book: RouteBook) -> Iterator[Target]:
+def targets_of(batch: Changes, view: RouteView) -> Iterator[Target]:
     """Every topic that a batch's events may go to, dead letters aside; looks up and registers the schemas that it needs.
 
     Raises:
-        SchemaUnknown, ServiceUnavailable: see ``RouteBook.routes``.
+        SchemaUnknown, ServiceUnavailable: see ``RouteView.routes``.
     """
-    for routes in routes_of(batch, book):
+    for routes in routes_of(batch, view):
         yield from route_targets(routes)
-    yield from targets_without_rows(batch, book)
+    yield from targets_without_rows(batch, view)
 
 
-def routes_of(batch: Changes, book: RouteBook) -> Iterator[TableRoutes]:
+def routes_of(batch: Changes, view: RouteView) -> Iterator[TableRoutes]:
     """Of every table version of a batch. Raises as ``targets_of``."""
-    seen = set()
     form = form_of(batch.head)
-    for entry in batch.entries:
-        if isinstance(entry, Run):
-            version = (entry.database, entry.table, entry.schema_version, entry.for_tenants)
-            if version not in seen:
-                seen.add(version)
-                yield _run_routes(entry, book, form)
-        elif isinstance(entry, TableChange) and entry.schema_version:
-            yield book.routes(entry.database, entry.table, entry.schema_version, form)
+    for database, table, schema_version, for_tenants in batch.survey.versions:
+        routes = view.routes(database, table, schema_version, form)
+        yield routes.only(for_tenants) if for_tenants else routes
 
 
-def targets_without_rows(batch: Changes, book: RouteBook) -> Iterator[Target]:
+def targets_without_rows(batch: Changes, view: RouteView) -> Iterator[Target]:
     """The topics of a batch's statements and transactions. Raises as ``targets_of``."""
     form = form_of(batch.head)
-    is_of_transactions = False
-    for entry in batch.entries:
-        if isinstance(entry, TableChange):
-            yield from (target for _, target, _ in _change_readers(entry, book, form))
-        is_of_transactions = is_of_transactions or isinstance(entry, TransactionBoundary)
-    if is_of_transactions:
-        yield from (target for _, target, _ in _boundary_readers(book))
+    for statement in batch.survey.statements:
+        yield from (target for _, target, _ in _change_readers(statement, view, form))
+    if batch.survey.has_boundaries:
+        yield from (target for _, target, _ in _boundary_readers(view))
 
 
-def unseen_addressees(batch: Changes, book: RouteBook) -> set[tuple[str, TableId]]:
-    """Tenants that rows are addressed to and that do not see their table, by the documents that the book was made of."""
-    addressed = {
-        (tenant, TableId(database=run.database, table=run.table))
-        for run in batch.entries
-        if isinstance(run, Run)
-        for tenant in run.for_tenants
-    }
+def unseen_addressees(batch: Changes, audience: Audience) -> set[tuple[str, TableId]]:
+    """Tenants that rows are addressed to and that do not see their table, by their documents."""
     return {
         (tenant, table_id)
-        for tenant, table_id in addressed
-        if all(subscriber.tenant != tenant for subscriber in book.who_sees(table_id))
+        for tenant, table_id in batch.survey.addressed
+        if all(subscriber.tenant != tenant for subscriber in audience.who_sees(table_id))
     }
-
-
-def gone_tables(batch: Changes) -> Iterator[TableId]:
-    """Those that a statement of the batch did away with."""
-    for entry in batch.entries:
-        if isinstance(entry, TableChange) and entry.table and not entry.schema_version:
-            yield TableId(database=entry.database, table=entry.table)
 
 
 def form_of(batch: ChangeBatch) -> EnvelopeForm:
@@ -290,14 +272,14 @@ def route_targets(routes: TableRoutes) -> Iterator[Target]:
 class _Context:
     """The common values of all entries of one batch."""
 
-    __slots__ = ("_headers", "announced", "batch", "book", "form", "max_event_bytes", "place")
+    __slots__ = ("_headers", "announced", "batch", "form", "max_event_bytes", "place", "view")
 
     def __init__(
-        self, batch: ChangeBatch, book: RouteBook, announced: Announced, place: BatchPlace, max_event_bytes: int
+        self, batch: ChangeBatch, view: RouteView, announced: Announced, place: BatchPlace, max_event_bytes: int
     ) -> None:
         self.batch = batch
         self.form = form_of(batch)
-        self.book = book
+        self.view = view
         self.announced = announced
         self.place = place
         self.max_event_bytes = max_event_bytes
@@ -346,7 +328,7 @@ def _header_value(text: bytes, *, is_json: bool) -> bytes:
 
 
 def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
-    routes = _run_routes(run, context.book, context.form)
+    routes = _run_routes(run, context.view, context.form)
     if not routes.groups and not routes.refused:
         return
     rows = _Rows(run, context, routes.columns)
@@ -452,9 +434,9 @@ def _contained(rows: "_Rows", group: RouteGroup, context: _Context, asked: _Aske
         ]
 
 
-def _run_routes(run: Run, book: RouteBook, form: EnvelopeForm) -> TableRoutes:
+def _run_routes(run: Run, view: RouteView, form: EnvelopeForm) -> TableRoutes:
     """The tenants that get a run's rows: all that see its table, or those among them that it is addressed to."""
-    routes = book.routes(run.database, run.table, run.schema_version, form)
+    routes = view.routes(run.database, run.table, run.schema_version, form)
     return routes.only(run.for_tenants) if run.for_tenants else routes
 
 
@@ -865,13 +847,13 @@ def _dead_letter(
 
 def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[Delivery]:
     """The new schema at once, so a new column is known before its rows; and Debezium's event."""
-    book = context.book
+    view = context.view
     if change.schema_version:
-        for group in book.routes(change.database, change.table, change.schema_version, context.form).groups:
+        for group in view.routes(change.database, change.table, change.schema_version, context.form).groups:
             yield from context.announced.still_to_tell(group.announcements)
-    for reader, target, encoding in _change_readers(change, book, context.form):
+    for reader, target, encoding in _change_readers(change, view, context.form):
         try:
-            projected = project_statement(change.value, reader.selection, *_table_of(change, book))
+            projected = project_statement(change.value, reader.selection, *_table_of(change, view))
             key, value = encoding.key(change.key), encoding.value(projected)
         except Exception as error:
             if is_of_all(error):
@@ -888,12 +870,12 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
         )
 
 
-def _table_of(change: TableChange, book: RouteBook) -> tuple[TableId | None, TableSchema | None]:
+def _table_of(change: TableChange, view: RouteView) -> tuple[TableId | None, TableSchema | None]:
     """The one table that a statement is about, and its schema after it."""
     if not change.table:
         return None, None
     table_id = TableId(database=change.database, table=change.table)
-    return table_id, book.newest_schema(table_id, change.schema_version) if change.schema_version else None
+    return table_id, view.newest_schema(table_id, change.schema_version) if change.schema_version else None
 
 
 def _statement_set_aside(
@@ -926,38 +908,38 @@ def _statement_set_aside(
 
 
 def _change_readers(
-    change: TableChange, book: RouteBook, form: EnvelopeForm
+    change: TableChange, view: RouteView, form: EnvelopeForm
 ) -> Iterator[tuple[Subscriber, Target, Encoding]]:
     """A receiver of a statement's event, with its topic and form."""
     if not change.value:
         return
     if change.table:
         table_id = TableId(database=change.database, table=change.table)
-        readers = book.who_sees(table_id)
-        if readers and (schema := book.newest_schema(table_id, change.schema_version)) is not None:
+        readers = view.audience.who_sees(table_id)
+        if readers and (schema := view.newest_schema(table_id, change.schema_version)) is not None:
             readers = tuple(each for each in readers if hidden_by_former_name(each.selection, schema) is None)
     elif change.database:
-        readers = book.who_sees_any(change.database, change.database_tables)
+        readers = view.audience.who_sees_any(change.database, change.database_tables)
     else:
-        readers = book.subscribers
-    for subscriber in book.present(each for each in readers if each.spec.topics.schema_changes):
-        encoding = book.schema_changes_encoding(subscriber, form)
+        readers = view.audience.subscribers
+    for subscriber in view.present(each for each in readers if each.spec.topics.schema_changes):
+        encoding = view.schema_changes_encoding(subscriber, form)
         if encoding is not None:
-            yield subscriber, schema_changes_target(subscriber, book.source), encoding
+            yield subscriber, schema_changes_target(subscriber, view.audience.source), encoding
 
 
 def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Iterator[Delivery]:
-    for reader, target, encoding in _boundary_readers(context.book):
+    for reader, target, encoding in _boundary_readers(context.view):
         key = encoding.key(msgspec.json.encode({"id": boundary.transaction_id}))
         value = encoding.value(msgspec.json.encode(_boundary_payload(boundary, reader)))
         yield Delivery((target,), _single(key, value, NO_HEADERS))
 
 
-def _boundary_readers(book: RouteBook) -> Iterator[tuple[Subscriber, Target, Encoding]]:
-    for subscriber in book.present(book.readers_of_transactions):
-        encoding = book.transactions_encoding(subscriber)
+def _boundary_readers(view: RouteView) -> Iterator[tuple[Subscriber, Target, Encoding]]:
+    for subscriber in view.present(view.audience.readers_of_transactions):
+        encoding = view.transactions_encoding(subscriber)
         if encoding is not None:
-            yield subscriber, transactions_target(subscriber, book.source), encoding
+            yield subscriber, transactions_target(subscriber, view.audience.source), encoding
 
 
 def _boundary_payload(boundary: TransactionBoundary, reader: Subscriber) -> dict[str, object]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from libs.telemetry import metrics
-from services.router.lane import Lane
+from services.router.lane import Assignment, Lane
 from services.router.outputs import LaneDependencies, WaitingBatch
 from services.router.refusals import RecordsFate
 
@@ -49,8 +49,8 @@ class Lanes:
             for tenant, position in lane.behind.items():
                 if position.is_stuck:
                     reasons.setdefault(tenant, f"{tenant} is behind alone: {position.reason}")
-        parked = [lane.parked for lane in self.all() if lane.parked is not None]
-        unreadable = [lane.unreadable for lane in self.all() if lane.unreadable is not None]
+        parked = [lane.state.parked for lane in self.all() if lane.state.parked is not None]
+        unreadable = [lane.state.unreadable for lane in self.all() if lane.state.unreadable is not None]
         return "; ".join([*parked, *unreadable, *reasons.values()]) or None
 
     def records_fates(self) -> list[RecordsFate]:
@@ -59,7 +59,7 @@ class Lanes:
 
     def route_for_all_since(self, changed_at_s: float) -> bool:
         """Whether every lane that routes now began after ``changed_at_s`` (``time.monotonic()``). Called from any thread."""
-        begun = [lane.routing_since_s for lane in self.all()]
+        begun = [lane.state.routing_since_s for lane in self.all()]
         return all(since_s is None or since_s > changed_at_s for since_s in begun)
 
     def may_write_apart_for(self, tenant: str, gone_since_s: float) -> bool:
@@ -72,7 +72,7 @@ class Lanes:
         for partition in partitions:
             source = self._sources_by_topic.get(partition.topic)
             if source is not None:
-                self._lanes[partition] = Lane(source, *partition, generation, self._shared)
+                self._lanes[partition] = Lane(Assignment(source, *partition, generation), self._shared)
         self.is_assigned = True
         self._count()
 
@@ -100,7 +100,7 @@ class Lanes:
     async def offer(self, partition: ChangesPartition, generation: int | None, batch: WaitingBatch) -> None:
         """Hand a batch to its lane; dropped where there is none, or when it was fetched under another assignment."""
         lane = self._lanes.get(partition)
-        if lane is not None and lane.generation == generation:
+        if lane is not None and lane.assignment.generation == generation:
             await lane.offer(batch)
 
     def _count(self) -> None:

@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from libs.errors import TransientError
 from libs.telemetry import metrics
-from services.router.lane import Lane, LanePosition
+from services.router.lane import Lane
+from services.router.lane_state import LanePosition
 from services.router.lanes import ChangesPartition, Lanes
 from services.router.next_record import LOOK_TIMEOUT_S, next_record, open_looker
 from services.router.settings import LaneSettings, RouterSettings
@@ -65,7 +66,7 @@ class Liveness:
         A router without partitions waits for one to go. It counts as ready: a rollout, which ends the old router when the new
         one is ready, would never end else.
         """
-        closed = [lane for lane in self._lanes.all() if lane.position is None]
+        closed = [lane for lane in self._lanes.all() if lane.state.position is None]
         if closed:
             return f"{len(closed)} lane(s) are opening"
         return None if self._lanes.is_assigned else "Kafka has not said yet which partitions are ours"
@@ -103,8 +104,8 @@ class Liveness:
             log.warning("progress_not_checked", reason=str(error.args[0]))
             return
         for lane in self._lanes.all():
-            if lane.awaits is not None:  # it stands for another partition's sake, which is judged by itself
-                positions.pop(ChangesPartition(lane.topic, lane.kafka_partition), None)
+            if lane.state.awaits is not None:  # it stands for another partition's sake, which is judged by itself
+                positions.pop(ChangesPartition(*lane.assignment.place), None)
         self._standing = standing_partitions(self._standing, positions, ends, self._nothing_behind, now_s)
         reasons = []
         for partition, standing in list(self._standing.items()):
@@ -129,7 +130,7 @@ class Liveness:
 
     def _positions(self) -> dict[ChangesPartition, int]:
         return {
-            ChangesPartition(lane.topic, lane.kafka_partition): lane.position.next_offset if lane.position else 0
+            ChangesPartition(*lane.assignment.place): lane.state.position.next_offset if lane.state.position else 0
             for lane in self._lanes.all()
         }
 
@@ -137,10 +138,10 @@ class Liveness:
         self, positions: dict[ChangesPartition, int], ends: dict[ChangesPartition, int], now_s: float
     ) -> None:
         for lane in self._lanes.all():
-            position, partition = lane.position, ChangesPartition(lane.topic, lane.kafka_partition)
+            position, partition = lane.state.position, ChangesPartition(*lane.assignment.place)
             if position is None or not position.source_partition:
                 continue
-            labels = (lane.source, position.source_partition)
+            labels = (lane.assignment.source, position.source_partition)
             behind = max(ends.get(partition, 0) - position.next_offset, 0)
             # The commit marker of the newest transaction takes an offset too.
             is_caught_up = self._nothing_behind.get(partition) == ends.get(partition) or behind <= 1
@@ -148,7 +149,7 @@ class Liveness:
             delay_s = 0.0 if is_caught_up else max(time.time() - position.committed_at_us / 1e6, 0.0)
             metrics.ROUTER_DELAY.labels(*labels).set(delay_s)
             _set_tenant_metrics(lane, position, labels, lag=0 if is_caught_up else behind, delay_s=delay_s)
-            began_s = lane.transaction_began_s
+            began_s = lane.state.transaction_began_s
             metrics.ROUTER_TRANSACTION_AGE.labels(*labels).set(0.0 if began_s is None else now_s - began_s)
 
 
@@ -229,8 +230,8 @@ def watch_transactions(lanes: Lanes, settings: LaneSettings, exit_process: Calla
             if standing_s > settings.stuck_transaction_s or age_s > oldest_s:
                 log.error(
                     "transaction_stuck",
-                    topic=lane.topic,
-                    kafka_partition=lane.kafka_partition,
+                    topic=lane.assignment.topic,
+                    kafka_partition=lane.assignment.kafka_partition,
                     age_s=round(age_s),
                     standing_s=round(standing_s),
                 )

@@ -1,15 +1,15 @@
 """Which tenants get a table's events, into which topics, and in which form: compiled once, looked up for each run.
 
-A lane asks its ``RouteBook`` for the routes of every run it meets. Routes are compiled once for each (table, schema version,
+A lane asks a view of its ``RouteBook`` for the routes of every run. Routes are compiled once for each (table, schema version,
 set of tenants); tenants that see the same rows and columns in the same form stand in one ``RouteGroup``, so an event is
 encoded once and fanned out to all of their topics.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import structlog
@@ -27,12 +27,8 @@ from libs.events.names import (
 )
 from libs.formats.connect_schema import (
     MYSQL_FORM,
-    TRANSACTION_KEY,
-    TRANSACTION_VALUE,
     EnvelopeForm,
     key_schema,
-    schema_change_key_schema,
-    schema_change_value_schema,
     value_schema,
 )
 from libs.kafka.clients import TopicSpec
@@ -40,7 +36,6 @@ from libs.mysql.source_types import source_type, source_type_parameters
 from libs.tenants.mask_keys import NO_KEYS, MaskKeys
 from libs.tenants.view import is_selected
 from libs.types.patterns import any_column
-from libs.types.refusal import RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicLayout
 from services.router.encode import (
@@ -62,7 +57,6 @@ from services.router.topic_claims import TopicClaims, TopicCollision
 
 log = structlog.get_logger()
 
-_KEPT_VIEWS: Final = 4
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()
 NONE_TAKEN: Final[Mapping[str, str]] = {}
@@ -213,279 +207,8 @@ class TableRoutes:
         return self.without((routed | {each.target.tenant for each in self.refused}).difference(tenants))
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A book's findings about a table version, and the tenants concerned."""
-
-    schema_version: int
-    form: EnvelopeForm
-    routes: TableRoutes
-    tenants: frozenset[str]
-    """Tenants that see the table in the book now, and are not refused."""
-
-
-class TopicFate(NamedTuple):
-    """The result for a topic of a tenant that holds no rows."""
-
-    tenant: str
-    what: RefusedKind
-    reason: str | None = None
-    """Why it is left out; None: it is written."""
-    is_topic_refused: bool = False
-    """By Kafka; else the registry refuses its schema."""
-    form: EnvelopeForm = MYSQL_FORM
-
-
-class RefusedSchema(NamedTuple):
-    """The registry's answer for a schema of a topic."""
-
-    tenant: str
-    reason: str
-
-
 FetchTableSchema = Callable[[TableId, int], TableSchema]
 """The schema of a table of this source at a version; blocks. Raises SchemaUnknown and ServiceUnavailable."""
-
-
-class RouteBook:
-    """The routes of one source for one set of tenants. Made again when the tenants change; used by one thread."""
-
-    def __init__(
-        self,
-        source: str,
-        tenants: Iterable[TenantSpec],
-        fetch_schema: FetchTableSchema,
-        claims: TopicClaims,
-        keys: MaskKeys = NO_KEYS,
-        registry: SchemaIds = NO_REGISTRY,
-        memory: RouteMemory | None = None,
-    ) -> None:
-        """``memory``: of the books of this source before; no other book uses it from now on."""
-        self.source = source
-        self._memory = memory or RouteMemory()
-        self._memory.begin_book()
-        self._keys = keys
-        self._registry = registry
-        self.subscribers = tuple(
-            Subscriber(spec, selection) for spec in tenants for selection in spec.sources if selection.name == source
-        )
-        self.readers_of_transactions = tuple(each for each in self.subscribers if each.spec.topics.transactions)
-        self._fetch_schema = fetch_schema
-        self._claims = claims
-        self.refused_topics: dict[str, str] = {}
-        """Topics that Kafka would not create, with the reason."""
-        self.refused_schemas: dict[str, RefusedSchema] = {}
-        """By topic, those that the registry would not have."""
-        self.unready: dict[str, str] = {}
-        """Tenants that a look-up found unready, see ``TableRoutes.unready``: leave them out."""
-        self.has_collisions = False
-        """A table was refused for another one that has its topic."""
-        self.left_out: frozenset[str] = frozenset()
-        """Tenants that get nothing by this book for now."""
-        self._encodings: dict[tuple[str, EnvelopeForm], Encoding | None] = {}
-        self._compiled: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
-        self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
-        """The compiled ones, without left-out tenants."""
-        self._views: dict[frozenset[str], dict[tuple[str, str, int, EnvelopeForm], TableRoutes]] = {}
-        """The same for the last sets of tenants that were left out: a lane leaves out now these, now those, and comes back."""
-        self._views[self.left_out] = self._routes
-        self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
-        self._subscribers_of: dict[tuple[str, ...], tuple[Subscriber, ...]] = {}
-        self._memory.seen.take({each.tenant: each.selection for each in self.subscribers})
-        self._newest: dict[TableId, TableSchema] = {}
-        """Of tables that statements were met of."""
-        self._not_taken: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
-        """Those compiled since ``take_compiled``."""
-        self._fates: dict[tuple[str, RefusedKind], TopicFate] = {}
-        self._fates_not_taken: dict[tuple[str, RefusedKind], TopicFate] = {}
-        """Those that changed since ``take_fates``."""
-
-    def who_sees(self, table_id: TableId) -> tuple[Subscriber, ...]:
-        """The tenants that get the table."""
-        subscribers = self._seen_by.get(table_id)
-        if subscribers is None:
-            seen = self._memory.seen.who(table_id)
-            subscribers = self._subscribers_of.get(seen)
-            if subscribers is None:
-                tenants = frozenset(seen)
-                subscribers = tuple(each for each in self.subscribers if each.tenant in tenants)
-                self._subscribers_of[seen] = subscribers
-            self._seen_by[table_id] = subscribers
-        return subscribers
-
-    def who_sees_any(self, database: str, tables: Sequence[str]) -> tuple[Subscriber, ...]:
-        """The tenants that get one of the database's tables, or would get each that it may have one day."""
-        return tuple(
-            subscriber
-            for subscriber in self.subscribers
-            if any(_may_see(subscriber, TableId(database=database, table=table)) for table in ("", *tables))
-        )
-
-    def refuse_topic(self, topic: str, reason: str) -> None:
-        """Nothing goes to ``topic`` any more: the rows meant for it are set aside, marks and statements left out."""
-        self.refused_topics[topic] = reason
-        self._compiled.clear()
-        self._routes = {}
-        self._views = {self.left_out: self._routes}
-        self._not_taken.clear()
-        self._forget_fates(self._fates_not_taken)
-        self._fates_not_taken.clear()
-
-    def leave_out(self, tenants: Collection[str]) -> None:
-        """From now on these, and no others, get nothing by this book."""
-        if self.left_out == tenants:
-            return
-        come_back = self.left_out - set(tenants)
-        self.left_out = frozenset(tenants)
-        for tenant in come_back & self.unready.keys():
-            del self.unready[tenant]
-        for key in [key for key, routes in self._compiled.items() if come_back & routes.unready.keys()]:
-            del self._compiled[key]
-            for view in self._views.values():
-                view.pop(key, None)
-        self._routes = self._views.pop(self.left_out, {})
-        self._views[self.left_out] = self._routes  # the last one to be given up
-        while len(self._views) > _KEPT_VIEWS:
-            del self._views[next(iter(self._views))]
-
-    def present(self, subscribers: Iterable[Subscriber]) -> Iterator[Subscriber]:
-        """Those that are not left out."""
-        return (subscriber for subscriber in subscribers if subscriber.tenant not in self.left_out)
-
-    def routes(self, database: str, table: str, schema_version: int, form: EnvelopeForm = MYSQL_FORM) -> TableRoutes:
-        """The routes of a table version whose events have that form; the first call for it may ask schema_history.
-
-        Raises:
-            SchemaUnknown: the version was never recorded.
-            ServiceUnavailable: schema_history, or the schema registry, does not answer; try again.
-        """
-        routes = self._routes.get((database, table, schema_version, form))
-        if routes is None:
-            routes = self._find((database, table, schema_version, form))
-            self._routes[database, table, schema_version, form] = routes
-        return routes
-
-    def newest_schema(self, table_id: TableId, schema_version: int) -> TableSchema | None:
-        """A table's schema, or after its end (version 0) the last one that was met; None: it was never met. Raises as
-        ``routes``."""
-        if schema_version:
-            self._newest[table_id] = self._fetch_schema(table_id, schema_version)
-        return self._newest.get(table_id)
-
-    def _find(self, key: tuple[str, str, int, EnvelopeForm]) -> TableRoutes:
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            database, table, schema_version, form = key
-            compiled = self._compile(TableId(database=database, table=table), schema_version, form).indexed()
-            self._compiled[key] = self._not_taken[key] = compiled
-        self.unready.update(compiled.unready)
-        return compiled.without(self.left_out).indexed() if self.left_out else compiled
-
-    def take_compiled(self) -> list[Compiled]:
-        """The findings since the last call. Call it once everything is there that rows need: a topic that is refused then makes
-        the book look again."""
-        if not self._not_taken:
-            return []
-        taken, self._not_taken = self._not_taken, {}
-        tenants = frozenset(each.tenant for each in self.subscribers) - self.left_out
-        return [
-            Compiled(version, form, routes, tenants - routes.unready.keys())
-            for (_, _, version, form), routes in taken.items()
-        ]
-
-    def take_fates(self) -> list[TopicFate]:
-        """The findings about topics without rows since the last call; call it like ``take_compiled``."""
-        taken, self._fates_not_taken = self._fates_not_taken, {}
-        absent = self.left_out | self.unready.keys()
-        self._forget_fates(place for place in taken if place[0] in absent)
-        return [each for each in taken.values() if each.tenant not in absent]
-
-    def _forget_fates(self, places: Iterable[tuple[str, RefusedKind]]) -> None:
-        """They count as new when they are found again."""
-        for place in places:
-            del self._fates[place]
-
-    def _compile(self, table_id: TableId, schema_version: int, form: EnvelopeForm) -> TableRoutes:
-        subscribers = self.who_sees(table_id)
-        if not subscribers:
-            return TableRoutes(table_id)  # nobody asks for it: neither do we
-        claimed_topics = {}
-        for subscriber in subscribers:
-            try:
-                claim_topic(self._claims, subscriber, self.source, table_id)
-            except TopicCollision as error:
-                claimed_topics[subscriber.row_topic(self.source, table_id)] = str(error)
-                self.has_collisions = True
-            except Exception as error:  # ``compile_routes`` meets it too, and refuses the table
-                if is_of_all(error):
-                    raise
-                claimed_topics[subscriber.row_topic(self.source, table_id)] = _unforeseen(subscriber, error)
-        routes = compile_routes(
-            self.source,
-            self._fetch_schema(table_id, schema_version),
-            subscribers,
-            self.refused_topics,
-            form,
-            self._keys,
-            self._registry,
-            claimed_topics,
-            self._memory,
-        )
-        for refused in routes.refused:
-            if refused.is_schema_refused:
-                self._note_refusal(refused.target, refused.reason)
-        return routes
-
-    def schema_changes_encoding(self, subscriber: Subscriber, form: EnvelopeForm) -> Encoding | None:
-        """The form of a tenant's schema-change events; None: Kafka refuses the topic, or the registry their schemas. Raises as
-        ``routes``."""
-        schemas = EventSchemas(schema_change_key_schema(form), schema_change_value_schema(form))
-        target = schema_changes_target(subscriber, self.source)
-        return self._encoding(subscriber, target, schemas, form, RefusedKind.SCHEMA_CHANGES)
-
-    def transactions_encoding(self, subscriber: Subscriber) -> Encoding | None:
-        """The form of a tenant's BEGIN and END; None as ``schema_changes_encoding``. Raises as ``routes``."""
-        schemas = EventSchemas(TRANSACTION_KEY, TRANSACTION_VALUE)
-        target = transactions_target(subscriber, self.source)
-        return self._encoding(subscriber, target, schemas, MYSQL_FORM, RefusedKind.TRANSACTIONS)
-
-    def _encoding(
-        self, subscriber: Subscriber, target: "Target", schemas: EventSchemas, form: EnvelopeForm, what: RefusedKind
-    ) -> Encoding | None:
-        place = (target.topic.name, form)
-        if (refused := self.refused_topics.get(target.topic.name)) is not None:
-            self._note_fate(TopicFate(subscriber.tenant, what, refused, is_topic_refused=True, form=form))
-            return None
-        if place not in self._encodings:
-            event_format = subscriber.spec.format
-            known = schemas if needs_schemas(event_format) else None
-            try:
-                ids = wire_ids(event_format, target.topic.name, known, self._registry)
-                self._encodings[place] = encoding(event_format, known, ids)
-            except SchemaRefused as error:
-                self._encodings[place] = None
-                self._note_refusal(target, str(error))
-            except SchemaNotKnown as error:
-                self.unready[subscriber.tenant] = str(error)
-                return None
-            except Exception as error:
-                if is_of_all(error):
-                    raise
-                self._encodings[place] = None
-                self._note_refusal(target, _unforeseen(subscriber, error))
-        encoded = self._encodings[place]
-        reason = None if encoded is not None else self.refused_schemas[target.topic.name].reason
-        self._note_fate(TopicFate(subscriber.tenant, what, reason, form=form))
-        return encoded
-
-    def _note_fate(self, fate: TopicFate) -> None:
-        """Looked up for each statement and mark, and new once."""
-        place = (fate.tenant, fate.what)
-        if self._fates.get(place) != fate or place in self._fates_not_taken:
-            self._fates[place] = self._fates_not_taken[place] = fate
-
-    def _note_refusal(self, target: "Target", reason: str) -> None:
-        self.refused_schemas[target.topic.name] = RefusedSchema(target.tenant, reason)
 
 
 def claim_topic(claims: TopicClaims, subscriber: Subscriber, source: str, table_id: TableId) -> None:
@@ -574,7 +297,7 @@ def _refused_route(subscriber: Subscriber, source: str, table_id: TableId, error
     return RefusedRoute(
         target=_row_target(subscriber, source, table_id),
         dead_letters=dead_letter_target(subscriber),
-        reason=str(error) if is_foreseen else _unforeseen(subscriber, error),
+        reason=str(error) if is_foreseen else unforeseen_refusal(subscriber, error),
         is_schema_refused=isinstance(error, SchemaRefused),
         is_of_document=not isinstance(error, SchemaRefused | KeysMissing | _TopicRefused | _TopicTaken),
         is_key_missing=isinstance(error, KeysMissing),
@@ -583,19 +306,10 @@ def _refused_route(subscriber: Subscriber, source: str, table_id: TableId, error
     )
 
 
-def _unforeseen(subscriber: Subscriber, error: Exception) -> str:
+def unforeseen_refusal(subscriber: Subscriber, error: Exception) -> str:
+    """The reason that a tenant is given for an error that nobody foresaw; the log has all of it."""
     log.error("refused_unforeseen", tenant_id=subscriber.tenant, exc_info=error)
     return refusal_of(error)
-
-
-def _may_see(subscriber: Subscriber, table_id: TableId) -> bool:
-    """Whether it sees the table; where that cannot be judged it counts as seeing it, and its route is refused."""
-    try:
-        return subscriber.sees(table_id)
-    except Exception as error:
-        if is_of_all(error):
-            raise
-        return True
 
 
 class _TopicRefused(InvalidProjection):

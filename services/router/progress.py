@@ -15,7 +15,7 @@ from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.progress import Progress
-from services.router.lane import LanePosition, TenantPosition
+from services.router.lane_state import LanePosition, TenantPosition
 from services.router.lanes import Lanes
 
 log = structlog.get_logger()
@@ -54,15 +54,15 @@ class ProgressReporter:
         Raises:
             ServiceUnavailable: checkpoint_committer did not answer; nothing is lost.
         """
-        lanes = {id(lane): lane for lane in self._lanes.all() if lane.position is not None}
+        lanes = {id(lane): lane for lane in self._lanes.all() if lane.state.position is not None}
         self._rows_before = {lane: self._rows_before[lane] for lane in self._rows_before if lane in lanes}
         self._reported = {key: told for key, told in self._reported.items() if key[0] in lanes}
         reports: dict[tuple[int, str], Progress] = {}
         for number, lane in lanes.items():
-            if lane.position is not None and lane.position.source_partition:
+            if lane.state.position is not None and lane.state.position.source_partition:
                 if number not in self._rows_before:
-                    self._rows_before[number] = await self._rows_reported(lane.position)
-                found = tenants_progress(lane.position, lane.behind, lane.rows, self._rows_before[number])
+                    self._rows_before[number] = await self._rows_reported(lane.state.position)
+                found = tenants_progress(lane.state.position, lane.behind, lane.rows, self._rows_before[number])
                 reports |= {(number, report.tenant): report for report in found}
         moved = {key: report for key, report in reports.items() if self._reported.get(key) != _told(report)}
         if moved:

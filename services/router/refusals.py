@@ -50,18 +50,16 @@ from libs.types.tenant import TenantSpec
 from services.router.encode import SchemaIds
 from services.router.match import (
     NO_REGISTRY,
-    Compiled,
     FetchTableSchema,
-    RouteBook,
     Subscriber,
     Target,
-    TopicFate,
     claim_topic,
     compile_routes,
     row_targets,
     schema_changes_target,
     transactions_target,
 )
+from services.router.route_book import Compiled, RouteBook, RouteView, TopicFate
 from services.router.topic_claims import TopicClaims, TopicCollision
 
 _TICK_S: Final = 2.0
@@ -153,12 +151,12 @@ class Refusals:
         """The common part of a source's newest events; None: this process met none."""
         return self._forms.get(source)
 
-    def take_in(self, book: RouteBook) -> None:
-        """A book's findings since the last call."""
-        for compiled in book.take_compiled():
-            self._take_in_table(book.source, compiled)
-        for fate in book.take_fates():
-            self._take_in_topic(book.source, fate)
+    def take_in(self, view: RouteView) -> None:
+        """A book's findings since the last call, about the view's tenants."""
+        for compiled in view.take_compiled():
+            self._take_in_table(view.audience.source, compiled)
+        for fate in view.take_fates():
+            self._take_in_topic(view.audience.source, fate)
 
     def _take_in_table(self, source: str, compiled: Compiled) -> None:
         table_id, version = compiled.routes.table_id, compiled.schema_version
@@ -532,13 +530,14 @@ class RefusalTeller:
         """Of a topic without rows."""
         fetch = self._fetch_schema(refusal.source)
         book = RouteBook(refusal.source, (subscriber.spec,), fetch, TopicClaims(), self._keys, self._registry)
+        view = book.view()
         if refusal.what is RefusedKind.TRANSACTIONS:
-            book.transactions_encoding(subscriber)
+            view.transactions_encoding(subscriber)
         else:
-            book.schema_changes_encoding(subscriber, form)
-        if book.unready:
-            raise ServiceUnavailable(next(iter(book.unready.values())))
-        return next((fate.reason for fate in book.take_fates()), None)
+            view.schema_changes_encoding(subscriber, form)
+        if view.unready:
+            raise ServiceUnavailable(next(iter(view.unready.values())))
+        return next((fate.reason for fate in view.take_fates()), None)
 
     def _schema(self, refusal: Refusal) -> TableSchema:
         return self._fetch_schema(refusal.source)(refusal.table_id, refusal.schema_version)

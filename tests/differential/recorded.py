@@ -13,7 +13,7 @@ from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, HeaderForm, SourceSelection, SourceTypes, TenantSpec, TopicSettings
 from libs.types.value_modes import ValueModes
 from services.router.deliver import read_changes
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 from tests.differential.test_debezium_on_the_stand_in import Record
 from tests.unit.router.test_deliver import deliver, records_of
@@ -44,7 +44,9 @@ def our_records(
         format=FormatSettings(schemas=True, headers=HeaderForm.JSON, source_types=SourceTypes(columns=(".*",))),
         topics=TopicSettings(transactions=True),
     )
-    deliveries = deliver(read_changes(replayed.batch.take(0)[0]), RouteBook(prefix, (spec,), schema_of, TopicClaims()))
+    deliveries = deliver(
+        read_changes(replayed.batch.take(0)[0]), RouteBook(prefix, (spec,), schema_of, TopicClaims()).view()
+    )
     return {
         name: [
             Record(key=_document(key), value=_document(value), headers={name: _text(each) for name, each in headers})

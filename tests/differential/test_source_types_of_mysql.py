@@ -14,7 +14,7 @@ from libs.formats.connect_schema import EnvelopeForm
 from libs.mysql.ddl import show_create_to_schema
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 from tests.conftest import MysqlServer, StartMysql
 from tests.differential.test_debezium_on_the_stand_in import Topic
@@ -85,7 +85,7 @@ def _our_value_schema(table: TableSchema) -> dict[str, Any]:
     tenant = TenantSpec(
         tenant="a", sources=(SourceSelection(name="s"),), format=FormatSettings(schemas=True, source_types=chosen)
     )
-    book = RouteBook("s", [tenant], lambda *_: table, TopicClaims())
+    book = RouteBook("s", [tenant], lambda *_: table, TopicClaims()).view()
     (group,) = book.routes(table.table_id.database, table.table_id.table, 1, EnvelopeForm("mysql")).groups
     return json.loads(group.encoding.value_prefix + b"null}")["schema"]  # type: ignore[no-any-return]
 

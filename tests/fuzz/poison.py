@@ -28,7 +28,7 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.value import LogicalKind, LogicalType
 from services.router.deliver import Announced, BatchPlace, deliver_batch, read_changes, targets_of
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 
 GOOD: Final = TenantSpec(tenant="good", sources=(SourceSelection(name="s"),), sink=None)
@@ -223,7 +223,7 @@ def random_rows(rng: random.Random, table: TableSchema) -> list[tuple[bytes, byt
 
 def delivered_beside(table: TableSchema, bad: TenantSpec | None, rows: Sequence[tuple[bytes, bytes]]) -> int:
     """How many of ``rows`` the good tenant gets, with ``bad`` beside it."""
-    book = RouteBook("s", (GOOD, bad) if bad else (GOOD,), lambda _table_id, _version: table, TopicClaims())
+    book = RouteBook("s", (GOOD, bad) if bad else (GOOD,), lambda _table_id, _version: table, TopicClaims()).view()
     batch = BatchBuilder(
         BatchIdentity(source="s", source_partition="0", connector="mysql", run_id="r", fencing_token=1)
     )

@@ -12,7 +12,7 @@ import msgspec
 from libs.mysql.ddl import show_create_to_schema
 from libs.types.table import TableId
 from libs.types.tenant import RowFilter, SourceSelection, TenantSpec
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 from tests.conftest import MysqlServer
 from tests.unit.router.batches import read_back
@@ -120,7 +120,7 @@ def test_each_tenant_gets_the_rows_that_mysql_says_meet_its_condition(
         for row in rows
     ]
     add_run(batch, events, table=table_id)
-    book = RouteBook("s", tenants, lambda _table_id, _version: schema, TopicClaims())
+    book = RouteBook("s", tenants, lambda _table_id, _version: schema, TopicClaims()).view()
 
     got: dict[str, list[int]] = {}
     for delivery in deliver(taken(batch), book):

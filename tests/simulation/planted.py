@@ -12,7 +12,7 @@ from libs.source import follow, publisher
 from libs.source.mysql import snapshot
 from services.binlog_reader import incremental
 from services.checkpoint_committer import leases
-from services.router import lane, lanes, stragglers, writer
+from services.router import lane, lane_worker, lanes, missed_batches, straggler_turns, writer
 from spark.owed import progress, retries, tries
 from tests.simulation import router
 from tests.simulation.mutate import Edit
@@ -47,15 +47,15 @@ ROUTER = (
         "router",
         (
             Edit(
-                lane._LaneWorker,
+                lane_worker.LaneWorker,
                 "route",
                 "(done == first or time.monotonic() - began_s < _MAX_WRITING_S)",
                 "time.monotonic() - began_s < _MAX_WRITING_S",
             ),
             Edit(
-                lane._LaneWorker,
+                lane_worker.LaneWorker,
                 "route",
-                "next_offset = self._offset_after(fresh[first:done], step)",
+                "next_offset = self._offset_after(fresh[first:done], plan)",
                 "next_offset = fresh[done - 1].offset + 1",
             ),
         ),
@@ -67,7 +67,7 @@ ROUTER = (
         "router",
         (
             Edit(
-                lane._LaneWorker,
+                lane_worker.LaneWorker,
                 "_commit",
                 'await self._writer.send_gathered()\n    failpoint("router_after_produce_before_offsets")',
                 'await self._writer.commit()\n    failpoint("router_after_produce_before_offsets")\n'
@@ -106,7 +106,7 @@ ROUTER = (
             Edit(
                 lanes.Lanes,
                 "offer",
-                "lane is not None and lane.generation == generation",
+                "lane is not None and lane.assignment.generation == generation",
                 "lane is not None",
             ),
         ),
@@ -143,23 +143,19 @@ ROUTER = (
     Planted(
         "a tenant falls behind without its cursor",
         "router",
-        (Edit(lane._LaneWorker, "_commit", "in step.left.items():", "in ():"),),
+        (Edit(lane_worker.LaneWorker, "_commit", "in plan.left.items():", "in ():"),),
         f"{_STRAGGLERS}, after leaving",
     ),
     Planted(
         "a tenant that comes back keeps its cursor",
         "router",
-        (
-            Edit(
-                lane._LaneWorker, "_commit", "step.joining.keys() - step.left.keys() | self._released", "self._released"
-            ),
-        ),
+        (Edit(lane_worker.LaneWorker, "_commit", "plan.joining.keys() - plan.left.keys() | self", "self"),),
         f"{_STRAGGLERS}, when a tenant comes back",
     ),
     Planted(
         "a tenant that comes back lacks what it missed",
         "router",
-        (Edit(lane._LaneWorker, "_write_backlogs", "in step.backlogs.items():", "in ():"),),
+        (Edit(lane_worker.LaneWorker, "_write_backlogs", "in plan.backlogs.items():", "in ():"),),
         f"{_STRAGGLERS}, when a tenant comes back",
     ),
     Planted(
@@ -167,8 +163,8 @@ ROUTER = (
         "router",
         (
             Edit(
-                stragglers.Stragglers,
-                "_take_turn",
+                straggler_turns.StragglerTurns,
+                "take",
                 'await writer.send_gathered()\n        failpoint("router_straggler_after_produce_before_offset")',
                 'await writer.commit()\n        failpoint("router_straggler_after_produce_before_offset")\n'
                 "        await writer.begin()",
@@ -198,12 +194,12 @@ ROUTER = (
         "router",
         (
             Edit(
-                stragglers.Stragglers,
+                missed_batches.MissedBatches,
                 "_fetch",
                 "[batch for batch in batches if batch.offset < end]",
                 "batches",
             ),
-            Edit(stragglers.Stragglers, "_fetch", "if offset + 1 >= end:", "if offset > end:"),
+            Edit(missed_batches.MissedBatches, "_fetch", "if offset + 1 >= end:", "if offset > end:"),
         ),
         f"{_STRAGGLERS}, at random",
         seeds=range(1_500),
@@ -224,7 +220,7 @@ ROUTER = (
     Planted(
         "a straggler awaits no other partition",
         "router",
-        (Edit(stragglers.Stragglers, "_passed", "if ends and not", "if False and not"),),
+        (Edit(straggler_turns.StragglerTurns, "_passed", "if ends and not", "if False and not"),),
         f"{_AWAITED}, a tenant that is behind in one partition",
     ),
 )

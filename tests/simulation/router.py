@@ -22,14 +22,21 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 import libs.kafka.topic_id
 import services.router.awaited
+import services.router.inbox
 import services.router.lane
+import services.router.lane_routes
+import services.router.lane_worker
 import services.router.lanes
+import services.router.missed_batches
 import services.router.next_record
 import services.router.outputs
 import services.router.rate_limits
 import services.router.refusals
 import services.router.straggler_offsets
+import services.router.straggler_set
+import services.router.straggler_turns
 import services.router.stragglers
+import services.router.tenant_topics
 import services.router.writer
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable
@@ -599,17 +606,20 @@ def simulated(world: World) -> Iterator[None]:
         scheduler.replaced(
             (router.lane, "threading", Threading),
             (router.stragglers, "threading", Threading),
-            (router.stragglers, "ThreadPoolExecutor", scheduler.Executor),
+            (router.inbox, "threading", Threading),
+            (router.missed_batches, "threading", Threading),
+            (router.straggler_set, "threading", Threading),
+            (router.straggler_turns, "ThreadPoolExecutor", scheduler.Executor),
             (router.lane, "Consumer", clients.Consumer),
-            (router.stragglers, "Consumer", clients.Consumer),
+            (router.missed_batches, "Consumer", clients.Consumer),
             (router.next_record, "Consumer", clients.Consumer),
             (router.straggler_offsets, "AdminClient", clients.AdminClient),
             (libs.kafka.topic_id, "AdminClient", clients.AdminClient),
-            (router.outputs, "create_topics", clients.create_topics),
+            (router.tenant_topics, "create_topics", clients.create_topics),
             (router.writer, "AIOKafkaProducer", clients.Producer),
             (aiokafka.producer.producer, "AIOKafkaClient", clients.Client),
-            (router.lane, "failpoint", world.failpoint),
-            (router.stragglers, "failpoint", world.failpoint),
+            (router.lane_worker, "failpoint", world.failpoint),
+            (router.straggler_turns, "failpoint", world.failpoint),
             *((module, "log", LOG) for module in (router.lane, router.lanes, router.rate_limits, router.refusals)),
         ),
     ):

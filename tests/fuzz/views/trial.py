@@ -26,7 +26,8 @@ from libs.tenants.mask_keys import MaskKeys
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, TenantSpec
 from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, form_of, read_changes
-from services.router.match import MYSQL_FORM, RouteBook
+from services.router.match import MYSQL_FORM
+from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 from tests.conftest import MysqlServer
 from tests.fuzz.source.follower import Difference, canonical
@@ -94,7 +95,7 @@ class ViewTrial(Trial):
             self._fetch,
             TopicClaims(),
             MaskKeys(Path(self._keys.name), {}),
-        )
+        ).view()
         self._announced = Announced()
         self._form = MYSQL_FORM
         self._oracle = server.connect(

@@ -29,7 +29,8 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, TenantSpec, TopicSettings
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
-from services.router.match import NO_REGISTRY, RouteBook
+from services.router.match import NO_REGISTRY
+from services.router.route_book import RouteBook, RouteView
 from services.router.schema_registry import SchemaRegistry
 from services.router.topic_claims import TopicClaims
 from tests.certificates import write_certificates
@@ -85,13 +86,13 @@ def avro_book(
     registry: SchemaIds,
     source: str = "s",
     schemas: dict[tuple[str, int], TableSchema] | None = None,
-) -> RouteBook:
+) -> RouteView:
     """Routes over known schemas."""
 
     def fetch(table_id: TableId, version: int) -> TableSchema:
         return schemas[table_id.table, version] if schemas is not None else orders(version)
 
-    return RouteBook(source, tenants, fetch, TopicClaims(), registry=registry)
+    return RouteBook(source, tenants, fetch, TopicClaims(), registry=registry).view()
 
 
 def event(**changed: Any) -> bytes:
@@ -253,7 +254,7 @@ def test_a_refused_schema_sets_its_tenants_rows_aside() -> None:
     (letter,) = [decode_dead_letter(value) for _, value, _ in records_of(deliveries, "a.dead-letter")]
     assert (letter.reason, letter.is_withheld) == ("subject a.s.shop.orders-key: no", True)
     assert len(records_of(deliveries, "b.s.shop.orders")) == 1
-    assert {topic: refused.tenant for topic, refused in book.refused_schemas.items()} == {"a.s.shop.orders": "a"}
+    assert {topic: refused.tenant for topic, refused in book.book.refused_schemas.items()} == {"a.s.shop.orders": "a"}
 
 
 def test_without_a_registry_the_remedy_is_told() -> None:

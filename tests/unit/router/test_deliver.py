@@ -27,7 +27,7 @@ from services.router.deliver import (
     targets_of,
     unseen_addressees,
 )
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook, RouteView
 from services.router.topic_claims import TopicClaims
 from tests.unit.events.golden import records, table_schemas
 from tests.unit.router.batches import read_back
@@ -97,17 +97,17 @@ def taken(batch: BatchBuilder) -> Changes:
 
 def route_book(
     *tenants: TenantSpec, source: str = "s", schemas: Mapping[tuple[str, int], TableSchema] | None = None
-) -> RouteBook:
+) -> RouteView:
     """Routes over known schemas."""
 
     def fetch(table_id: TableId, version: int) -> TableSchema:
         return schemas[table_id.table, version] if schemas is not None else orders(version)
 
-    return RouteBook(source, tenants, fetch, TopicClaims())
+    return RouteBook(source, tenants, fetch, TopicClaims()).view()
 
 
 def deliver(
-    batch: Changes, book: RouteBook, announced: Announced | None = None, *, max_event_bytes: int = 1_000_000
+    batch: Changes, book: RouteView, announced: Announced | None = None, *, max_event_bytes: int = 1_000_000
 ) -> list[Delivery]:
     """Everything that tenants get."""
     place = BatchPlace("headwater.changes.s", 0, 42)
@@ -511,7 +511,7 @@ def test_nothing_goes_to_a_refused_topic() -> None:
     assert records_of(deliver(payload, book), "a.s.shop.orders")
 
     for topic in ("a.s.shop.orders", "a.s.transaction"):
-        book.refuse_topic(topic, "too few brokers")
+        book.book.refuse_topic(topic, "too few brokers")
     known = {target.topic.name for target in targets_of(payload, book)}
     deliveries = deliver(payload, book)
 
@@ -574,7 +574,7 @@ def test_a_refusal_of_rows_for_one_tenant_is_its_own() -> None:
     payload = taken(batch)
     book = route_book(tenant("a"), tenant("b"))
     for name in "ab":
-        book.refuse_topic(f"{name}.s.shop.orders", "too few brokers")
+        book.book.refuse_topic(f"{name}.s.shop.orders", "too few brokers")
 
     deliveries = deliver(payload, book)
 
@@ -588,4 +588,4 @@ def test_addressees_that_do_not_see_their_table_are_known() -> None:
     hidden = SourceSelection(name="s", exclude_tables=(r"shop\.orders",))
     book = route_book(tenant("a"), TenantSpec(tenant="b", sources=(hidden,)))
 
-    assert unseen_addressees(taken(batch), book) == {("b", ORDERS), ("gone", ORDERS)}
+    assert unseen_addressees(taken(batch), book.audience) == {("b", ORDERS), ("gone", ORDERS)}

@@ -26,8 +26,8 @@ from services.router import deliver as deliver_module
 from services.router import match
 from services.router.deliver import Announced, Changes
 from services.router.filter_index import filter_index
-from services.router.match import RouteBook
 from services.router.project import compile_projection, openings_of
+from services.router.route_book import RouteBook
 from services.router.row_cuts import RowCuts
 from services.router.topic_claims import TopicClaims
 from tests.unit.router.batches import read_back, run_of
@@ -128,7 +128,7 @@ def given_to(
         TenantSpec(tenant=f"t{number}", sources=(selection,), sink=None, format=event_format or FormatSettings())
         for number, selection in enumerate(selections)
     ]
-    book = RouteBook("s", tenants, lambda _table_id, _version: TABLE, TopicClaims())
+    book = RouteBook("s", tenants, lambda _table_id, _version: TABLE, TopicClaims()).view()
     found: dict[str, list[Any]] = {}
     for delivery in deliver(changes, book, Announced()):
         for target in delivery.targets:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -16,18 +17,21 @@ from libs.telemetry.faults import lasting_faults
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange
-from services.router import lane, outputs
+from services.router import lane_worker, outputs
 from services.router.covered import OffsetNotWritten, offset_after
-from services.router.lane import Stretch
-from services.router.metering import Meter
+from services.router.lane_worker import LaneWorker, Stretch
+from services.router.missed_batches import MissedBatches
 from services.router.outputs import LaneDependencies, Reached, WaitingBatch
 from services.router.rate_limits import RateLimits
 from services.router.settings import LaneSettings, TenantLimitSettings, UnreadableRecords
-from services.router.stragglers import Straggler, Stragglers
+from services.router.straggler import Obstacle, Straggler
+from services.router.straggler_set import StragglerSet
+from services.router.straggler_turns import StragglerTurns
 from services.router.topic_claims import TopicClaims
 
 DEFAULTS: Final = LaneSettings()
 PLACE: Final = TopicPartition("headwater.changes.s", 0)
+NOT_USED: Final[Any] = None
 EMPTY: Final = ChangeBatch(source="s", source_partition="0").SerializeToString()
 
 
@@ -70,13 +74,16 @@ class ComingBack:
 
     def __init__(self, joining: list[tuple[Straggler, list[WaitingBatch]]]) -> None:
         self._joining = joining
+        self.tenants = self
+        self.added: dict[str, int] = {}
+        """By tenant, the cursor with which it fell behind."""
 
     def take_joining(self) -> list[tuple[Straggler, list[WaitingBatch]]]:
         taken, self._joining = self._joining, []
         return taken
 
-    def add(self, *_: object, **__: object) -> None:
-        return None
+    def add(self, spec: TenantSpec, cursor: int, *_: object, **__: object) -> None:
+        self.added[spec.tenant] = cursor
 
     def advance(self, *_: object) -> None:
         return None
@@ -93,26 +100,30 @@ def waiting(offsets: Sequence[int]) -> list[WaitingBatch]:
 
 
 def worker_of(
-    writer: RecordingWriter, stragglers: ComingBack, behind: dict[str, int], settings: LaneSettings = DEFAULTS
+    writer: RecordingWriter,
+    stragglers: ComingBack,
+    behind: dict[str, int],
+    settings: LaneSettings = DEFAULTS,
+    tenants: tuple[TenantSpec, ...] = (tenant("acme"), tenant("slow")),
+    **shared_parts: Any,
 ) -> Any:
-    tenants = (tenant("acme"), tenant("slow"))
     shared = LaneDependencies(
         kafka=KafkaSettings(bootstrap_servers="nowhere:1"),
         group="routers",
         settings=settings,
         tenants=lambda: tenants,
-        fetch_schema=lambda _source: no_schema,
         claims=TopicClaims(),
         limits=RateLimits(TenantLimitSettings()),
         on_failure=lambda _error: None,
+        **{"fetch_schema": lambda _source: no_schema} | shared_parts,
     )
     logger = structlog.get_logger()
-    return lane._LaneWorker("s", PLACE, 0, "", writer, shared, {}, stragglers, behind, logger)  # type: ignore[arg-type]
+    return LaneWorker("s", PLACE, 0, "", writer, shared, {}, stragglers, behind, logger)  # type: ignore[arg-type]
 
 
 def test_backlogs_that_take_long_let_no_batch_be_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenant that comes back has a backlog; the transaction's time is over before a batch of all tenants is written."""
-    monkeypatch.setattr(lane, "_MAX_WRITING_S", 0.0)
+    monkeypatch.setattr(lane_worker, "_MAX_WRITING_S", 0.0)
     written: list[int] = []
     write = outputs.Outputs.write
 
@@ -122,9 +133,9 @@ def test_backlogs_that_take_long_let_no_batch_be_passed_over(monkeypatch: pytest
 
     monkeypatch.setattr(outputs.Outputs, "write", noted)
     writer = RecordingWriter()
-    straggler = Straggler(tenant("slow"), 3, "was behind", Reached(), 0.0)
+    straggler = Straggler(tenant("slow"), 3, Reached(), Obstacle("was behind"))
     worker = worker_of(writer, ComingBack([(straggler, waiting([3, 4]))]), {"slow": 3})
-    worker._next_offset = 5
+    worker._committed = replace(worker._committed, next_offset=5)
     batches = waiting([5, 7, 8, 11])
     (stretch,) = worker.stretches(batches)
     assert isinstance(stretch, Stretch)
@@ -157,22 +168,22 @@ def test_an_offset_above_what_was_written_is_not_committed(monkeypatch: pytest.M
 def test_an_unforeseen_error_of_a_tenant_behind_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried again after a pause; the others that are behind take their turns."""
     shared = worker_of(RecordingWriter(), ComingBack([]), {})._shared
-    behind = Stragglers("s", PLACE, shared, {}, structlog.get_logger(), lambda error: pytest.fail(str(error)))
-    straggler = Straggler(tenant("slow"), 3, "was behind", Reached(), 0.0)
+    missed = MissedBatches(PLACE, shared)
+    tenants = StragglerSet(shared, missed, structlog.get_logger())
+    writer: Any = RecordingWriter()
+    turns = StragglerTurns("s", PLACE, shared, tenants, missed, writer, lambda: NOT_USED, structlog.get_logger())
+    straggler = Straggler(tenant("slow"), 3, Reached(), Obstacle("was behind"))
 
     def failing(_straggler: Straggler) -> Any:
         raise ZeroDivisionError
 
-    async def prepare() -> None:
-        behind._meter = Meter()
-        await behind._prepare(straggler, RecordingWriter())  # type: ignore[arg-type]
+    monkeypatch.setattr(turns, "_made_ready", failing)
+    asyncio.run(turns.prepare(straggler))
 
-    monkeypatch.setattr(behind, "_made_ready", failing)
-    asyncio.run(prepare())
-
-    assert straggler.refusal is not None
-    assert "ZeroDivisionError" in straggler.refusal
-    assert (straggler.is_stuck, straggler.cursor) == (True, 3)
+    position = straggler.position
+    assert position.refusal is not None
+    assert "ZeroDivisionError" in position.refusal
+    assert (position.is_stuck, position.next_offset) == (True, 3)
 
 
 POISON: Final = (

@@ -30,7 +30,7 @@ from libs.types.tenant import (
 )
 from libs.types.value import LogicalKind, LogicalType
 from services.router.encode import KnownSchemas, RegisteredSchema, SchemaNotKnown, SchemaText
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook, RouteView
 from services.router.topic_claims import TopicClaims
 
 ORDERS = TableId(database="shop", table="orders")
@@ -47,7 +47,7 @@ def tenant(name: str, *, selection: dict[str, Any] | None = None, **parts: Any) 
     return TenantSpec(tenant=name, sources=(SourceSelection(name="s", **(selection or {})),), **parts)
 
 
-def book(*tenants: TenantSpec, asked: list[tuple[TableId, int]] | None = None) -> RouteBook:
+def book(*tenants: TenantSpec, asked: list[tuple[TableId, int]] | None = None) -> RouteView:
     """A route book over a schema history that notes what it is asked."""
 
     def fetch(table_id: TableId, version: int) -> TableSchema:
@@ -55,7 +55,7 @@ def book(*tenants: TenantSpec, asked: list[tuple[TableId, int]] | None = None) -
             asked.append((table_id, version))
         return schema(table_id, version)
 
-    return RouteBook("s", tenants, fetch, TopicClaims())
+    return RouteBook("s", tenants, fetch, TopicClaims()).view()
 
 
 def targets(routes: Any) -> list[list[str]]:
@@ -154,15 +154,15 @@ def test_of_two_tables_of_one_topic_the_second_is_refused_to_who_gets_both() -> 
 
 def test_a_topic_is_free_when_its_table_is_gone_or_the_tenant_gets_it_no_more() -> None:
     claims = TopicClaims()
-    before = RouteBook("s", [tenant("t")], schema, claims)
+    before = RouteBook("s", [tenant("t")], schema, claims).view()
     before.routes("shop", "a b", 1)
 
-    excluded = RouteBook("s", [tenant("t", selection={"exclude_tables": (".*a b",)})], schema, claims)
+    excluded = RouteBook("s", [tenant("t", selection={"exclude_tables": (".*a b",)})], schema, claims).view()
     assert excluded.routes("shop", "a_b", 1).refused == ()
-    assert RouteBook("s", [tenant("t")], schema, claims).routes("shop", "a b", 1).refused != ()
+    assert RouteBook("s", [tenant("t")], schema, claims).view().routes("shop", "a b", 1).refused != ()
     assert claims.release("s", TableId(database="shop", table="a_b"))
 
-    assert RouteBook("s", [tenant("t")], schema, claims).routes("shop", "a b", 1).refused == ()
+    assert RouteBook("s", [tenant("t")], schema, claims).view().routes("shop", "a b", 1).refused == ()
     assert not claims.release("s", TableId(database="shop", table="a_b"))
 
 
@@ -195,7 +195,9 @@ def fields_of(form: EnvelopeForm = MYSQL_FORM, *, selection: dict[str, Any] | No
     )
     table = TableSchema(table_id=ORDERS, columns=columns, key=("id",), version=1)
     event_format = FormatSettings(schemas=True, source_types=SourceTypes(**source_types))
-    book = RouteBook("s", [tenant("a", selection=selection, format=event_format)], lambda *_: table, TopicClaims())
+    book = RouteBook(
+        "s", [tenant("a", selection=selection, format=event_format)], lambda *_: table, TopicClaims()
+    ).view()
     (group,) = book.routes("shop", "orders", 1, form).groups
     value = json.loads(group.encoding.value_prefix + b"null}")["schema"]["fields"]
     key = json.loads(group.encoding.key_prefix + b"null}")["schema"]["fields"]
@@ -247,7 +249,7 @@ def test_names_are_adjusted_where_the_tenant_asks() -> None:
         [TenantSpec(tenant="a", sources=(SourceSelection(name="s-1"),), format=event_format)],
         lambda *_: table,
         TopicClaims(),
-    )
+    ).view()
 
     (group,) = book.routes("my-db", "price-list", 1).groups
 
@@ -283,8 +285,10 @@ def test_tenants_with_keys_share_no_bytes(tmp_path: Path) -> None:
         (tmp_path / name / "pii").write_text(f"the key of tenant {name}")
     tenants = [tenant(name, selection={"masks": masks}) for name in ("a", "b", "c")]
 
-    routes = RouteBook("s", tenants, lambda *_: named, TopicClaims(), MaskKeys(tmp_path, {})).routes(
-        "shop", "orders", 1
+    routes = (
+        RouteBook("s", tenants, lambda *_: named, TopicClaims(), MaskKeys(tmp_path, {}))
+        .view()
+        .routes("shop", "orders", 1)
     )
 
     assert targets(routes) == [["a.s.shop.orders"], ["b.s.shop.orders"]]
@@ -376,10 +380,9 @@ def test_who_is_left_out_gets_nothing_and_the_others_all() -> None:
     routes = book(tenant("a"), tenant("b"), bad, asked=asked)
     before = routes.routes("shop", "orders", 1)
 
-    routes.leave_out({"a", "bad"})
-    without = routes.routes("shop", "orders", 1)
-    present = [subscriber.tenant for subscriber in routes.present(routes.subscribers)]
-    routes.leave_out(())
+    some = routes.book.view({"a", "bad"})
+    without = some.routes("shop", "orders", 1)
+    present = [subscriber.tenant for subscriber in some.present(routes.audience.subscribers)]
 
     (group,) = without.groups
     assert [target.tenant for target in group.targets] == ["b"]
@@ -415,13 +418,12 @@ def test_a_schema_that_is_not_known_makes_its_tenant_unready_and_asks_nobody() -
     """The others' routes are there; once it is known and the tenant is back, so are its own."""
     registry = Registry()
     avro = tenant("avro", format=FormatSettings(kind=EventFormat.AVRO), sink=None)
-    routes = RouteBook("s", (tenant("a"), avro), schema, TopicClaims(), registry=KnownSchemas(registry))
+    routes = RouteBook("s", (tenant("a"), avro), schema, TopicClaims(), registry=KnownSchemas(registry)).view()
 
     assert targets(routes.routes("shop", "orders", 1)) == [["a.s.shop.orders"]]
     assert list(routes.unready) == ["avro"]
-    routes.leave_out({"avro"})
     registry.ids = {"avro.s.shop.orders-key": 1, "avro.s.shop.orders-value": 2}
-    routes.leave_out(())
+    routes.book.ask_again("avro")
 
     assert targets(routes.routes("shop", "orders", 1)) == [["a.s.shop.orders"], ["avro.s.shop.orders"]]
     assert routes.unready == {}
@@ -431,13 +433,9 @@ def test_tenants_that_are_left_out_again_have_the_others_routes_made_once() -> N
     """A lane leaves out now these, now those: with 1,000 tenants each time is 10 ms of CPU."""
     table_routes = book(tenant("a"), tenant("b"), tenant("c"))
     whole = table_routes.routes("shop", "orders", 1)
-    table_routes.leave_out({"b"})
-    without = table_routes.routes("shop", "orders", 1)
+    views = table_routes.book.view
+    without = views({"b"}).routes("shop", "orders", 1)
 
-    table_routes.leave_out(())
-    again = table_routes.routes("shop", "orders", 1)
-    table_routes.leave_out({"b"})
-
-    assert again is whole
-    assert table_routes.routes("shop", "orders", 1) is without
+    assert views().routes("shop", "orders", 1) is whole
+    assert views({"b"}).routes("shop", "orders", 1) is without
     assert targets(without) == [["a.s.shop.orders", "c.s.shop.orders"]]

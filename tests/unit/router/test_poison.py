@@ -11,8 +11,8 @@ from libs.tenants import fit as tenant_fit
 from libs.tenants.document import read_tenant
 from libs.types.table import TableSchema
 from libs.types.tenant import RowFilter
-from services.router import match, project
-from services.router.match import RouteBook
+from services.router import match, project, route_book
+from services.router.route_book import RouteBook, RouteView
 from services.router.topic_claims import TopicClaims
 from tests.fuzz.poison import poisoned
 from tests.unit.router.test_deliver import add_run, builder, deliver, orders, records_of, taken, tenant
@@ -28,8 +28,8 @@ def test_random_documents_and_names_harm_nobody() -> None:
     assert ROUNDS / 20 < len(refused) < ROUNDS
 
 
-def book_of(*tenants: Any) -> RouteBook:
-    return RouteBook("s", tenants, lambda _table_id, version: orders(version), TopicClaims())
+def book_of(*tenants: Any) -> RouteView:
+    return RouteBook("s", tenants, lambda _table_id, version: orders(version), TopicClaims()).view()
 
 
 def fails_for_bad(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, error: Exception) -> None:
@@ -49,7 +49,7 @@ BAD = tenant("bad", selection={"exclude_columns": ("never",)})
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(match, "is_selected"), (match, "compile_projection"), (project, "tenant_view"), (match, "claim_topic")],
+    [(match, "is_selected"), (match, "compile_projection"), (project, "tenant_view"), (route_book, "claim_topic")],
 )
 def test_an_unforeseen_error_of_a_route_is_one_tenants_refusal(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str

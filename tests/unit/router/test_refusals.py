@@ -31,8 +31,9 @@ from libs.types.tenant import (
     UnknownColumns,
 )
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
-from services.router.match import NO_REGISTRY, RouteBook, Target
+from services.router.match import NO_REGISTRY, Target
 from services.router.refusals import RecordsFate, Refusals, RefusalTeller
+from services.router.route_book import RouteBook, RouteView
 from services.router.topic_claims import TopicClaims
 from tests.unit.router.test_match import ORDERS, schema, tenant
 
@@ -90,10 +91,8 @@ def book(
     without: Iterable[str] = (),
     registry: SchemaIds = NO_REGISTRY,
     keys: MaskKeys = NO_KEYS,
-) -> RouteBook:
-    made = RouteBook("s", tenants, fetch, TopicClaims(), keys, registry)
-    made.leave_out(set(without))
-    return made
+) -> RouteView:
+    return RouteBook("s", tenants, fetch, TopicClaims(), keys, registry).view(set(without))
 
 
 @dataclass
@@ -124,7 +123,7 @@ class Router:
             records=lambda: self.fates,
         )
 
-    def meets(self, version: int = 1, *, by: RouteBook | None = None) -> None:
+    def meets(self, version: int = 1, *, by: RouteView | None = None) -> None:
         """Rows of ``shop.orders`` came, and their transaction is committed."""
         routed_by = book(*(self.specs or ()), registry=self.registry, keys=self.keys) if by is None else by
         routed_by.routes("shop", "orders", version)
@@ -288,10 +287,10 @@ async def test_a_tenant_that_a_lane_leaves_out_is_judged_by_who_routes_for_it() 
     assert len(router.refusals.all()) == 1
 
 
-def refused_by_kafka(spec: TenantSpec) -> RouteBook:
+def refused_by_kafka(spec: TenantSpec) -> RouteView:
     made = book(spec)
     made.routes("shop", "orders", 1)
-    made.refuse_topic(tenant_row_topic(spec, "s", ORDERS), "no leader")
+    made.book.refuse_topic(tenant_row_topic(spec, "s", ORDERS), "no leader")
     return made
 
 
@@ -352,7 +351,7 @@ async def test_a_table_whose_topic_another_had_ends_without_a_row_once_that_one_
     there = {TableId(database="shop", table=table) for table in ("a b", "a_b")}
     spec, operator = tenant("acme"), Operator()
     router = Router([spec], claims=TopicClaims(lambda _source: frozenset(there)))
-    routed_by = RouteBook("s", [spec], fetch, router.claims)
+    routed_by = RouteBook("s", [spec], fetch, router.claims).view()
     routed_by.routes("shop", "a_b", 1)
     router.refusals.take_in(routed_by)
     await router.tells(operator)
@@ -373,9 +372,9 @@ async def test_a_table_whose_topic_another_had_ends_without_a_row_once_that_one_
 MARKS = TopicSettings(transactions=True, schema_changes=True)
 
 
-def writes_marks(router: Router, by: RouteBook) -> None:
+def writes_marks(router: Router, by: RouteView) -> None:
     """A statement and a transaction came, and what was meant for their topics is written or left out."""
-    (subscriber,) = by.subscribers
+    (subscriber,) = by.audience.subscribers
     by.schema_changes_encoding(subscriber, MYSQL_FORM)
     by.transactions_encoding(subscriber)
     router.refusals.take_in(by)
@@ -386,7 +385,7 @@ async def test_topics_without_rows_are_told_and_end_when_they_are_written() -> N
     router, refused_by = Router([spec]), book(spec)
     writes_marks(router, refused_by)
     for topic in ("acme.s", "acme.s.transaction"):
-        refused_by.refuse_topic(topic, "may not create")
+        refused_by.book.refuse_topic(topic, "may not create")
     writes_marks(router, refused_by)
     await router.tells(operator)
     assert sorted((each.what.value, each.is_of_topic) for each in operator.standing) == [
@@ -408,7 +407,7 @@ async def test_topics_without_rows_end_by_kafka_by_the_registry_or_by_the_docume
     spec, operator = tenant("acme", topics=MARKS, format=AVRO), Operator()
     router = Router([spec])
     refused_by = book(spec, registry=router.registry)
-    refused_by.refuse_topic("acme.s.transaction", "may not create")
+    refused_by.book.refuse_topic("acme.s.transaction", "may not create")
     writes_marks(router, refused_by)
     await router.tells(operator)
     assert sorted((each.what.value, each.is_of_topic, each.is_of_registry) for each in operator.standing) == [
@@ -439,15 +438,14 @@ async def test_topics_without_rows_end_by_kafka_by_the_registry_or_by_the_docume
 async def test_a_tenant_that_is_behind_ends_nothing_by_a_book_that_leaves_it_out() -> None:
     """The same book says so once it is back."""
     spec, operator = tenant("acme", topics=MARKS), Operator()
-    router, refused_by, lane = Router([spec]), book(spec), book(spec)
-    refused_by.refuse_topic("acme.s.transaction", "may not create")
-    lane.leave_out({"acme"})
+    router, refused_by, lane = Router([spec]), book(spec), book(spec, without={"acme"})
+    refused_by.book.refuse_topic("acme.s.transaction", "may not create")
     writes_marks(router, refused_by)
     writes_marks(router, lane)
     await router.tells(operator)
     assert len(operator.standing) == 1
 
-    lane.leave_out(())
+    lane = lane.book.view()
     writes_marks(router, lane)
     await router.tells(operator)
 
@@ -715,7 +713,7 @@ async def test_what_stands_refused_is_a_fault_of_each_router_that_knows_it() -> 
     """A router that just started hears of it from an operator. Of two partitions it lasts until both go on."""
     spec, operator = tenant("acme", topics=MARKS), Operator()
     router, refused_by = Router([spec]), book(spec)
-    refused_by.refuse_topic("acme.s.transaction", "may not create")
+    refused_by.book.refuse_topic("acme.s.transaction", "may not create")
     writes_marks(router, refused_by)
     router.refusals.take_in_records(records_of(0, acme="grant WRITE"))
     router.refusals.take_in_records(records_of(1, acme="grant WRITE"))
@@ -784,7 +782,7 @@ async def test_where_there_is_no_operator_what_stands_is_looked_at_all_the_same(
 def test_topics_that_stand_refused_are_those_of_one_source_by_the_documents_in_force() -> None:
     spec = tenant("acme", topics=MARKS)
     router, refused_by = Router([spec]), book(spec)
-    refused_by.refuse_topic("acme.s.transaction", "may not create")
+    refused_by.book.refuse_topic("acme.s.transaction", "may not create")
     writes_marks(router, refused_by)
     router.refusals.take_in_records(records_of(0, acme="grant WRITE"))
 
@@ -807,7 +805,7 @@ async def test_a_late_column_that_is_kept_back_is_a_fault_until_the_document_nam
 ) -> None:
     def met(**selection: object) -> None:
         spec = tenant("acme", selection={"unknown_columns": UnknownColumns.REFUSE, **selection})
-        routed_by = RouteBook("s", [spec, tenant("globex")], with_late_column, TopicClaims())
+        routed_by = RouteBook("s", [spec, tenant("globex")], with_late_column, TopicClaims()).view()
         routed_by.routes("shop", "orders", 1)
         router.refusals.take_in(routed_by)
 

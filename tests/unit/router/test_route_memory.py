@@ -13,7 +13,7 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import ColumnMask, HashMask, RowFilter, SourceSelection, TenantSpec
 from libs.types.value import LogicalKind, LogicalType
 from services.router import match
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook, RouteView
 from services.router.route_memory import _MOST_CHANGES, RouteMemory, SeenTables
 from services.router.topic_claims import TopicClaims
 
@@ -110,7 +110,7 @@ def test_a_document_that_changed_has_no_others_conditions_compiled_again(monkeyp
 
     monkeypatch.setattr(match, "compile_projection", counted)
 
-    def book_of(changed: str | None) -> RouteBook:
+    def book_of(changed: str | None) -> RouteView:
         specs = [
             TenantSpec(
                 tenant=name,
@@ -125,7 +125,7 @@ def test_a_document_that_changed_has_no_others_conditions_compiled_again(monkeyp
             )
             for name in names
         ]
-        return RouteBook("s", specs, lambda *_: table, TopicClaims(), memory=memory)
+        return RouteBook("s", specs, lambda *_: table, TopicClaims(), memory=memory).view()
 
     memory = RouteMemory()
     first = book_of(None).routes("shop", "orders", 1)

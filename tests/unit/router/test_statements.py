@@ -11,7 +11,7 @@ from libs.mysql.schema_change_event import schema_change_key, schema_change_valu
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ColumnMask, HashMask
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 from tests.unit.router.test_deliver import builder, deliver, records_of, taken, tenant
 
@@ -57,7 +57,9 @@ def told(selection: dict[str, Any], *, version: int = 1, table: str = "people", 
         value=value,
         database_tables=["people"],
     )
-    book = RouteBook("s", (tenant("acme", selection=selection),), lambda _table_id, _version: schema, TopicClaims())
+    book = RouteBook(
+        "s", (tenant("acme", selection=selection),), lambda _table_id, _version: schema, TopicClaims()
+    ).view()
     deliveries = deliver(taken(batch), book)
     events = [msgspec.json.decode(value) for _, value, _ in records_of(deliveries, "acme.s")]
     schemas = [value for _, value, _ in records_of(deliveries, "acme.headwater.table-schemas")]
@@ -123,7 +125,7 @@ def test_a_table_that_is_excluded_by_its_former_name_tells_nothing() -> None:
         (tenant("acme", selection={"exclude_tables": (r"shop\.hidden",)}),),
         lambda _table_id, _version: schema,
         TopicClaims(),
-    )
+    ).view()
     batch = builder()
     for version in (1, 0):
         batch.add_table_change(

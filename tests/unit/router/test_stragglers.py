@@ -4,13 +4,13 @@ import pytest
 
 from libs.events.names import is_straggling
 from libs.types.order import EventOrder
-from libs.types.tenant import TenantSpec
-from services.router import stragglers
-from services.router.lane import LanePosition, TenantPosition
+from services.router import straggler
+from services.router.lane_state import LanePosition, TenantPosition
+from services.router.missed_batches import RecentBatches
 from services.router.outputs import Reached, WaitingBatch
 from services.router.progress import tenants_progress
+from services.router.straggler import Obstacle
 from services.router.straggler_offsets import noted_topic_id, own_note, straggler_count
-from services.router.stragglers import RecentBatches, Straggler
 
 
 def batches(*offsets: int, size: int = 10) -> list[WaitingBatch]:
@@ -51,14 +51,14 @@ def test_recent_batches_take_bounded_memory() -> None:
 
 def test_a_server_that_is_away_for_longer_than_a_restart_takes_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says until then is tried again is no refusal."""
-    straggler = Straggler(TenantSpec(tenant="acme", sources=()), 0, "slow", Reached(), 0.0)
+    obstacle = Obstacle("slow")
 
-    straggler.lack_server("the registry is away")
-    assert (straggler.is_stuck, straggler.refusal) == (True, None)
+    obstacle.lack_server("the registry is away")
+    assert (obstacle.is_stuck, obstacle.refusal) == (True, None)
 
-    monkeypatch.setattr(stragglers, "_UNAVAILABLE_PATIENCE_S", 0.0)
-    straggler.lack_server("the registry is away")
-    assert straggler.refusal == "the registry is away"
+    monkeypatch.setattr(straggler, "_UNAVAILABLE_PATIENCE_S", 0.0)
+    obstacle.lack_server("the registry is away")
+    assert obstacle.refusal == "the registry is away"
 
 
 @pytest.mark.parametrize(("behind", "note"), [((), ""), (("a", "b", "c"), "straggling=3;")])
