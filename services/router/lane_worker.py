@@ -180,7 +180,9 @@ class LaneWorker:
                 if not refused - (plan.behind - plan.joining.keys()):
                     raise
                 self._stay(plan, dict.fromkeys(refused, str(error)))
-                plan = TransactionPlan(plan.behind, dict.fromkeys(refused, str(error)), plan.lacking)
+                # The others stay stuck: a tenant whose schema is not known gets no row of this attempt either.
+                stuck = {**plan.stuck, **dict.fromkeys(refused, str(error))}
+                plan = TransactionPlan(plan.behind, stuck, plan.lacking)
                 done = first
                 continue
             transaction_began(None)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import pytest
 import structlog
 from aiokafka import TopicPartition
@@ -15,10 +16,11 @@ from libs.events.names import straggler_group
 from libs.telemetry import metrics
 from libs.telemetry.faults import lasting_faults
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import SourceSelection, TenantSpec
+from libs.types.tenant import EventFormat, FormatSettings, SourceSelection, TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange
-from services.router import lane_worker, outputs
+from services.router import lane_worker, outputs, tenant_topics
 from services.router.covered import OffsetNotWritten, offset_after
+from services.router.encode import NoSchemaRegistry, RegisteredSchema, SchemaNotKnown, SchemaText
 from services.router.lane_worker import LaneWorker, Stretch
 from services.router.missed_batches import MissedBatches
 from services.router.outputs import LaneDependencies, Reached, WaitingBatch
@@ -28,6 +30,9 @@ from services.router.straggler import Obstacle, Straggler
 from services.router.straggler_set import StragglerSet
 from services.router.straggler_turns import StragglerTurns
 from services.router.topic_claims import TopicClaims
+from services.router.writer import TopicsRefused
+from tests.unit.router.test_deliver import add_run, builder, orders
+from tests.unit.router.test_poison import ROW
 
 DEFAULTS: Final = LaneSettings()
 PLACE: Final = TopicPartition("headwater.changes.s", 0)
@@ -146,6 +151,49 @@ def test_backlogs_that_take_long_let_no_batch_be_passed_over(monkeypatch: pytest
     assert [offset for group, offset in writer.offsets if not group] == [6, 8, 9, 12]
     assert [offset for group, offset in writer.offsets if group == straggler_group("routers", "slow")] == [6]
     assert position.next_offset == 12
+
+
+class NothingKnown(NoSchemaRegistry):
+    """A registry whose ids this process does not have yet."""
+
+    def known(self, subject: str, _schema: SchemaText) -> RegisteredSchema:
+        raise SchemaNotKnown(f"subject {subject}: not yet")
+
+
+class RefusingWriter(RecordingWriter):
+    """Kafka refuses one tenant's topics once."""
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__()
+        self._refused = tenant
+
+    async def write(self, _records: object, topics: list[str]) -> None:
+        if topics[0].startswith(f"{self._refused}."):
+            raise TopicsRefused("no leader", frozenset(topics))
+
+
+def test_a_tenant_that_is_not_ready_falls_behind_also_where_another_ones_topic_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The transaction is written again without the other one: the tenant whose schema is not known yet lacks its row then."""
+    monkeypatch.setattr(tenant_topics, "create_topics", lambda *_: {})
+    avro = msgspec.structs.replace(tenant("avro"), format=FormatSettings(kind=EventFormat.AVRO), sink=None)
+    writer, stragglers = RefusingWriter("acme"), ComingBack([])
+    worker = worker_of(
+        writer,
+        stragglers,
+        {},
+        tenants=(tenant("acme"), avro),
+        fetch_schema=lambda _source: lambda *_: orders(1),
+        registry=NothingKnown(),
+    )
+    batch = builder()
+    add_run(batch, [ROW])
+    (stretch,) = worker.stretches([WaitingBatch(0, batch.take(0)[0])])
+
+    asyncio.run(worker.route(stretch, (), lambda _began_s: None))
+
+    assert stragglers.added == {"acme": 0, "avro": 0}
 
 
 def test_an_offset_above_what_was_written_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
