@@ -14,6 +14,7 @@ from libs.cli.main import SUBCOMMANDS, headwater
 from libs.config import connections
 from libs.mesh import documents
 from libs.source import failure_handling, key_columns, unseen_rows
+from libs.source.dts import settings as dts_settings
 from libs.source.mysql import settings as mysql_settings
 from libs.source.vitess import settings as vitess_settings
 from libs.tenants.schema import tenant_schema
@@ -22,6 +23,7 @@ from libs.types import value_modes
 _DOCUMENTED: Final[tuple[ModuleType, ...]] = (
     documents,
     connections,
+    dts_settings,
     mysql_settings,
     vitess_settings,
     failure_handling,
@@ -177,7 +179,14 @@ def _member_docs(modules: tuple[ModuleType, ...]) -> Iterator[tuple[tuple[str, s
                     continue
                 if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                     own[node.name, member.target.id] = inspect.cleandoc(str(below.value.value))
-    for name, parents in bases.items():
-        for parent in parents:
-            yield from (((name, field), text) for (owner, field), text in own.items() if owner == parent)
+    for name in bases:
+        for ancestor in _ancestors(name, bases):
+            yield from (((name, field), text) for (owner, field), text in own.items() if owner == ancestor)
     yield from own.items()
+
+
+def _ancestors(name: str, bases: Mapping[str, list[str]]) -> Iterator[str]:
+    """The furthest first, so that a nearer one's words win."""
+    for parent in bases.get(name, ()):
+        yield from _ancestors(parent, bases)
+        yield parent

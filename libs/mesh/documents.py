@@ -19,7 +19,6 @@ import msgspec
 from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.config.bounds import bound_mistakes
 from libs.config.connections import (
-    KafkaAccess,
     KafkaSettings,
     LineageSettings,
     SchemaRegistrySettings,
@@ -31,11 +30,15 @@ from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
-from libs.source.failure_policy import FailureHandling
-from libs.source.key_columns import KeyColumns
-from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
-from libs.source.unseen_policy import TellingPolicy, UnseenPolicy
-from libs.source.vitess.settings import KeyspaceSettings, VtgateSettings, keyspace_mistakes
+from libs.source.dts.settings import DtsSnapshotMode, DtsSnapshotSettings, DtsSourceSettings, SubscriptionSettings
+from libs.source.mysql.settings import DatabaseSettings, MysqlSourceSettings, SnapshotMode, SnapshotSettings
+from libs.source.vitess.settings import (
+    KeyspaceSettings,
+    VitessSnapshotMode,
+    VitessSnapshotSettings,
+    VtgateSettings,
+    keyspace_mistakes,
+)
 from libs.tenants.document import TenantFolder, TenantSet
 from libs.tenants.mask_keys import MaskKeys
 from libs.tenants.place import nearest, source_mistakes, warehouse_mistakes
@@ -43,7 +46,6 @@ from libs.tenants.row_filter import condition_mistakes
 from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.types.bounds import bounds
 from libs.types.tenant import Consistency, EventFormat, TenantSpec
-from libs.types.value_modes import ValueModes
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A source's name stands in topic names, in process names and in file names."""
@@ -55,94 +57,41 @@ class DatabaseDocument(DatabaseSettings, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
 
 
-class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How existing rows are copied."""
+class SnapshotDocument(SnapshotSettings, frozen=True, kw_only=True):
+    """How existing rows are copied: all settings of a MySQL reader."""
 
-    mode: str = "initial"
-    chunk_rows: Annotated[int, bounds(1, 10_000_000)] = 20_000
-    """Rows read at once."""
-    readers: Annotated[int, bounds(1, 64)] = 1
-    """Processes that read side by side."""
-    lock: SnapshotLock = SnapshotLock.MINIMAL
-    """``none``: commits are never held back while the views open."""
-    lock_wait_s: Annotated[int, bounds(1, 86_400)] = 2
-    """How long to wait for that lock, in seconds."""
-    incremental_chunk_rows: Annotated[int, bounds(1, 1_000_000)] = 2_000
-    """Rows read at once of an incremental snapshot."""
-    select_overrides: dict[str, str] = {}
-    """An SQL condition, or a SELECT, for each table (``database.table``) that is not to be copied whole."""
-    max_replica_lag_s: Annotated[float | None, bounds(0, 31_536_000)] = None
-    """While the source, being a replica, or one of ``lag_replicas`` is further behind than this, no chunk is read."""
     lag_replicas: tuple[DatabaseDocument, ...] = ()
     """Replicas of the source that a snapshot must not hold up."""
 
 
-class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
+class MysqlDocument(MysqlSourceSettings, frozen=True, kw_only=True):
     """A MySQL server, followed by its own log; the kind of a document without a ``kind``."""
 
     database: DatabaseDocument
     kind: str = "mysql"
-    include_tables: tuple[str, ...] = (".*",)
-    exclude_tables: tuple[str, ...] = ()
     replica_server_id: Annotated[int | None, bounds(1, 4_294_967_295)] = None
     """None: derived from the document's path, so that two stacks on one server do not evict each other."""
-    snapshot: SnapshotSettings = SnapshotSettings()
-    values: ValueModes = ValueModes()
-    """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
-    signal_table: str | None = None
-    """``database.table`` whose inserted rows are signals; see docs/snapshots.md."""
-    key_columns: tuple[KeyColumns, ...] = ()
-    """Keys other than the tables' own."""
-    gtid_source_includes: tuple[str, ...] = ()
-    """Regular expressions for server uuids: only rows of transactions that such a server numbered are published."""
-    gtid_source_excludes: tuple[str, ...] = ()
-    """Regular expressions for server uuids whose transactions' rows are not published."""
-    heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
-    """How often a record goes to ``__debezium-heartbeat.<source>`` while nothing captured changes; 0: never."""
-    failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
-    """Treatment of a row that cannot be decoded."""
-    on_unseen_change: tuple[UnseenPolicy, ...] = ()
-    """The action, by table, after a statement that changed rows without an event."""
-    transaction_metadata: bool = False
-    metric_tags: dict[str, str] = {}
+    snapshot: SnapshotDocument = SnapshotDocument()
+    metric_tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels on every metric of the reader."""
 
 
-class SubscriptionDocument(KafkaAccess, frozen=True, kw_only=True):
+class SubscriptionDocument(SubscriptionSettings, frozen=True, kw_only=True):
     """A Tencent DTS subscription of the database, as DTS's console shows it (docs/dts.md)."""
 
-    topic: str
-    group_id: str
     bootstrap_servers: str = ""
     """Empty: the stack's own Kafka, where a recording was played back or a stand-in writes."""
     partition: Annotated[int, bounds(0, 100_000)] = 0
     """The embedded stack reads one Kafka partition of a subscription."""
 
 
-class DtsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """How existing rows are copied from the database behind a subscription."""
-
-    mode: str = "initial"
-    chunk_rows: Annotated[int, bounds(1, 10_000_000)] = 20_000
-    """Rows read at once."""
-
-
-class DtsDocument(msgspec.Struct, frozen=True, kw_only=True):
+class DtsDocument(DtsSourceSettings, frozen=True, kw_only=True):
     """A Tencent DTS subscription of a MySQL server, and that server."""
 
     database: DatabaseDocument
     subscription: SubscriptionDocument
     kind: str = "dts"
-    include_tables: tuple[str, ...] = (".*",)
-    exclude_tables: tuple[str, ...] = ()
-    snapshot: DtsSnapshot = DtsSnapshot()
-    values: ValueModes = ValueModes()
-    failure_handling: FailureHandling = FailureHandling.FAIL
-    """Treatment of undecodable data."""
-    on_unseen_change: tuple[TellingPolicy, ...] = ()
-    """The action, by table, after a statement that changed rows without an event: warn or halt."""
-    transaction_metadata: bool = False
-    metric_tags: dict[str, str] = {}
+    metric_tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels on every metric of the reader."""
 
 
@@ -152,14 +101,6 @@ class VtgateDocument(VtgateSettings, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
 
 
-class VitessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """How existing rows are copied: by vtgate (VStream copy)."""
-
-    mode: str = "initial"
-    include_tables: tuple[str, ...] = (".*",)
-    """Of the captured tables, those whose rows are copied."""
-
-
 class VitessDocument(KeyspaceSettings, frozen=True, kw_only=True):
     """A keyspace of a Vitess cluster: all settings of its readers."""
 
@@ -167,7 +108,6 @@ class VitessDocument(KeyspaceSettings, frozen=True, kw_only=True):
     kind: str = "vitess"
     tasks: int = 1
     """How many readers share its shards; the stack counts their generations itself (``reader_tasks``)."""
-    snapshot: VitessSnapshot = VitessSnapshot()
     metric_tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels on every metric of the reader."""
 
@@ -181,9 +121,9 @@ DOCUMENT_OF_KIND: Final[Mapping[str, type[SourceDocument]]] = {
     "vitess": VitessDocument,
 }
 SNAPSHOT_OF_KIND: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "mysql": SnapshotSettings,
-    "dts": DtsSnapshot,
-    "vitess": VitessSnapshot,
+    "mysql": SnapshotDocument,
+    "dts": DtsSnapshotSettings,
+    "vitess": VitessSnapshotSettings,
 }
 _NOT_HERE: Final[Mapping[str, Mapping[str, str]]] = {
     "vitess": {
@@ -201,8 +141,8 @@ WAREHOUSES: Final = (CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL)
 """The values of a tenant's ``sink.warehouse`` in a stack of one machine."""
 SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "mysql": tuple(mode.value for mode in SnapshotMode),
-    "dts": ("initial", "no_data"),
-    "vitess": ("initial", "always", "when_needed", "no_data", "never"),
+    "dts": tuple(mode.value for mode in DtsSnapshotMode),
+    "vitess": tuple(mode.value for mode in VitessSnapshotMode),
 }
 
 
@@ -382,7 +322,7 @@ def _converted(parsed: Any, found: list[str]) -> SourceDocument | None:
         parsed = _without_other_kinds(parsed, kind, DOCUMENT_OF_KIND, "", found)
         if isinstance(parsed.get("snapshot"), dict):
             own = _without_other_kinds(parsed["snapshot"], kind, SNAPSHOT_OF_KIND, "snapshot.", found)
-            parsed = {**parsed, "snapshot": own}
+            parsed = {**parsed, "snapshot": _without_unknown_mode(own, kind, found)}
     return convert_document(DOCUMENT_OF_KIND[kind], parsed, place="", mistakes=found)
 
 
@@ -408,6 +348,15 @@ def _without_other_kinds(
     return kept
 
 
+def _without_unknown_mode(snapshot: dict[str, Any], kind: str, found: list[str]) -> dict[str, Any]:
+    """``snapshot`` without a mode that the kind does not have, so that all else is judged too."""
+    mode, modes = snapshot.get("mode"), SNAPSHOT_MODES[kind]
+    if not isinstance(mode, str) or mode in modes:
+        return snapshot
+    found.append(f"snapshot.mode: {mode!r} is unknown to kind {kind!r}; {nearest(mode, modes)}")
+    return {name: value for name, value in snapshot.items() if name != "mode"}
+
+
 def _mistakes_in(document: SourceDocument) -> Iterator[str]:
     """Mistakes that no single field's type shows."""
     if too_many := [*count_mistakes(_patterns_of(document))]:  # judging each would take long
@@ -428,12 +377,9 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
             yield from _bad_database("database", document.database)
         case VitessDocument():
             yield from _bad_files("vtgate", document.vtgate)
-            yield from keyspace_mistakes(document, copies_tables=document.snapshot.mode not in ("no_data", "never"))
+            yield from keyspace_mistakes(document)
             yield from _pattern_mistakes("snapshot.include_tables", document.snapshot.include_tables)
             yield from _task_mistakes(document)
-    mode, modes = document.snapshot.mode, SNAPSHOT_MODES[document.kind]
-    if mode not in modes:
-        yield f"snapshot.mode: {mode!r} is unknown to kind {document.kind!r}; {nearest(mode, modes)}"
     yield from _pattern_mistakes("include_tables", document.include_tables)
     yield from _pattern_mistakes("exclude_tables", document.exclude_tables)
     try:

@@ -52,7 +52,7 @@ def finish_keyspace(
         return
     good = convert_document(VitessDocument, document, place="", mistakes=mistakes)
     if good is not None:
-        mistakes.extend(keyspace_mistakes(good, copies_tables=good.snapshot.mode not in ("no_data", "never")))
+        mistakes.extend(keyspace_mistakes(good))
 
 
 def _transactions(config: Mapping[str, str], document: dict[str, Any]) -> None:

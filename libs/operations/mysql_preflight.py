@@ -85,7 +85,7 @@ def _of_server(
         needs_full_images=needs_full_images,
         replica_server_id=document.replica_server_id,
     )
-    if document.snapshot.mode != SnapshotMode.WHEN_NEEDED.value:
+    if document.snapshot.mode is not SnapshotMode.WHEN_NEEDED:
         return list(report.faults), list(report.warnings)
     again = [Fault(f"{fault.what}; all rows are copied anew", fault.mend) for fault in report.faults if fault.is_purged]
     return [fault for fault in report.faults if not fault.is_purged], [*report.warnings, *again]

@@ -45,7 +45,9 @@ from libs.mesh.reader_tasks import Generations, settings_of, tasks_of
 from libs.servers.ports import LOOPBACK
 from libs.servers.process import ProcessSpec
 from libs.setup.spark_toolchain import SparkToolchain
+from libs.source.dts.settings import DtsSourceSettings
 from libs.source.kinds import READER_OF_KIND
+from libs.source.mysql.settings import MysqlSourceSettings
 from libs.source.vitess.settings import KeyspaceSettings
 from libs.source.vitess.tasks import TaskSettings
 from libs.stack.supervisor import Supervised, answers_ok
@@ -241,10 +243,6 @@ def _reader(
             "source": name,
             **_source_settings(home, name, source, ports),
             **({"tasks": msgspec.to_builtins(task)} if task is not None else {}),
-            "include_tables": list(source.include_tables),
-            "exclude_tables": list(source.exclude_tables),
-            "values": msgspec.to_builtins(source.values),
-            "failure_handling": source.failure_handling.value,
             "lease_s": READER_LEASE_S,
             "kafka": calls.kafka,
             "schema_history": calls.client(process, SCHEMA_HISTORY),
@@ -258,43 +256,39 @@ def _reader(
 
 
 def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mapping[str, int]) -> dict[str, Any]:
-    """Settings for readers of the source's kind alone: its address, and the tables to copy."""
+    """The settings that the document has for its reader, with the addresses that the stack adds."""
     match source:
         case MysqlDocument():
             return {
+                **_of_record(source, MysqlSourceSettings),
                 "database": _database(source.database),
-                "on_unseen_change": msgspec.to_builtins(source.on_unseen_change),
                 "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
                 "snapshot": {
                     **stated(source.snapshot),
                     "lag_replicas": [_database(replica) for replica in source.snapshot.lag_replicas],
                 },
-                "signal_table": source.signal_table,
-                "key_columns": msgspec.to_builtins(source.key_columns),
-                "gtid_source_includes": list(source.gtid_source_includes),
-                "gtid_source_excludes": list(source.gtid_source_excludes),
-                "heartbeat_interval_s": source.heartbeat_interval_s,
-                "transaction_metadata": source.transaction_metadata,
             }
         case DtsDocument():
             subscription = source.subscription
             return {
+                **_of_record(source, DtsSourceSettings),
                 "database": _database(source.database),
                 "subscription": {
                     **stated(subscription),
                     "bootstrap_servers": subscription.bootstrap_servers or kafka_address(ports),
                     "password": subscription.password.reveal(),
                 },
-                "snapshot": msgspec.structs.asdict(source.snapshot),
-                "on_unseen_change": msgspec.to_builtins(source.on_unseen_change),
-                "transaction_metadata": source.transaction_metadata,
             }
         case VitessDocument():
             return {
-                **{name: value for name, value in stated(source).items() if name in KeyspaceSettings.__struct_fields__},
+                **_of_record(source, KeyspaceSettings),
                 "vtgate": {**stated(source.vtgate), "password": source.vtgate.password.reveal()},
-                "snapshot": msgspec.to_builtins(source.snapshot),
             }
+
+
+def _of_record(source: SourceDocument, record: type[msgspec.Struct]) -> dict[str, Any]:
+    """The part of a document that is its reader's too; secrets are not in it."""
+    return {name: value for name, value in stated(source).items() if name in record.__struct_fields__}
 
 
 def _database(database: DatabaseDocument) -> dict[str, Any]:

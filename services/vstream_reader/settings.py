@@ -1,12 +1,8 @@
 """Settings of one VStream reader: one keyspace of a Vitess cluster, or one task's part of its shards."""
 
-import enum
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Final
-
-import msgspec
 
 from libs.config.connections import (
     GrpcClientSettings,
@@ -14,32 +10,12 @@ from libs.config.connections import (
     KafkaSettings,
     TelemetrySettings,
 )
-from libs.source.vitess.settings import KeyspaceSettings, keyspace_mistakes
+from libs.source.vitess.settings import COPIES_NOTHING, KeyspaceSettings, keyspace_mistakes
+from libs.source.vitess.settings import VitessSnapshotMode as SnapshotMode
+from libs.source.vitess.settings import VitessSnapshotSettings as SnapshotSettings
 from libs.source.vitess.tasks import TaskSettings
 
-
-class SnapshotMode(enum.Enum):
-    """When tables are copied (``snapshot.mode``)."""
-
-    INITIAL = "initial"
-    """When there is no checkpoint."""
-    ALWAYS = "always"
-    """At every start of the process."""
-    WHEN_NEEDED = "when_needed"
-    """When there is no checkpoint, or the log after it is gone."""
-    NO_DATA = "no_data"
-    """Never: follow the log from now."""
-    NEVER = "never"
-    """The same; Debezium's older name."""
-
-
-class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The copy of existing rows, which vtgate does (VStream copy)."""
-
-    mode: SnapshotMode = SnapshotMode.INITIAL
-    include_tables: tuple[str, ...] = (".*",)
-    """Regular expressions over ``keyspace.table`` (``snapshot.include.collection.list``): of the captured tables, those
-    whose rows are copied. The others are followed from where the copy begins."""
+__all__ = ["COPIES_NOTHING", "SnapshotMode", "SnapshotSettings", "VstreamReaderSettings", "mistakes_in"]
 
 
 class VstreamReaderSettings(KeyspaceSettings, frozen=True, kw_only=True):
@@ -47,7 +23,6 @@ class VstreamReaderSettings(KeyspaceSettings, frozen=True, kw_only=True):
 
     source: str
     """Name of the source: ``topic.prefix`` of its events. Letters, digits, ``_`` and ``-``."""
-    snapshot: SnapshotSettings = SnapshotSettings()
     tasks: TaskSettings | None = None
     lease_s: float = 15.0
     """How long a dead reader's partition stays reserved, in seconds; renewed three times as often."""
@@ -60,13 +35,10 @@ class VstreamReaderSettings(KeyspaceSettings, frozen=True, kw_only=True):
     telemetry: TelemetrySettings = TelemetrySettings()
 
 
-COPIES_NOTHING: Final = frozenset({SnapshotMode.NO_DATA, SnapshotMode.NEVER})
-
-
 def mistakes_in(settings: VstreamReaderSettings) -> list[str]:
     """Mistakes that no single field's type shows, place first; empty: all is well."""
     return [
-        *keyspace_mistakes(settings, copies_tables=settings.snapshot.mode not in COPIES_NOTHING),
+        *keyspace_mistakes(settings),
         *([] if settings.lease_s > 0 else [f"lease_s: must be more than 0, is {settings.lease_s}"]),
         *_pattern_mistakes("include_tables", settings.include_tables),
         *_pattern_mistakes("exclude_tables", settings.exclude_tables),

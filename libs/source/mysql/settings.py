@@ -1,4 +1,4 @@
-"""How a MySQL server is reached and copied: parts of every MySQL reader's settings."""
+"""How a MySQL server is reached, copied and followed: the same in a reader's settings and in a source's document."""
 
 import enum
 from typing import Annotated
@@ -6,7 +6,11 @@ from typing import Annotated
 import msgspec
 
 from libs.config.load import Secret
+from libs.source.failure_policy import FailureHandling
+from libs.source.key_columns import KeyColumns
+from libs.source.unseen_policy import UnseenPolicy
 from libs.types.bounds import bounds
+from libs.types.value_modes import ValueModes
 
 
 class TlsMode(enum.Enum):
@@ -106,3 +110,35 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """While the source, being a replica, or one of ``lag_replicas`` is further behind than this, no chunk is read; seconds."""
     lag_replicas: tuple[DatabaseSettings, ...] = ()
     """Replicas of the source that a snapshot must not hold up."""
+
+
+class MysqlSourceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One MySQL server, and how its changes become events: the same in a reader's settings and in a source's document."""
+
+    database: DatabaseSettings
+    include_tables: tuple[str, ...] = (".*",)
+    """Regular expressions; a table is captured when one matches its whole ``database.table``."""
+    exclude_tables: tuple[str, ...] = ()
+    gtid_source_includes: tuple[str, ...] = ()
+    """Regular expressions for server uuids; when there are any, only rows of transactions that such a server numbered are
+    published (``gtid.source.includes``). DDL counts wherever it came from."""
+    gtid_source_excludes: tuple[str, ...] = ()
+    """Regular expressions for server uuids whose transactions' rows are not published (``gtid.source.excludes``)."""
+    snapshot: SnapshotSettings = SnapshotSettings()
+    signal_table: str | None = None
+    """``database.table`` of three columns (id, type, data): a row inserted into it is a signal (``signal.data.collection``).
+    It is captured as any other table, but that ``skipped_operations`` spares its new rows. Signals come by
+    ``headwater.signals`` too, which needs no table at the source."""
+    values: ValueModes = ValueModes()
+    """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
+    key_columns: tuple[KeyColumns, ...] = ()
+    """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
+    failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
+    """Treatment of a row that cannot be decoded: fail, warn, skip, dead-letter. By default one row stops no other."""
+    on_unseen_change: tuple[UnseenPolicy, ...] = ()
+    """The action, by table, after a statement that changed rows without an event; no rule: warn."""
+    transaction_metadata: bool = False
+    """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
+    heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
+    """How often, in seconds, the checkpoint is written and a record goes to ``__debezium-heartbeat.<source>`` when nothing that
+    is captured changes (``heartbeat.interval.ms``); 0: never. It is no finer than ``database.heartbeat_s``."""

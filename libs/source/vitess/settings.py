@@ -122,6 +122,33 @@ REMOVABLE_FIELDS: Final = (
 """Fields that ``remove_fields`` may name: the images, the operation, table and order stay."""
 
 
+class VitessSnapshotMode(enum.Enum):
+    """When tables are copied (``snapshot.mode``)."""
+
+    INITIAL = "initial"
+    """When there is no checkpoint."""
+    ALWAYS = "always"
+    """At every start of the process."""
+    WHEN_NEEDED = "when_needed"
+    """When there is no checkpoint, or the log after it is gone."""
+    NO_DATA = "no_data"
+    """Never: follow the log from now."""
+    NEVER = "never"
+    """The same; Debezium's older name."""
+
+
+COPIES_NOTHING: Final = frozenset({VitessSnapshotMode.NO_DATA, VitessSnapshotMode.NEVER})
+
+
+class VitessSnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The copy of existing rows, which vtgate does (VStream copy)."""
+
+    mode: VitessSnapshotMode = VitessSnapshotMode.INITIAL
+    include_tables: tuple[str, ...] = (".*",)
+    """Regular expressions over ``keyspace.table`` (``snapshot.include.collection.list``): of the captured tables, those
+    whose rows are copied. The others are followed from where the copy begins."""
+
+
 class KeyspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One keyspace, and how its changes become events: the same in a reader's settings and in a source's document."""
 
@@ -140,6 +167,7 @@ class KeyspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Regular expressions; a table is captured when one matches its whole ``keyspace.table``."""
     exclude_tables: tuple[str, ...] = ()
     events: EventSettings = EventSettings()
+    snapshot: VitessSnapshotSettings = VitessSnapshotSettings()
     values: VitessValueModes = VitessValueModes()
     key_columns: tuple[KeyColumns, ...] = ()
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
@@ -157,8 +185,8 @@ _HEADER_NAME: Final = re.compile(r"[0-9a-z_.-]+")
 _HEADER_VALUE: Final = re.compile(r"[ -~]*")
 
 
-def keyspace_mistakes(settings: KeyspaceSettings, *, copies_tables: bool) -> Iterator[str]:
-    """Mistakes that no single field's type shows, place first. ``copies_tables``: ``snapshot.mode`` is one that copies.
+def keyspace_mistakes(settings: KeyspaceSettings) -> Iterator[str]:
+    """Mistakes that no single field's type shows, place first.
 
     Patterns of tables are left to the caller: a document is stricter with them than a reader.
     """
@@ -166,7 +194,7 @@ def keyspace_mistakes(settings: KeyspaceSettings, *, copies_tables: bool) -> Ite
     yield from _vtgate_mistakes(settings.vtgate)
     yield from _stream_mistakes(settings.stream)
     yield from _shard_mistakes(settings.shards)
-    yield from _start_mistakes(settings, copies_tables=copies_tables)
+    yield from _start_mistakes(settings)
     yield from _event_mistakes(settings.events)
 
 
@@ -202,12 +230,12 @@ def _shard_mistakes(shards: Sequence[str]) -> Iterator[str]:
             yield f"shards[{index}]: {shard!r} is named twice"
 
 
-def _start_mistakes(settings: KeyspaceSettings, *, copies_tables: bool) -> Iterator[str]:
+def _start_mistakes(settings: KeyspaceSettings) -> Iterator[str]:
     text = settings.start_vgtid.strip()
     if not text or text == CURRENT:
         return
     if text == EARLIEST:
-        if not copies_tables:
+        if settings.snapshot.mode in COPIES_NOTHING:
             yield "start_vgtid: earliest copies the tables, and snapshot.mode copies nothing; leave out one of the two"
         return
     if not text.startswith("["):

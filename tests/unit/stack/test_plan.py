@@ -9,7 +9,7 @@ import yaml
 from libs.config.connections import LineageSettings, SchemaRegistrySettings
 from libs.config.load import convert_document, load_settings
 from libs.errors import InvalidSettings
-from libs.mesh.documents import DOCUMENT_OF_KIND, SNAPSHOT_MODES, Documents, read_documents
+from libs.mesh.documents import DOCUMENT_OF_KIND, Documents, read_documents
 from libs.mesh.home import Home, home_at, write_examples
 from libs.mesh.processes import SINK
 from libs.mesh.reader_tasks import planned_generations, store_generations
@@ -22,7 +22,6 @@ from libs.stack.plan import PlannedProcess, certified_processes, choose_ports, p
 from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
-from services.dts_decoder import settings as dts_settings
 from services.dts_decoder.settings import DtsDecoderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
@@ -259,12 +258,6 @@ def test_a_subscription_without_an_address_is_in_the_stacks_own_kafka(home: Home
     planned = plan(home)["reader-crm"].settings
 
     assert planned["subscription"]["bootstrap_servers"] == planned["kafka"]["bootstrap_servers"]
-
-
-def test_the_documents_know_every_snapshot_mode_of_the_readers() -> None:
-    """They list the modes, since nothing of the services may be imported there."""
-    assert set(SNAPSHOT_MODES["vitess"]) == {mode.value for mode in vstream_settings.SnapshotMode}
-    assert set(SNAPSHOT_MODES["dts"]) == {mode.value for mode in dts_settings.SnapshotMode}
 
 
 def test_without_a_sink_there_is_no_spark(home: Home) -> None:

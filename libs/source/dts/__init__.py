@@ -1,0 +1,1 @@
+"""Tencent DTS subscriptions."""
