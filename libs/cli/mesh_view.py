@@ -3,13 +3,10 @@
 import os
 from pathlib import Path
 
-from libs.mesh.cluster_sinks import ClusterSinks
 from libs.mesh.cluster_view import ClusterView
 from libs.mesh.home import Home
 from libs.mesh.home_view import HomeView
 from libs.mesh.mesh_settings import mesh_settings
-from libs.mesh.sink_view import HomeSinks, SinkView
-from libs.mesh.state import running_state
 from libs.stack.lifecycle import load_documents
 from libs.tenants.config_map import TenantObject
 
@@ -20,15 +17,6 @@ def mesh_view(home: Home, mesh_file: Path | None, given: TenantObject | None = N
     Raises InvalidSettings: the file has mistakes, or the home is none, or has mistakes.
     """
     return HomeView(home, load_documents(home)) if mesh_file is None else cluster_view(mesh_file, given)
-
-
-def sink_view(home: Home, mesh_file: Path | None, *, must_run: bool = True) -> SinkView:
-    """The sinks of the mesh. Raises as ``mesh_view``, and NotUp: it is a home's that must run, and does not."""
-    if mesh_file is not None:
-        return ClusterSinks(cluster_view(mesh_file))
-    if must_run:
-        running_state(home)
-    return HomeSinks(HomeView(home, load_documents(home)))
 
 
 def cluster_view(mesh_file: Path, given: TenantObject | None = None) -> ClusterView:

@@ -8,8 +8,8 @@ import click
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.mesh_file import mesh_file_option
-from libs.cli.mesh_view import sink_view
 from libs.cli.on_the_way import interruptible, told_on_the_way
+from libs.cli.sink_view import sink_view
 from libs.cli.terminal import echo, secho
 from libs.mesh.home import Home
 from libs.operations.rebuild import parse_moment

@@ -1,22 +1,17 @@
 """The port of commands that act on a tenant's stored tables: how far its sink got, and its answers.
 
-``HomeSinks`` reads the files of a home's Spark job; ``libs.mesh.cluster_sinks`` asks a mesh elsewhere.
+``libs.mesh.home_sinks`` reads the files of a home's Spark job; ``libs.mesh.cluster_sinks`` asks a mesh elsewhere.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from libs.config.connections import KafkaSettings
-from libs.mesh.catch_up import Behind, StackHops, sink_behind
+from libs.mesh.catch_up import Behind
 from libs.mesh.documents import DtsDocument, SourceDocument
-from libs.mesh.home_view import HomeView
-from libs.mesh.mesh import stack_kafka
-from libs.mesh.sink_state import sink_progress
-from libs.mesh.warehouses import job_settings
 from libs.sink_state.progress import SinkProgress
-from libs.sink_state.resync import ResyncAnswer, decode_resyncs, resyncs_path
+from libs.sink_state.resync import ResyncAnswer
 from libs.types.checkpoint import Checkpoint
 from libs.types.tenant import TenantSpec
 
@@ -72,54 +67,6 @@ class SinkView(Protocol):
     def resync_answer(self, tenant: str, request_id: str) -> ResyncAnswer | None:
         """The sink's answer; None: there is none yet."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class HomeSinks:
-    """See ``SinkView``."""
-
-    view: HomeView
-
-    @property
-    def kafka(self) -> KafkaSettings:
-        return stack_kafka(self.view.home)
-
-    @property
-    def notes_dir(self) -> Path:
-        return self.view.home.data_dir
-
-    @property
-    def logs_dir(self) -> Path:
-        return self.view.home.logs_dir
-
-    def spec(self, tenant: str) -> TenantSpec:
-        return self.view.tenant(tenant).spec
-
-    def job_warehouse(self, tenant: str) -> tuple[str, Mapping[str, Any]]:
-        [(name, settings)] = job_settings(self.view.home, self.view.documents, tenant).items()
-        return name, settings
-
-    def no_copy_of(self, source: str) -> str | None:
-        document = self.view.documents.sources.get(source)
-        if document is None:
-            return f"source {source} is none of the tenant's any more: there is nothing to copy from"
-        return takes_no_signals(source, document)
-
-    def progress(self, tenant: str) -> SinkProgress | None:
-        return sink_progress(self.view.home, tenant)
-
-    def by_source(self, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
-        return StackHops(self.view.home).by_source(sources)
-
-    def behind(self, tenant: str, topic: str, ends: Mapping[int, int]) -> Behind | None:
-        return sink_behind(self.view.home, tenant, topic, ends)
-
-    def resync_answer(self, tenant: str, request_id: str) -> ResyncAnswer | None:
-        try:
-            content = resyncs_path(self.view.home.sink_dir, tenant).read_bytes()
-        except FileNotFoundError:
-            return None
-        return decode_resyncs(content).answers.get(request_id)
 
 
 def takes_no_signals(source: str, document: SourceDocument) -> str | None:

@@ -58,3 +58,13 @@ def test_a_command_that_reads_documents_loads_no_clients() -> None:
 
     assert "libs.mesh.documents" in loaded.stdout.split()
     assert clients & set(loaded.stdout.split()) == set()
+
+
+def test_status_loads_no_library_of_a_warehouse() -> None:
+    """They cost two seconds of a processor, and a shell's loop runs the command."""
+    code = "import sys, libs.cli.main, libs.cli.status, libs.operations.status\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY, capture_output=True, text=True)
+    warehouses = {"pyiceberg", "pyarrow", "deltalake", "psycopg", "clickhouse_connect", "duckdb", "sqlalchemy"}
+
+    assert "libs.operations.resync" in loaded.stdout.split()
+    assert warehouses & set(loaded.stdout.split()) == set()
