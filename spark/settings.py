@@ -87,8 +87,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     jars_dir: str
     """Folder with the jars of Spark's connectors and of the warehouses; all of them are taken."""
     more_jars_dir: str | None = None
-    """Folder with further ones, all taken too: ``iceberg-aws-bundle`` for tables in S3 or a catalogue in Glue, a driver of
-    another database."""
+    """Folder with further ones, all taken too: ``iceberg-aws-bundle`` for tables in S3 or a catalogue in Glue (in other
+    stores ``iceberg-gcp-bundle``, ``iceberg-azure-bundle``), a driver of another database."""
     config: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Further Spark settings; they win over ours."""
 

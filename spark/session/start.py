@@ -132,7 +132,7 @@ def _check_classes(session: SparkSession, sinks: Iterable[Sink]) -> None:
     is_there = java_class(session, "org.apache.spark.util.Utils").classIsLoadable
     needed = [each for sink in sinks if isinstance(sink, NeedsClasses) for each in sink.needed_classes().items()]
     mistakes = [
-        f"session.more_jars_dir: no jar has {name}; put {jar} there (docs/sinks/iceberg.md, Tables in S3)"
+        f"session.more_jars_dir: no jar has {name}; put {jar} there (docs/sinks/iceberg.md, Tables in an object store)"
         for name, jar in needed
         if not is_there(name)
     ]

@@ -11,14 +11,12 @@ from typing import Final
 
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.types.warehouse import CATALOG, WarehouseTable
-from spark.sinks.iceberg.settings import is_s3
+from spark.sinks.iceberg.object_stores import object_store_of
 
 _FLAT: Final = (CatalogKind.HIVE, CatalogKind.GLUE)
 """Their databases lie side by side, none in another."""
 _FLAT_LEVEL: Final = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 _BETWEEN_LEVELS: Final = "__"
-S3_CLIENT: Final = "software.amazon.awssdk.services.s3.S3Client"
-"""Amazon's, by which Iceberg's own reaches S3; of the two only the latter is in Iceberg's jar for Spark."""
 _MAX_FLAT_CHARACTERS: Final = 128
 
 
@@ -62,10 +60,10 @@ def _flat_name(levels: Sequence[str]) -> str:
 
 
 def _storage(settings: CatalogSettings, warehouse: str) -> dict[str, str]:
-    """Iceberg's own client where tables lie in S3: Hadoop's, which is taken by default, is not among Spark's jars."""
-    if not is_s3(warehouse) or settings.kind in (CatalogKind.REST, CatalogKind.GLUE):  # these two know by themselves
+    store = object_store_of(warehouse)
+    if store is None or settings.kind in (CatalogKind.REST, CatalogKind.GLUE):  # these two know by themselves
         return {}
-    return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+    return {"io-impl": store.file_io}
 
 
 def _reached_by(settings: CatalogSettings) -> dict[str, str]:

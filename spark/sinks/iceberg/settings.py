@@ -4,11 +4,7 @@ import msgspec
 
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.errors import InvalidSettings
-
-
-def is_s3(place: str) -> bool:
-    """Whether it is a URI in S3, by any of Hadoop's or Iceberg's names for it."""
-    return place.partition("://")[0] in ("s3", "s3a", "s3n")
+from spark.sinks.iceberg.object_stores import object_store_of
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +49,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raises InvalidSettings with every value that makes no sense."""
         mistakes = []
-        if self.catalog.kind is CatalogKind.HADOOP and is_s3(self.warehouse_dir):
+        store = object_store_of(self.warehouse_dir)
+        if self.catalog.kind is CatalogKind.HADOOP and store is not None:
             mistakes.append(
-                "catalog.kind: hadoop commits by renaming a file, which S3 does by copying it, and one could be lost; take "
-                "jdbc, rest or glue"
+                f"catalog.kind: hadoop commits by renaming a file, which is no single step in {store.name}, and one could be "
+                "lost; take jdbc, rest or glue"
             )
         if self.format_version not in (2, 3):
             mistakes.append("format_version: must be 2 or 3: merges need one of these")

@@ -41,13 +41,14 @@ from libs.warehouse.iceberg import iceberg_type, sql_type
 from libs.warehouse.spark_types import VARIANT_TYPE
 from spark.jvm.java import activate, java_array, java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
-from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
+from spark.sinks.iceberg.catalog import catalog_config, is_flat, place_in
 from spark.sinks.iceberg.commits import batch_of, begin_batch, commit, properties_of
 from spark.sinks.iceberg.farewell import drop_namespaces, tenant_tables
 from spark.sinks.iceberg.key_filter import MOST_CHANGED, key_filter
 from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.loaded_tables import LoadedTables
 from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, newest_with_identity, state_of
+from spark.sinks.iceberg.object_stores import object_store_of
 from spark.sinks.iceberg.publication import (
     AUDIT_BRANCH,
     consistent_row,
@@ -60,7 +61,7 @@ from spark.sinks.iceberg.publication import (
 )
 from spark.sinks.iceberg.row_merge import is_small_history, is_small_table, row_merge, version_merge
 from spark.sinks.iceberg.schema import identifier_columns
-from spark.sinks.iceberg.settings import Settings, is_s3
+from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.table_facts import TableFacts, facts_of
 from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.new_keys import Answer, ask
@@ -156,7 +157,8 @@ class IcebergSink:
         }
 
     def needed_classes(self) -> Mapping[str, str]:
-        return {S3_CLIENT: "iceberg-aws-bundle"} if is_s3(self._settings.warehouse_dir) else {}
+        store = object_store_of(self._settings.warehouse_dir)
+        return {} if store is None else {store.client: store.jar}
 
     def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
         begin_batch(spark, batch)

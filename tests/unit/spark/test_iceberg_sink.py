@@ -226,8 +226,8 @@ def test_values_that_make_no_sense_are_all_told(given: dict[str, Any], mistakes:
         assert [each for each in found if mistake in each], found
 
 
-def test_tables_in_s3_are_reached_by_icebergs_client_and_need_a_catalog_that_can_commit_there() -> None:
-    """Hadoop's client is not there, and a rename is two steps in S3. What somebody says himself stands."""
+def test_tables_in_an_object_store_are_reached_by_icebergs_client_and_need_a_catalog_that_can_commit_there() -> None:
+    """Hadoop's client is not there, and a rename is two steps in a store. What somebody says himself stands."""
     jdbc = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://h/d")
     own = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://h/d", properties={"io-impl": "mine"})
     clients = [
@@ -235,14 +235,23 @@ def test_tables_in_s3_are_reached_by_icebergs_client_and_need_a_catalog_that_can
         for settings, place in (
             (jdbc, "s3://lake/w"),
             (jdbc, "s3a://lake/w"),
+            (jdbc, "gs://lake/w"),
+            (jdbc, "abfss://lake@account.dfs.core.windows.net/w"),
             (jdbc, "file:///w"),
             (own, "s3://lake/w"),
         )
     ]
 
-    assert clients == [*2 * ["org.apache.iceberg.aws.s3.S3FileIO"], None, "mine"]
-    with pytest.raises(InvalidSettings, match="take jdbc, rest or glue"):
-        Settings(warehouse_dir="s3://lake/w", catalog=CatalogSettings(kind=CatalogKind.HADOOP))
+    assert clients == [
+        *2 * ["org.apache.iceberg.aws.s3.S3FileIO"],
+        "org.apache.iceberg.gcp.gcs.GCSFileIO",
+        "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+        None,
+        "mine",
+    ]
+    for place, name in (("s3://lake/w", "S3"), ("gs://lake/w", "Google Cloud Storage")):
+        with pytest.raises(InvalidSettings, match=f"no single step in {name}.*take jdbc, rest or glue"):
+            Settings(warehouse_dir=place, catalog=CatalogSettings(kind=CatalogKind.HADOOP))
 
 
 def test_a_layout_is_followed_from_then_on_and_refused_by_name(shared: SharedSpark) -> None:
