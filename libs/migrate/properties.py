@@ -171,7 +171,7 @@ PROPERTIES: Final = (
         (
             "column.propagate.source.type",
             "format.source_types.columns",
-            "the same regular expressions; with format.schemas. Masked columns tell none",
+            "the same regular expressions; with format.schemas. Masked columns have none",
         ),
         (
             "datatype.propagate.source.type",
@@ -373,9 +373,9 @@ PROPERTIES: Final = (
         (
             "custom.retriable.exception",
             "",
-            "MySQL's errors are told apart by their numbers: those of the world are retried, others halt",
+            "MySQL's errors are distinguished by their numbers: those of the world are retried, others halt",
         ),
-        ("schema.change.event.exclude.list", "", "a tenant is told of its own tables alone"),
+        ("schema.change.event.exclude.list", "", "a tenant learns of its own tables alone"),
         ("topic.heartbeat.name", "", "as topic.heartbeat.prefix"),
         ("topic.key.<setting>", "", "as topic.regex"),
         ("topic.regex", "", "a tenant's topics.name, and topics.layout: one topic for all of its tables"),
@@ -435,12 +435,12 @@ _TITLES: Final = {
     ),
     Where.ALWAYS: (
         "Always so",
-        "no setting is needed. `migrate` tells of a value that asks for something else than the last column; where that is "
+        "no setting is needed. `migrate` reports a value that asks for something else than the last column; where that is "
         "empty, every value is met",
     ),
     Where.ABSENT: (
         "Not offered",
-        "and what to do instead. `migrate` tells of each, except with a value of the last column",
+        "and what to do instead. `migrate` reports each, except with a value of the last column",
     ),
 }
 

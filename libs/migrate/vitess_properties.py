@@ -82,7 +82,7 @@ VITESS_PROPERTIES: Final = (
         ("topic.naming.strategy", "topics.name", "one pattern for all of its tables, beginning with the tenant's name"),
         ("override.data.change.topic.prefix", "topics.name", "as topic.naming.strategy"),
         ("override.data.change.topic.prefix.exclude.list", "topics.name", "as topic.naming.strategy"),
-        ("schema.change.event.exclude.list", "topics.schema_changes", "a tenant is told of its own tables alone"),
+        ("schema.change.event.exclude.list", "topics.schema_changes", "a tenant learns of its own tables alone"),
     ),
     *rows(
         Where.ALWAYS,
@@ -137,7 +137,7 @@ VITESS_PROPERTIES: Final = (
         Where.ABSENT,
         ("vitess.shard.epoch.map", "", "a source that is moved over begins with epochs of its own"),
         ("include.unknown.datatypes", "", "nothing is left out"),
-        ("include.schema.comments", "", "vtgate tells no comments", ("false",)),
+        ("include.schema.comments", "", "vtgate sends no comments", ("false",)),
         ("override.datetime.to.nullable", "", "a zero date is null where it may be", ("false",)),
         ("override.schema.change.topic", "", "<tenant>.<source>: a tenant's topics.schema_changes"),
         (

@@ -22,7 +22,8 @@ WORDS: Mapping[str, re.Pattern[str]] = {
     "told": re.compile(r"\b(?:told|tells?|telling)\b", re.IGNORECASE),
     "anew": re.compile(r"\banew\b", re.IGNORECASE),
     "has not": re.compile(
-        r"\b(?:has|have|had|needs?|knows?|asks?|comes?|goes) not\b(?! been| yet|(?: \w+ly)? \w+(?:ed|en|wn)\b)",
+        r"\b(?:has|have|had|needs?|knows?|asks?|comes?|goes) not\b"
+        r"(?! been| yet|(?: \w+ly)? (?:\w+(?:ed|en|wn)|run|read|begun|exist)\b)",
         re.IGNORECASE,
     ),
     "since": re.compile(r"(?:^\W*|, )since\b", re.IGNORECASE),

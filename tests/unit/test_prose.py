@@ -1,10 +1,11 @@
 """The words of a file are found, counted by folder, and held to a ceiling that only goes down."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.prose.__main__ import faults_of, lowered_ceiling
+from tests.prose.__main__ import CEILINGS, faults_of, lowered_ceiling
 from tests.prose.rates import TWICE_THE_ANCHORS, WORDS, Rates, rates_of
 from tests.prose.texts import sentences_of, texts_of
 
@@ -83,3 +84,10 @@ def test_a_ceiling_only_goes_down(former: float | None, expected: float) -> None
     lowered = lowered_ceiling(None if former is None else {"what": former}, rates)
 
     assert lowered == {"what": expected}
+
+
+def test_what_a_stranger_reads_first_is_held_to_twice_the_anchors() -> None:
+    """README and its like ("."), the documentation, the commands' own words: none of them has a ceiling of its own."""
+    own = json.loads(CEILINGS.read_text(encoding="utf-8"))
+
+    assert not {".", "docs", "docs/adr", "docs/howto", "docs/sinks", "libs/cli"} & set(own)
