@@ -7,6 +7,7 @@ runs. Missteps that take a server are in tests/integration/test_missteps.py.
 import asyncio
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -19,6 +20,9 @@ import msgspec
 import pytest
 import yaml
 
+from libs.check.compare import Comparison
+from libs.check.projection import ExpectedTable
+from libs.check.run import CheckReport, TableCheck
 from libs.config.connections import GrpcServerSettings, TelemetrySettings
 from libs.errors import BrokerUnavailable
 from libs.mesh.home import Home, home_at, write_examples
@@ -29,6 +33,7 @@ from libs.mysql.ddl import UnseenRows
 from libs.operations.erase.held import Held
 from libs.operations.erase.places import Erasure
 from libs.rpc.server import start_server
+from libs.servers.ports import LOOPBACK
 from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
 from libs.source.control import ReaderControl
 from libs.source.signal_outcomes import note_refused
@@ -529,3 +534,46 @@ def test_a_command_that_needs_a_stack_says_how_to_start_one(tmp_path: Path, comm
 
     assert found.output.startswith(f"headwater: no stack runs in {tmp_path}: start it with `headwater up --detach")
     assert found.exit_code == 1
+
+
+def test_a_port_that_is_taken_is_named_and_another_one_serves(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 is any that is free."""
+
+    def compared(_asked: object) -> CheckReport:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("libs.cli.check._compare_at_once", compared)
+    command = ("check", "--every", "60", "--home", str(stack.home.root), "--metrics-port")
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        found = run_here(*command, str(port))
+    mended = run_here(*command, "0")
+
+    assert f"Error: --metrics-port {port}: Address already in use; name another, or 0 for any" in found.output
+    assert found.exit_code == 2
+    assert re.search(rf"^metrics: http://{LOOPBACK}:\d+/metrics$", mended.output, re.M), mended.output
+
+
+def test_a_disk_that_is_full_is_told_with_the_remedy(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ExpectedTable(ORDERS, ("id",), (), None)
+    report = CheckReport((TableCheck("acme", "shop", table, Comparison(), ()),), False)
+    monkeypatch.setattr("libs.cli.check.check", lambda *_, **__: report)
+
+    found = run_here("check", "--home", str(stack.home.root), "--report", "/dev/full")
+
+    assert found.output.splitlines()[-1] == (
+        "headwater: No space left on device: free some disk space, and run the command again"
+    )
+    assert found.exit_code == 1
+
+
+def test_a_recording_is_never_overwritten(tmp_path: Path) -> None:
+    """A subscription's messages are gone from the broker by the time that anybody misses them."""
+    file = tmp_path / "case.jsonl"
+    file.write_text("recorded\n")
+    command = ("dts", "record", "--bootstrap-servers", "127.0.0.1:1", "--topic", "t", "--group", "g")
+    found = run_here(*command, str(file))
+
+    assert "case.jsonl is there already, and a recording is never overwritten: name another file" in found.output
+    assert file.read_text() == "recorded\n"
+    assert found.exit_code == 2
