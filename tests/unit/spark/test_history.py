@@ -55,7 +55,6 @@ UNKNOWN = "__debezium_unavailable_value"
 AT_HAND = "iceberg, at hand"
 """As small tables are merged: without a query, where the changes are in order."""
 KINDS = ("iceberg", AT_HAND, *sorted({*SINKS} - {"iceberg"}))
-GATE_AND_REST = gate(["iceberg", AT_HAND], KINDS, because="the gate shows it on Iceberg")
 FILTERED = "iceberg, by a filter"
 """As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
 BY_TASKS = "clickhouse, by several tasks"
@@ -63,7 +62,7 @@ BY_TASKS = "clickhouse, by several tasks"
 IN_ORDER = [
     "iceberg",
     *rest(AT_HAND, because="test_any_batches…: both ways under late changes; test_small_histories.py: both are equal"),
-    *GATE_AND_REST[2:],
+    *rest(*KINDS[2:], because="the gate shows it on Iceberg"),
 ]
 """For both of Iceberg's ways with every test: those of which a merge without a query has no part of its own."""
 COMMIT = "spark.sinks.iceberg.sink.commit"
@@ -80,7 +79,7 @@ class Warehouse:
     """Whether what may go without a query does."""
 
 
-@pytest.fixture(params=GATE_AND_REST)
+@pytest.fixture
 def warehouse(
     request: pytest.FixtureRequest, shared: SharedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Warehouse]:
@@ -228,6 +227,11 @@ def versions(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.parametrize(
+    "warehouse",
+    gate([AT_HAND], KINDS, because="test_any_batches… by a query, and its closers in faults/test_sink_kills.py"),
+    indirect=True,
+)
 def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark, warehouse: Warehouse) -> None:
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
 
@@ -300,7 +304,12 @@ def test_repeats_change_nothing_and_late_changes_find_their_place(shared: Shared
 
 
 @pytest.mark.parametrize(
-    "warehouse", [*GATE_AND_REST, *rest(BY_TASKS, because="the gate shows it on Iceberg")], indirect=True
+    "warehouse",
+    [
+        *gate([AT_HAND], KINDS, because="here the second batch goes by a query"),
+        *rest(BY_TASKS, because="the gate shows it on Iceberg"),
+    ],
+    indirect=True,
 )
 def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehouse: Warehouse) -> None:
     def noted(rank: int, key: int, note: str | None, seen: int, *, op: str = "u") -> Change:
@@ -323,36 +332,48 @@ def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehou
     ]
 
 
-@pytest.mark.parametrize("warehouse", [*GATE_AND_REST, *rest(FILTERED, because="shown by any batches")], indirect=True)
-def test_a_truncation_ends_every_version(shared: SharedSpark, warehouse: Warehouse) -> None:
-    """Of rows that the batch has and of others, of versions that the batch itself opened, by the first that came."""
+@pytest.mark.parametrize(
+    "warehouse",
+    [
+        *gate(["iceberg"], KINDS, because="neither batch of these goes without a query; the rest as on Iceberg"),
+        *rest(FILTERED, because="shown by any batches"),
+    ],
+    indirect=True,
+)
+def test_a_truncation_ends_every_version_and_what_the_log_does_not_hold_is_that_of_the_version_before(
+    shared: SharedSpark, warehouse: Warehouse
+) -> None:
+    """Of rows that the batch has and of others, of versions that the batch itself opened, by the first that came. Of row 4 the
+    log holds a part."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
-    history.apply(put(1, 1, "a", op="c"), put(2, 2, "b", op="c"))
+    history.apply(put(1, 1, "a", op="c"), put(1, 4, "a", 1, op="c"), put(2, 2, "b", op="c"))
 
     rows = history.apply(
-        put(3, 3, "c", op="c"), truncate(4), put(5, 2, "d", op="c"), truncate(6), put(7, 3, "e", op="c")
-    )
+        put(3, 4, UNKNOWN, 2), put(4, 4, "c", UNKNOWN),
+        put(5, 3, "c", op="c"), truncate(6), put(7, 2, "d", op="c"), truncate(8), put(9, 3, "e", op="c"),
+    )  # fmt: skip
 
     assert versions(rows) == [
-        (1, "a", 0, 1, 4, False),
-        (2, "b", 0, 2, 4, False),
-        (2, "d", 0, 5, 6, False),
-        (3, "c", 0, 3, 4, False),
-        (3, "e", 0, 7, None, True),
+        (1, "a", 0, 1, 6, False),
+        (2, "b", 0, 2, 6, False),
+        (2, "d", 0, 7, 8, False),
+        (3, "c", 0, 5, 6, False),
+        (3, "e", 0, 9, None, True),
+        (4, "a", 1, 1, 3, False),
+        (4, "a", 2, 3, 4, False),
+        (4, "c", 2, 4, 6, False),
     ]
-
-
-def test_what_the_log_does_not_hold_is_that_of_the_version_before(shared: SharedSpark, warehouse: Warehouse) -> None:
-    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
-    history.apply(put(1, 1, "a", 1, op="c"))
-
-    rows = history.apply(put(2, 1, UNKNOWN, 2), put(3, 1, "c", UNKNOWN))
-
-    assert versions(rows) == [(1, "a", 1, 1, 2, False), (1, "a", 2, 2, 3, False), (1, "c", 2, 3, None, True)]
+    assert [row[CLOSED_BY_COLUMN] for row in rows[-3:]] == [put(3, 4, "").order, put(4, 4, "").order, truncate(6).order]
 
 
 @pytest.mark.parametrize(
-    "warehouse", [*GATE_AND_REST, FILTERED, *rest(BY_TASKS, because="as on Iceberg")], indirect=True
+    "warehouse",
+    [
+        *gate([AT_HAND], KINDS, because="the gate has both of Iceberg's ways, the query with a filter"),
+        FILTERED,
+        *rest(BY_TASKS, because="as on Iceberg"),
+    ],
+    indirect=True,
 )
 @pytest.mark.parametrize("seed", [0, *rest(1, because="the gate has the first seed")])
 def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehouse: Warehouse, seed: int) -> None:
@@ -363,9 +384,9 @@ def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehou
     late = [change for change in changes if change.after and change.after["id"] in (1, 2) and chance.random() < 0.3]
     in_time = [change for change in changes if change not in late]
 
-    for cut in (slice(0, 15), slice(15, 30), slice(25, 45)):  # some come twice
-        history.apply(*in_time[cut])
-    history.apply(*in_time[45:], *late[::2])
+    history.apply(*in_time[:15])
+    history.apply(*in_time[15:45])
+    history.apply(*in_time[30:], *late[::2])  # some come twice
     rows = history.apply(*late)
 
     assert versions(rows) == _model([*in_time, *late])
@@ -377,9 +398,11 @@ def test_a_history_that_is_built_anew_is_right_from_then_on(shared: SharedSpark,
     is missing comes; what claims to be newer than what is told goes, and later changes are no late ones for it. Done again,
     nothing changes."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
-    history.apply(put(1, 1, "a", op="c"), put(1, 2, "b", op="c"), put(2, 2, "b2"), put(3, 3, "gone", op="c"))
-    history.apply(put(4, 4, "right", op="c"), put(5, 7, "deleted", op="c"), gone(6, 7))
-    history.apply(put(900, 1, "doubted"), put(901, 5, "never was", op="c"), gone(902, 4))
+    history.apply(
+        put(1, 1, "a", op="c"), put(1, 2, "b", op="c"), put(2, 2, "b2"), put(3, 3, "gone", op="c"),
+        put(4, 4, "right", op="c"), put(5, 7, "deleted", op="c"), gone(6, 7),
+        put(900, 1, "doubted"), put(901, 5, "never was", op="c"), gone(902, 4),
+    )  # fmt: skip
     history._known_order = put(6, 0, "").order
 
     told = (
@@ -600,12 +623,13 @@ def test_marks_of_versions_that_were_joined_are_removed(
 
 
 def test_soft_deletes_mark_rows(shared: SharedSpark) -> None:
-    """A row keeps its last values; one that comes again is there again; a truncation marks what is there, once."""
+    """A row keeps its last values; one that comes again is there again; a truncation marks what is there, once. What comes late
+    changes nothing."""
     mirror = Tables(shared, deletes=Deletes.SOFT)
     mirror.apply(put(1, 1, "a", op="c"), put(2, 2, "b", op="c"), put(3, 3, "c", op="c"), gone(4, 4))
 
-    deleted = mirror.apply(gone(5, 1), put(6, 5, "brief", op="c"), gone(7, 5))
-    back = mirror.apply(put(8, 1, "again", op="c"), gone(9, 3))
+    deleted = mirror.apply(gone(5, 1), put(6, 5, "brief", op="c"), gone(7, 5), put(1, 2, "older"))
+    back = mirror.apply(put(8, 1, "again", op="c"), gone(9, 3), gone(1, 2))
     truncated = mirror.apply(put(10, 6, "f", op="c"), truncate(11), put(12, 7, "g", op="c"))
 
     def marks(rows: list[Row]) -> list[tuple[Any, ...]]:
@@ -672,6 +696,11 @@ def test_mode_and_deletes_are_for_a_tables_life(shared: SharedSpark) -> None:
         mirror.apply(put(2, 1, "b"))
 
 
+@pytest.mark.parametrize(
+    "warehouse",
+    gate([AT_HAND], KINDS, because="by a query in test_a_history_whose_columns_change…"),
+    indirect=True,
+)
 def test_an_added_column_fills_the_current_versions(shared: SharedSpark, warehouse: Warehouse) -> None:
     """A version that had ended did not have it; a change from before it that comes late has the fill too."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
@@ -693,15 +722,16 @@ def test_an_added_column_fills_the_current_versions(shared: SharedSpark, warehou
 
 @pytest.mark.parametrize("warehouse", IN_ORDER, indirect=True)
 def test_a_history_whose_columns_change_keeps_its_versions(shared: SharedSpark, warehouse: Warehouse) -> None:
-    """Its key widens, and a column is called otherwise."""
+    """Its key widens, a column is called otherwise, and one is added, which fills current versions alone."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
     history.apply(put(1, 1, "a", op="c"), put(2, 1, "b"), put(3, 2, "gone", op="c"), gone(4, 2))
     _, note, seen = SCHEMA.table_schema.columns
     remark = msgspec.structs.replace(note, name="remark", former_names=(FormerName(name="note", last_version=1),))
-    history.deliver(orders_schema(column("id", "bigint", is_optional=False), remark, seen, version=2))
+    size = column("size", "varchar(9)", charset="utf8mb4", default_expression="S")
+    history.deliver(orders_schema(column("id", "bigint", is_optional=False), remark, seen, size, version=2))
 
     def changed(rank: int, key: int, remark: str) -> Change:
-        return Change(op="u", rank=rank, after={"id": key, "remark": remark, "seen": 0}, version=2)
+        return Change(op="u", rank=rank, after={"id": key, "remark": remark, "seen": 0, "size": "XL"}, version=2)
 
     rows = history.apply(changed(5, 1, "c"), changed(6, 2**40, "far"))
 
@@ -712,6 +742,7 @@ def test_a_history_whose_columns_change_keeps_its_versions(shared: SharedSpark, 
         (2, "gone", 0, 3, 4, False),
         (2**40, "far", 0, 6, None, True),
     ]
+    assert [row["size"] for row in rows] == [None, "S", "XL", None, "XL"]
 
 
 @pytest.mark.parametrize(
