@@ -1,7 +1,9 @@
-"""The filter by which a merge leaves out rows that have none of its keys: what is merged is the same with it and without it."""
+"""The filter by which a merge leaves out rows that have none of its keys: what is merged is what it would be without."""
 
 import dataclasses
-from typing import Any
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -13,10 +15,24 @@ from libs.types.tenant import Deletes, SinkMode
 from spark.sinks.iceberg import sink as iceberg_sink
 from spark.sinks.iceberg.key_filter import key_filter
 from tests.contract.sink_harness import WarehouseHarness
+from tests.marks import gate
 from tests.spark_session import SharedSpark
 
 STORED = 40
 SHOP = column("shop", "varchar(5)", charset="utf8mb4")  # part of the key, and may be NULL
+IDS: Final[Mapping[str, tuple[Column, Sequence[Any]]]] = {
+    "int": (column("id", "int", is_optional=False), range(STORED)),
+    "unsigned": (column("id", "bigint unsigned", is_optional=False), [2**63 - 1 - each for each in range(STORED)]),
+    "text": (
+        column("id", "varchar(20)", is_optional=False, charset="utf8mb4"),
+        [f"😀 it's \\{each}" for each in range(STORED)],
+    ),
+    "date": (column("id", "date", is_optional=False), range(STORED)),
+    "double": (column("id", "double", is_optional=False), [each / 2 for each in range(STORED)]),
+}
+"""By name: a column, and keys of it."""
+GATE: Final = [*zip(IDS, itertools.cycle(Deletes), strict=False)]
+"""For the product of types with deletes, of which a filter knows nothing."""
 
 
 @pytest.fixture
@@ -33,59 +49,53 @@ def filters(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 
 
 @pytest.mark.parametrize(
-    ("name", "id_column", "ids", "has_filter"),
-    [
-        ("int", column("id", "int", is_optional=False), range(STORED), True),
-        (
-            "unsigned",
-            column("id", "bigint unsigned", is_optional=False),
-            [2**63 - 1 - each for each in range(STORED)],
-            True,
-        ),
-        (
-            "text",
-            column("id", "varchar(20)", is_optional=False, charset="utf8mb4"),
-            [f"😀 it's \\{each}" for each in range(STORED)],
-            True,
-        ),
-        ("date", column("id", "date", is_optional=False), range(STORED), True),
-        ("double", column("id", "double", is_optional=False), [each / 2 for each in range(STORED)], False),
-    ],
+    ("name", "deletes"),
+    gate(
+        GATE,
+        [(name, deletes) for name in IDS for deletes in Deletes],
+        because="the gate has every type of key, and both treatments of deleted rows",
+    ),
 )
-@pytest.mark.parametrize("deletes", [Deletes.HARD, Deletes.SOFT])
-def test_rows_come_out_the_same(
-    shared: SharedSpark,
-    filters: list[str | None],
-    name: str,
-    id_column: Column,
-    ids: list[Any],
-    has_filter: bool,
-    deletes: Deletes,
-) -> None:
-    """An update, a delete, a row that comes back, new ones, and one that is older than what is stored."""
+def test_rows_come_out_the_same(shared: SharedSpark, filters: list[str | None], name: str, deletes: Deletes) -> None:
+    """An update, a delete, a row that comes back, new ones, and one that is older than what is stored. By a fraction nothing is
+    filtered."""
+    id_column, ids = IDS[name]
     orders = table(id_column, SHOP, NOTE, key=("id", "shop"))
     shops = [None if number % 2 else "a" for number in range(STORED)]
 
     def of(rank: int, number: int, note: str, op: str = "u") -> RowChange:
         return RowChange(op, rank, {"id": ids[number], "shop": shops[number], "note": note})
 
-    def written(at_rows: int) -> list[dict[str, Any]]:
-        sink = iceberg_sink.IcebergSink(msgspec.structs.replace(shared.iceberg, filter_merges_at_rows=at_rows))
-        harness = WarehouseHarness(shared.session, sink, shared.rows, f"filter-{name}-{deletes.value}-{at_rows}")
-        harness.apply(orders, *(of(10, number, "first") for number in range(STORED)), deletes=deletes)
-        harness.apply(orders, of(11, 0, "second"), of(11, 1, "gone", "d"), deletes=deletes)
-        harness.apply(orders, of(12, 1, "again"), of(9, 2, "old"), of(11, 39, "gone", "d"), deletes=deletes)
-        harness.apply(orders, put(13, ids[3], "new", shop="b"), put(13, ids[4], "new", shop="b"), deletes=deletes)
-        return source_rows(harness, orders)
+    harness = harness_of(shared, f"filter-{name}-{deletes.value}", at_rows=1)
+    harness.apply(orders, *(of(10, number, f"first {number}") for number in range(STORED)), deletes=deletes)
+    stored = {row["note"]: row["id"] for row in source_rows(harness, orders)}
+    harness.apply(orders, of(11, 0, "second"), of(11, 1, "gone", "d"), deletes=deletes)
+    harness.apply(orders, of(12, 1, "again"), of(9, 2, "old"), of(11, 39, "gone", "d"), deletes=deletes)
+    harness.apply(orders, put(13, ids[3], "new", shop="b"), put(13, ids[4], "new", shop="b"), deletes=deletes)
 
-    filtered = written(at_rows=1)
-    given = list(filters)
-    plain = written(at_rows=10**9)
+    assert [each is not None for each in filters] == 3 * [name != "double"]
+    assert len(stored) == STORED
+    changed = {0: "second", 1: "again", 39: "first 39" if deletes is Deletes.SOFT else None}
+    rows = {(stored[f"first {n}"], shops[n]): changed.get(n, f"first {n}") for n in range(STORED)}
+    rows |= {(stored[f"first {n}"], "b"): "new" for n in (3, 4)}
+    found = [(row["id"], row["shop"], row["note"]) for row in source_rows(harness, orders)]
+    assert sorted(found, key=repr) == sorted(((*key, note) for key, note in rows.items() if note), key=repr)
 
-    assert filtered == plain
-    assert len(plain) == STORED + 2 - (deletes is Deletes.HARD)
-    assert [each is not None for each in given] == 3 * [has_filter]
-    assert len(filters) == len(given)
+
+def harness_of(shared: SharedSpark, tenant: str, *, at_rows: int) -> WarehouseHarness:
+    sink = iceberg_sink.IcebergSink(msgspec.structs.replace(shared.iceberg, filter_merges_at_rows=at_rows))
+    return WarehouseHarness(shared.session, sink, shared.rows, tenant)
+
+
+def test_a_table_of_few_rows_is_merged_without(shared: SharedSpark, filters: list[str | None]) -> None:
+    orders = table()
+    harness = harness_of(shared, "filter-few", at_rows=3)
+    harness.apply(orders, put(1, 1, "first"), put(1, 2, "first"))
+
+    harness.apply(orders, put(2, 2, "second"))
+
+    assert filters == []
+    assert [row["note"] for row in source_rows(harness, orders)] == ["first", "second"]
 
 
 def test_a_filter_lets_through_what_has_a_key_and_little_else(shared: SharedSpark) -> None:
