@@ -199,28 +199,31 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return given
 
 
+@pytest.mark.parametrize(
+    "has_text", [True, *rest(False, because="the gate has texts, of which the order differs most")]
+)
 @pytest.mark.timeout(1_800)
-def test_a_copy_is_what_merges_make_of_it(warehouse: tuple[str, Sink, ReadRows], answers: list[bool]) -> None:
+def test_a_copy_is_what_merges_make_of_it(
+    warehouse: tuple[str, Sink, ReadRows], answers: list[bool], has_text: bool
+) -> None:
     """Keys of random types, chunks in the source's order, which is another than the warehouse's, from two places at once, taken
     again from the begin, older than what was streamed, and batches that come again."""
     kind, sink, read_rows = warehouse
     chance = random.Random(f"first load {kind}")
-    keys = [[TEXT, KEY_TYPES[6]], chance.sample(KEY_TYPES[1:], 2)]
-    for types in keys:
-        source = Source(chance, types)
-        schema, deletes = source.schema, chance.choice([*Deletes])
-        told, merged = (harness_of(sink, read_rows, tells_first_rows=each) for each in (True, False))
-        for number, batch in enumerate(source.batches()):
-            for harness in (told, merged):
-                assert harness.apply(schema, *batch, deletes=deletes, batch_id=number)
-                assert not harness.apply(schema, *batch, deletes=deletes, batch_id=number)
+    types = [TEXT, KEY_TYPES[6]] if has_text else chance.sample(KEY_TYPES[1:], 2)
+    source = Source(chance, types)
+    schema, deletes = source.schema, chance.choice([*Deletes])
+    told, merged = (harness_of(sink, read_rows, tells_first_rows=each) for each in (True, False))
+    for number, batch in enumerate(source.batches()):
+        for harness in (told, merged):
+            assert harness.apply(schema, *batch, deletes=deletes, batch_id=number)
+            assert not harness.apply(schema, *batch, deletes=deletes, batch_id=number)
 
-        rows = rows_of(told, schema)
-        assert rows == rows_of(merged, schema), (types, deletes)
-        assert len({tuple(str(row[name]) for name in schema.key) for row in rows}) == len(rows)
-
-    assert answers.count(True) >= len(keys)
-    assert answers.count(False) >= len(keys)
+    rows = rows_of(told, schema)
+    assert rows == rows_of(merged, schema), (types, deletes)
+    assert len({tuple(str(row[name]) for name in schema.key) for row in rows}) == len(rows)
+    assert True in answers
+    assert False in answers
 
 
 def harness_of(sink: Sink, read_rows: ReadRows, *, tells_first_rows: bool) -> WarehouseHarness:
