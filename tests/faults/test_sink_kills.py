@@ -313,6 +313,7 @@ def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_chang
     run_until_written()
 
 
+@pytest.mark.rest(because="integration/test_parked_tables.py ends a query at the same points of a try")
 @pytest.mark.parametrize("job", ["iceberg"], indirect=True)
 @pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
 def test_killed_in_the_tries_of_a_parked_table_each_change_is_there_once(job: SessionJob) -> None:

@@ -122,6 +122,7 @@ def _only_request(tenant: Tenant) -> str:
     return request
 
 
+@pytest.mark.rest(because="contract/test_sinks.py: a_table_that_is_built_anew_keeps_its_soft_deleted_rows")
 @pytest.mark.timeout(1_800)
 def test_rows_that_were_deleted_softly_are_kept(start_tenant: StartTenant, warehouse: str) -> None:
     """As they were marked; of a row that the source does not have either, it is told that it is gone."""
