@@ -215,8 +215,8 @@ def place_of(kind: str, request: pytest.FixtureRequest) -> Place:
 
 
 @contextlib.contextmanager
-def life_after(job: SinkJob) -> Iterator[SessionJob]:
-    """What goes on when the process of ``job`` was killed, in the shared session; it ends with the block."""
+def life_of(job: SinkJob) -> Iterator[SessionJob]:
+    """``job`` in the shared session, before its process is started or after that was killed; it ends with the block."""
     following = SessionJob(
         job.folder,
         job.bootstrap_servers,

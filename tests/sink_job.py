@@ -161,6 +161,12 @@ def job_document(job: Job, settings: Mapping[str, object], session: Mapping[str,
     }
 
 
+def told_cpu_s(job: SinkJob) -> dict[str, float]:
+    """By tenant, what its metrics say that it took."""
+    line = r'^headwater_sink_tenant_cpu_seconds_total{tenant="(\w+)"} (\S+)$'
+    return {tenant: float(seconds) for tenant, seconds in re.findall(line, job.asked("/metrics")[1], re.MULTILINE)}
+
+
 def write_tenant(
     job: Job, name: str, mode: SinkMode, *tables: str, topics: dict[str, object] | None = None, **sink: object
 ) -> Tenant:

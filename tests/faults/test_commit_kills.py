@@ -38,7 +38,7 @@ from tests.contract.test_sinks import delta_rows, postgresql_rows
 from tests.faults.test_sink_kills import assert_exact
 from tests.iceberg_catalogs import HeldCommit
 from tests.integration.test_iceberg_catalogs import postgresql_catalog, rest_catalog
-from tests.session_job import SessionJob, life_after
+from tests.session_job import SessionJob, life_of
 from tests.sink_job import LIFE_TIMEOUT_S, REPOSITORY, SinkJob, Tenant, write_tenant
 from tests.sink_topics import SOURCE, table_id, without_own_columns
 from tests.spark_session import Row
@@ -252,7 +252,7 @@ def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
                 assert {now.current} == now.files - then.files
 
             write_to(tenants)
-            with life_after(job) as following:
+            with life_of(job) as following:
                 following.start()
                 following.wait_until(lambda: len(waiting_for(postgresql_server, [*held["late"]])) == len(MODES))
                 gate["late"].open()

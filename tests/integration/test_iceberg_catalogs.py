@@ -34,9 +34,12 @@ from tests.conftest import PostgresqlServer, started
 from tests.iceberg_catalogs import LOCKS_DIR, Gate, opened, prepare_hive_metastore, prepare_rest_catalog
 from tests.marks import rest
 from tests.object_store import ObjectStore
-from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
+from tests.session_job import life_of
+from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, told_cpu_s, write_tenant
 from tests.sink_topics import without_own_columns
 from tests.spark_session import Row
+
+pytestmark = pytest.mark.spark
 
 KEPT = {"rewrite_at_delete_files": 2, "keep_snapshots": 2, "orphans_every_commits": 4}
 
@@ -163,7 +166,7 @@ def test_a_job_lives_twice_on_another_catalog(
 ) -> None:
     """Tables, maintenance and the batch's identity are there as in the catalog that is a file; of both formats. In an object
     store a file that no snapshot knows goes when it is old, and stays while it is young. What the job proves itself with is in
-    none of its files and logs, nor on its command lines.
+    none of its files and logs, nor on its command lines. It tells what each tenant takes of it.
     """
     if kind in ("rest", "hive") and (reason := own_network.why_not()):
         pytest.skip(f"its server listens on all interfaces, and may have no network of its own here: {reason}")
@@ -190,8 +193,7 @@ def test_a_job_lives_twice_on_another_catalog(
         tenant = write_tenant(job, f"k{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", "items", layouts=[layout])
 
         tenant.write(chance, transactions=15)
-        job.start(failpoints="sink_after_merge_before_next_table=kill@4")
-        job.wait_until_killed()
+        end_first_life(job, "sink_after_merge_before_next_table", at_pass=4)
         model, other = tenant.models
         orphans: list[Path] = []
         if catalog.store is not None:
@@ -203,13 +205,17 @@ def test_a_job_lives_twice_on_another_catalog(
                 orphan.write_bytes(b"left by a task that was killed")
             os.utime(orphans[0], (0, 0))
         tenant.write(chance, transactions=15)
+        small = write_tenant(job, f"s{secrets.token_hex(3)}", SinkMode.MIRROR, "orders")
+        small.write(chance, transactions=1)
         job.start()
-        job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+        job.wait_until(lambda: all(job.progress(each).rows >= each.changes for each in (tenant, small)))
         # The table without a layout is small, and merged without a query by this catalog's and this storage's own classes.
         job.wait_until(lambda: 'way="at_hand"' in job.asked("/metrics")[1])
         assert 'way="failed"' not in job.asked("/metrics")[1]
         assert job.running is not None
         command_lines = command_lines_below(job.running.pid)
+        job.wait_until(lambda: {tenant.name, small.name} <= told_cpu_s(job).keys())
+        seconds, most = told_cpu_s(job), cpu_s_of(job.running.pid)
         stop(job.running, STOP_TIMEOUT_S)
 
         for each in (model, other):
@@ -221,10 +227,29 @@ def test_a_job_lives_twice_on_another_catalog(
             assert int(table.properties["headwater.orphans-removed-at"]) > 0
             assert len(table.metadata.snapshots) < 2 * KEPT["keep_snapshots"] + 2
         assert any("SparkSubmit" in line for line in command_lines)
+        assert seconds[tenant.name] > seconds[small.name] > 0
+        assert sum(seconds.values()) < most
         assert [orphan.exists() for orphan in orphans] == [False, True][: len(orphans)]
         if catalog.gate is not None:
             assert catalog.gate.passed > 0
         assert found_in(tmp_path, command_lines, catalog.hidden) == []
+
+
+def end_first_life(job: SinkJob, failpoint: str, *, at_pass: int) -> None:
+    """In the shared session, unless the job needs jars that this has not."""
+    if job.session:
+        job.start(failpoints=f"{failpoint}=kill@{at_pass}")
+        job.wait_until_killed()
+        return
+    with life_of(job) as first:
+        first.start(failpoints=f"{failpoint}=end@{at_pass}")
+        first.wait_until_killed()
+
+
+def cpu_s_of(pid: int) -> float:
+    """Of a process, and of all below it: the driver and its JVM."""
+    process = psutil.Process(pid)
+    return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children(recursive=True)))
 
 
 def command_lines_below(pid: int) -> list[str]:

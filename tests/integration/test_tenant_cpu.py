@@ -1,24 +1,22 @@
 """What each tenant takes of a Spark job that several share, by a real job's metrics."""
 
 import random
-import re
 import secrets
 from functools import partial
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from libs.servers.process import stop
 from libs.types.tenant import SinkMode
 from spark.sinks.iceberg.settings import Settings
-from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
+from tests.integration.test_iceberg_catalogs import cpu_s_of
+from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, told_cpu_s, write_tenant
 from tests.spark_session import read_rows
 
-METRIC = "headwater_sink_tenant_cpu_seconds_total"
 
-
+@pytest.mark.rest(because="test_iceberg_catalogs.py: a job with two tenants is asked for it too")
 @pytest.mark.timeout(LIFE_TIMEOUT_S)
 def test_the_tenant_with_many_more_rows_takes_more_of_the_job(tmp_path: Path, bootstrap_servers: str) -> None:
     """Both are served at once; together they take no more than the job's processes do."""
@@ -33,20 +31,10 @@ def test_the_tenant_with_many_more_rows_takes_more_of_the_job(tmp_path: Path, bo
     large.write(chance, transactions=60)  # ten batches, and one of the other's
     job.start()
     assert job.running is not None
-    process = psutil.Process(job.running.popen.pid)
-
-    def of_processes() -> float:
-        """The driver and its JVM."""
-        return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children(recursive=True)))
-
-    def told() -> dict[str, float]:
-        found = re.findall(rf'^{METRIC}{{tenant="(\w+)"}} (\S+)$', job.asked("/metrics")[1], re.MULTILINE)
-        return {tenant: float(seconds) for tenant, seconds in found}
-
     try:
         job.wait_until(lambda: all(job.progress(each).rows >= each.changes for each in (small, large)))
-        job.wait_until(lambda: {small.name, large.name} <= told().keys())
-        seconds, most = told(), of_processes()
+        job.wait_until(lambda: {small.name, large.name} <= told_cpu_s(job).keys())
+        seconds, most = told_cpu_s(job), cpu_s_of(job.running.pid)
     finally:
         stop(job.running, STOP_TIMEOUT_S)
 
