@@ -23,9 +23,10 @@ from libs.kafka.topic_id import topic_id
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source.kept_faults import note_replaced_topic, raise_again
 from libs.source.port import ChangeLog, ConfirmsPosition, HasShards, QuarantinesTables, ResumePoint, Source
-from libs.source.publisher import MAX_RECORD_BYTES, Published, Publisher
+from libs.source.publisher import Published, Publisher
 from libs.source.signal_topic import keep_beginning, signals_topic
 from libs.source.status import ReaderStatus
+from libs.source.transactional_producer import MAX_RECORD_BYTES
 from libs.telemetry import metrics
 from libs.types.checkpoint import FencingToken
 from libs.types.position import SourcePartition

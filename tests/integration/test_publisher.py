@@ -20,6 +20,7 @@ from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.kafka.tail import fetch_end_offsets
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Published, Publisher
+from libs.source.transactional_producer import TransactionalProducer
 from libs.types.checkpoint import FencingToken
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
@@ -138,7 +139,7 @@ async def test_no_record_waits_for_others_in_the_producer(
     bootstrap_servers: str, unique_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka has five in flight to a Kafka partition, and its thread never rests while a sixth waits."""
-    monkeypatch.setattr("libs.source.publisher.Producer", WatchedProducer)
+    monkeypatch.setattr("libs.source.transactional_producer.Producer", WatchedProducer)
     rig = Rig(bootstrap_servers, unique_name("source"), tmp_path)
     await rig.publisher.start()
     rig.publisher.run(0)
@@ -196,7 +197,7 @@ async def test_a_transaction_that_fails_is_ended_at_once(rig: Rig, monkeypatch: 
         ages_s.append(age_s())
         raise TransientError(f"{name} reached")
 
-    monkeypatch.setattr("libs.source.publisher.failpoint", fail)
+    monkeypatch.setattr("libs.source.transactional_producer.failpoint", fail)
     await rig.publisher.publish(batch(b"one", position=b"1"))
     with pytest.raises(TransientError, match="reader_after_produce_before_commit"):
         await rig.publisher.failed()
@@ -215,12 +216,12 @@ async def test_a_reader_that_has_no_time_to_finish_ends_its_transaction(
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def never_has_room(publisher: Publisher) -> bool:
-        if publisher._unacknowledged:
+    def never_has_room(producer: TransactionalProducer) -> bool:
+        if producer._unacknowledged:
             loop.call_soon_threadsafe(begun.set)
-        return not publisher._unacknowledged
+        return not producer._unacknowledged
 
-    monkeypatch.setattr(Publisher, "_has_room", never_has_room)
+    monkeypatch.setattr(TransactionalProducer, "_has_room", never_has_room)
     await rig.publisher.publish(batch(b"one" * 200_000))
     await rig.publisher.publish(batch(b"two" * 200_000, position=b"1"))
     await asyncio.wait_for(begun.wait(), PUBLISHED_WITHIN_S)

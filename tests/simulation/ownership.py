@@ -21,7 +21,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 import libs.kafka.topic_id
 import libs.source.follow
+import libs.source.publish_queue
 import libs.source.publisher
+import libs.source.transactional_producer
 import services.checkpoint_committer.partitions
 from libs.config.connections import KafkaSettings
 from libs.errors import Fenced, HeadwaterError, PipelineHalted, ServiceUnavailable
@@ -456,15 +458,19 @@ class World:
     @contextlib.contextmanager
     def _simulated(self) -> Iterator[None]:
         publisher, follow = libs.source.publisher, libs.source.follow
+        batches, producer = libs.source.publish_queue, libs.source.transactional_producer
         names = itertools.count()
         with (
             scheduler.simulated_clock(),
             scheduler.replaced(
-                (publisher, "Producer", Producer),
+                (producer, "Producer", Producer),
+                (producer, "threading", Threading),
+                (producer, "failpoint", self.failpoint),
+                (batches, "threading", Threading),
+                (batches, "queue", SimpleNamespace(Queue=Queue, Empty=queue.Empty, Full=queue.Full)),
                 (libs.kafka.topic_id, "AdminClient", clients.AdminClient),
                 (publisher, "threading", Threading),
                 (publisher, "queue", SimpleNamespace(Queue=Queue, Empty=queue.Empty, Full=queue.Full)),
-                (publisher, "failpoint", self.failpoint),
                 (publisher.Publisher, "require_no_open_transaction", _has_every_marker),
                 (follow, "ensure_topics", lambda *_: None),
                 (follow, "uuid", SimpleNamespace(uuid4=lambda: next(names))),

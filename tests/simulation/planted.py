@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libs.mysql import watermarks
-from libs.source import follow, publisher
+from libs.source import follow, publisher, transactional_producer
 from libs.source.mysql import snapshot
 from services.binlog_reader import incremental
 from services.checkpoint_committer import leases
@@ -248,11 +248,10 @@ OWNERSHIP = (
         "ownership",
         (
             Edit(
-                publisher.Publisher,
+                publisher._Transactions,
                 "_commit",
-                "self._produce(CHECKPOINTS_TOPIC",
-                "_call(self._producer.commit_transaction, _KAFKA_CALL_TIMEOUT_S)\n    failpoint('between')\n"
-                "    _call(self._producer.begin_transaction)\n    self._produce(CHECKPOINTS_TOPIC",
+                "self._producer.produce(CHECKPOINTS_TOPIC",
+                "self._producer.commit()\n    self._producer.begin()\n    self._producer.produce(CHECKPOINTS_TOPIC",
             ),
         ),
         _READERS,
@@ -262,10 +261,10 @@ OWNERSHIP = (
         "ownership",
         (
             Edit(
-                publisher.Publisher,
+                transactional_producer.TransactionalProducer,
                 "__init__",
                 'f"headwater-reader-{partition.source}-{partition.name}"',
-                'f"headwater-reader-{partition.source}-{partition.name}-{fencing_token}"',
+                'f"headwater-reader-{partition.source}-{partition.name}-{time.monotonic()}"',
             ),
         ),
         _READERS,
