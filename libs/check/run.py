@@ -267,7 +267,7 @@ def _looked_again(
     places = [
         nth
         for nth, each in enumerate(looked)
-        if each.suspected is not None and each.check.comparison.rows_different and each.suspected.can_be_told_apart
+        if each.suspected is not None and each.check.comparison.rows_different and each.suspected.is_distinguishable
     ]
     suspected = [each for nth in places if (each := looked[nth].suspected) is not None]
     if not suspected:

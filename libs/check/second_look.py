@@ -49,7 +49,7 @@ class Suspected:
         return tuple(column.name for column in self.columns)
 
     @property
-    def can_be_told_apart(self) -> bool:
+    def is_distinguishable(self) -> bool:
         """Its rows can be found again by their keys, all of them."""
         types = self.key_types
         return (
@@ -98,7 +98,7 @@ def look_again(
     limit: int,
     temporary_dir: Path,
 ) -> list[Verdict]:
-    """Judge the rows that differed, table by table, in the order of ``suspected``; each ``can_be_told_apart``.
+    """Judge the rows that differed, table by table, in the order of ``suspected``; each ``is_distinguishable``.
 
     ``ask`` gives the source, with a view of this moment; ``wait_for_all`` returns when the tables hold what the source has
     committed by now. Of each table ``limit`` differences are kept.

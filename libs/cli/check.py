@@ -42,7 +42,7 @@ from libs.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.mesh_file import mesh_file_option
-from libs.cli.on_the_way import interruptible, told_on_the_way
+from libs.cli.on_the_way import interruptible, shown_on_the_way
 from libs.cli.terminal import echo, line_of, secho, styled
 from libs.config.connections import TelemetrySettings
 from libs.config.plain_text import one_line
@@ -337,7 +337,7 @@ def _compare_slowly(asked: _Asked, pace: _Pace) -> CheckReport:
     reports: list[CheckReport] = []
     errors: list[HeadwaterError] = []
     lacking: list[str] = []
-    with told_on_the_way() as tell:
+    with shown_on_the_way() as tell:
         for piece in todo:
             known = len(reports)
             try:
@@ -385,19 +385,19 @@ def _compare_in_chunks(
         asked = replace(asked, chunk=chunk, whole=() if begun is None else begun.whole)
         worked_s = time.monotonic() - started_s
         line = progress_line(piece, begun, chunk)
-        report = _compare(asked, mesh, functools.partial(_tell_beside, tell, line), _shown(begun, chunk))
+        report = _compare(asked, mesh, functools.partial(_print_beside, tell, line), _shown(begun, chunk))
         begun = with_chunk(piece, begun, chunk, shape, report)
         is_over = chunk.is_last or not begun.totals
         _take_in(reports, begun, report, is_over=is_over)
         place.move(place.turn.without_begun(piece) if is_over else place.turn.with_begun(begun))
         rest = rest_s(worked_s + report.worked_s, time.monotonic() - started_s, pace.share)
-        _tell_beside(tell, line, f"resting for {rest:.0f} s")
+        _print_beside(tell, line, f"resting for {rest:.0f} s")
         time.sleep(rest)
         if is_over:
             return
 
 
-def _tell_beside(tell: Callable[[str], None], line: str, text: str) -> None:
+def _print_beside(tell: Callable[[str], None], line: str, text: str) -> None:
     tell(f"{line} {text}")
 
 
@@ -472,7 +472,7 @@ def _compare(
 def _compare_at_once(asked: _Asked) -> CheckReport:
     """All of it."""
     goes_on = "rows that were asked for come by themselves: the same command compares again"
-    with interruptible(goes_on) if asked.is_repairing else contextlib.nullcontext(), told_on_the_way() as tell:
+    with interruptible(goes_on) if asked.is_repairing else contextlib.nullcontext(), shown_on_the_way() as tell:
         return _compare(asked, asked.mesh(asked.tables), tell, print_report)
 
 

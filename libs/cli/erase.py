@@ -9,7 +9,7 @@ import msgspec
 from libs.cli.home import home_option
 from libs.cli.mesh_file import mesh_file_option
 from libs.cli.mesh_view import cluster_view
-from libs.cli.on_the_way import interruptible, told_on_the_way
+from libs.cli.on_the_way import interruptible, shown_on_the_way
 from libs.cli.terminal import echo, echo_lines, secho
 from libs.mesh.home import Home
 from libs.operations.erase.carry_out import ErasureReport, carry_out, look, unfinished
@@ -91,7 +91,7 @@ def erase(
     if confirmed != tenant:
         raise click.UsageError(f"{confirmed!r} is not {tenant!r}: nothing was changed")
     goes_on = "the erasure has begun, and nothing goes on with it: the same command takes it up"
-    with interruptible(goes_on), told_on_the_way() as show:
+    with interruptible(goes_on), shown_on_the_way() as show:
         report = carry_out(places, erasure, timeout_s=timeout_s, on_progress=show)
     _print_report(report, as_json)
     if report.left:

@@ -32,7 +32,7 @@ def interruptible(goes_on: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_on_the_way() -> Iterator[Callable[[str], None]]:
+def shown_on_the_way() -> Iterator[Callable[[str], None]]:
     """Shows each text that it is given in place of the one before; goes with the block's end, and while a line is printed."""
     if not sys.stderr.isatty():
         yield lambda _: None

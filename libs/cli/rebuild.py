@@ -8,7 +8,7 @@ import click
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.mesh_file import mesh_file_option
-from libs.cli.on_the_way import interruptible, told_on_the_way
+from libs.cli.on_the_way import interruptible, shown_on_the_way
 from libs.cli.sink_view import sink_view
 from libs.cli.terminal import echo, secho
 from libs.mesh.home import Home
@@ -70,7 +70,7 @@ def rebuild(
     chosen = choose_table(sinks.progress(tenant), tenant, table)
     moment = parse_moment(as_of, chosen)
     goes_on = "the table is there whole or not at all: the same command makes it, or says that its name is taken"
-    with interruptible(goes_on), told_on_the_way() as show:
+    with interruptible(goes_on), shown_on_the_way() as show:
         built, notes = rebuild_table(
             sinks, tenant, chosen, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show
         )

@@ -4,7 +4,7 @@ import click
 
 from libs.cli.answer import answer, json_option
 from libs.cli.mesh import mesh_options
-from libs.cli.on_the_way import told_on_the_way
+from libs.cli.on_the_way import shown_on_the_way
 from libs.cli.terminal import echo
 from libs.errors import Fenced
 from libs.mesh.mesh import Mesh, require_source
@@ -51,7 +51,7 @@ def reset(source: str, is_confirmed: bool, reason: str, mesh: Mesh) -> None:
         click.confirm(f"copy all tables of {source} again?", abort=True, err=True)
     for each in found:
         try:
-            with told_on_the_way() as show:
+            with shown_on_the_way() as show:
                 reset_source(mesh, source, each, reason=reason, on_progress=show)
         except Fenced as error:
             where = "in Kubernetes scale its deployment to 0" if mesh.home is None else "look at `headwater status`"

@@ -7,7 +7,7 @@ import click
 from libs.cli.answer import answer, json_option
 from libs.cli.home import home_option
 from libs.cli.mesh_file import mesh_file_option
-from libs.cli.on_the_way import interruptible, told_on_the_way
+from libs.cli.on_the_way import interruptible, shown_on_the_way
 from libs.cli.sink_view import sink_view
 from libs.cli.terminal import echo
 from libs.mesh.home import Home
@@ -62,7 +62,7 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, mesh_f
         _give_up(sinks, tenant, table)
         return
     goes_on = "the resync goes on: the same command waits for it again, with --give-up it is given up"
-    with interruptible(goes_on), told_on_the_way() as show:
+    with interruptible(goes_on), shown_on_the_way() as show:
         begun, is_taken_up = begin(sinks, tenant, table)
         if is_taken_up:
             echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from libs.cli.mesh import mesh_options
-from libs.cli.on_the_way import interruptible, told_on_the_way
+from libs.cli.on_the_way import interruptible, shown_on_the_way
 from libs.cli.status import duration
 from libs.cli.terminal import echo, echo_lines, secho
 from libs.errors import InvalidSettings
@@ -100,7 +100,7 @@ def signal(
             echo(f"for its outcome: headwater status --source {source}; or send it with --wait")
         return
     goes_on = f"the signal is durable and goes on: `headwater status --source {source}` shows it"
-    with interruptible(goes_on), told_on_the_way() as show:
+    with interruptible(goes_on), shown_on_the_way() as show:
         end = wait_for_signal(
             readers, source, chosen_id, offset, timeout_s=timeout_s, on_progress=lambda now: show(progress_line(now))
         )

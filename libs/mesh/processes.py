@@ -92,7 +92,7 @@ def warehouse_settings(home: Home, documents: Documents, ports: Mapping[str, int
         },
         # Not for others: its extension has a part in every statement that Spark plans.
         **({DELTA: {"warehouse_dir": str(home.delta_dir)}} if documents.have_sink(DELTA) else {}),
-        **{name: _told_warehouse(settings) for name, settings in servers.items() if settings is not None},
+        **{name: _warehouse_values(settings) for name, settings in servers.items() if settings is not None},
     }
 
 
@@ -107,5 +107,5 @@ def session_settings(toolchain: SparkToolchain) -> dict[str, Any]:
     return {**toolchain.session, "java_options": SINK_JAVA_OPTIONS}
 
 
-def _told_warehouse(settings: ClickhouseWarehouse | PostgresqlWarehouse) -> dict[str, Any]:
+def _warehouse_values(settings: ClickhouseWarehouse | PostgresqlWarehouse) -> dict[str, Any]:
     return {**stated(settings), "password": settings.password.reveal()}

@@ -24,7 +24,7 @@ from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import connect
 from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context
 from libs.source.mysql.table_schemas import as_source_has_it
-from libs.source.vitess.columns import as_vtgate_tells, with_key_index
+from libs.source.vitess.columns import as_vtgate_reports, with_key_index
 from libs.types.table import TableId, TableSchema
 
 ANSWER_TIMEOUT_S: Final = 10.0
@@ -86,7 +86,7 @@ def known_tables(home: Home, source: str, document: SourceDocument) -> tuple[Map
 def as_read(document: SourceDocument, schema: TableSchema) -> TableSchema:
     """A table, which MySQL's words describe, as its source's reader gives it to schema_history."""
     key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
-    as_told = as_vtgate_tells if isinstance(document, VitessDocument) else as_source_has_it
+    as_told = as_vtgate_reports if isinstance(document, VitessDocument) else as_source_has_it
     return as_told(schema, document.values, key_columns)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from libs.config.yaml_text import parse_yaml
 from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
 from libs.mesh.mesh_settings import KubectlSettings
-from libs.setup.step import telling_line
+from libs.setup.step import error_line
 from libs.tenants.config_map import (
     DELETE,
     ON_DELETE_ANNOTATION,
@@ -126,12 +126,10 @@ def _kubectl(arguments: Sequence[str], otherwise: str) -> str:
             f"kubectl did not end in {_TIMEOUT_S:.0f} s, as where no API server answers: {_REACH_IT}, {otherwise}"
         ) from error
     if done.returncode != 0 and _UNREACHED.search(done.stderr):
-        raise ClusterUnavailable(
-            f"kubectl reaches no API server: {telling_line(done.stderr)}; {_REACH_IT}, {otherwise}"
-        )
+        raise ClusterUnavailable(f"kubectl reaches no API server: {error_line(done.stderr)}; {_REACH_IT}, {otherwise}")
     if done.returncode != 0 and _NO_CONTEXT.search(done.stderr):
-        said = f"kubernetes.context: kubectl: {telling_line(done.stderr)}; kubectl config get-contexts lists them"
+        said = f"kubernetes.context: kubectl: {error_line(done.stderr)}; kubectl config get-contexts lists them"
         raise InvalidSettings("the file for --mesh", [said])
     if done.returncode != 0:
-        raise AccessDenied(f"kubectl {' '.join(arguments[:2])}: {telling_line(done.stderr)}; mend that, {otherwise}")
+        raise AccessDenied(f"kubectl {' '.join(arguments[:2])}: {error_line(done.stderr)}; mend that, {otherwise}")
     return done.stdout

@@ -78,7 +78,7 @@ def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | 
         finish_keyspace(today, migration, start, mistakes, has_offsets=offsets is not None)
     elif offsets is not None:
         mistakes.append("--offsets: is for the Vitess connector; a MySQL source begins as snapshot.mode says")
-    _tell_defaults(connector, today, migration)
+    _report_defaults(connector, today, migration)
     if mistakes:
         raise InvalidSettings(subject, mistakes)
     return migration
@@ -145,7 +145,7 @@ def _nearest(key: str, connector: Connector) -> str | None:
     return next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELT)), None)
 
 
-def _tell_defaults(connector: Connector, config: Mapping[str, str], migration: Migration) -> None:
+def _report_defaults(connector: Connector, config: Mapping[str, str], migration: Migration) -> None:
     """What Debezium or Kafka Connect does without another word, and ours does not."""
     if connector.skips_truncate and "skipped.operations" not in config:
         migration.tenant.append(

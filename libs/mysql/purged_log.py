@@ -16,12 +16,12 @@ _TEXTS: Final = (
 )
 
 
-def tells_of_purged_log(text: str) -> bool:
+def reports_purged_log(text: str) -> bool:
     """Whether the text of an error 1236 is one of a log that is gone, from the place asked for on.
 
-    >>> tells_of_purged_log("Could not find first log file name in binary log index file")
+    >>> reports_purged_log("Could not find first log file name in binary log index file")
     True
-    >>> tells_of_purged_log("log event entry exceeded max_allowed_packet")
+    >>> reports_purged_log("log event entry exceeded max_allowed_packet")
     False
     """
     told = text.lower()

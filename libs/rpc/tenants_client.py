@@ -55,7 +55,7 @@ class TenantsClient(OwnsChannel):
         except grpc.aio.AioRpcError as error:
             raise error_of(error, service=_SERVICE) from error
 
-    async def tell_refusals(
+    async def report_refusals(
         self, router: str, sources: Iterable[str], found: Iterable[Refusal], over: Iterable[Refusal]
     ) -> list[Refusal]:
         """Have what was found, and what is over, be durable; the refusals of ``sources`` that stand, whoever found them, and

@@ -104,7 +104,7 @@ def run(
     if child.returncode != 0 and os.strerror(errno.ENOSPC) in output:
         raise SetupFailed(f"{purpose}: the disk is full", DISK_REMEDY)
     if child.returncode != 0:
-        raise SetupFailed(f"{purpose}: {telling_line(output) or f'exit code {child.returncode}'}", remedy)
+        raise SetupFailed(f"{purpose}: {error_line(output) or f'exit code {child.returncode}'}", remedy)
     return output
 
 
@@ -155,7 +155,7 @@ def _end(child: "subprocess.Popen[str]", number: signal.Signals) -> None:
         os.killpg(child.pid, number)
 
 
-def telling_line(output: str) -> str:
+def error_line(output: str) -> str:
     """The most telling line of a failed program's output: the first that calls itself an error, else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("E:", "error:", "[ERROR]", "ERROR:", "×"))]

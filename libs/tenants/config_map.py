@@ -107,12 +107,12 @@ def tenant_object(found: Json) -> TenantObject:
         text,
         state=annotations.get(STATE_ANNOTATION),
         message=annotations.get(MESSAGE_ANNOTATION, ""),
-        refused_tables=told_reasons(annotations.get(REFUSED_TABLES_ANNOTATION)),
-        refused_topics=told_reasons(annotations.get(REFUSED_TOPICS_ANNOTATION)),
-        refused_records=told_reasons(annotations.get(REFUSED_RECORDS_ANNOTATION)),
+        refused_tables=reported_reasons(annotations.get(REFUSED_TABLES_ANNOTATION)),
+        refused_topics=reported_reasons(annotations.get(REFUSED_TOPICS_ANNOTATION)),
+        refused_records=reported_reasons(annotations.get(REFUSED_RECORDS_ANNOTATION)),
         refused_document=annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""),
         sink_wait=annotations.get(SINK_WAIT_ANNOTATION, ""),
-        faults=told_faults(annotations.get(FAULTS_ANNOTATION)),
+        faults=reported_faults(annotations.get(FAULTS_ANNOTATION)),
     )
 
 
@@ -130,7 +130,7 @@ def record_refusals(found: Json) -> tuple[Refusal, ...]:
         return ()
 
 
-def told_reasons(text: str | None) -> dict[str, str]:
+def reported_reasons(text: str | None) -> dict[str, str]:
     """``REFUSED_TABLES_ANNOTATION``, or that of topics or of records: of each why. Where somebody made it unreadable, nothing
     was told.
     """
@@ -140,7 +140,7 @@ def told_reasons(text: str | None) -> dict[str, str]:
         return {}
 
 
-def told_faults(text: str | None) -> tuple[Fault, ...]:
+def reported_faults(text: str | None) -> tuple[Fault, ...]:
     """``FAULTS_ANNOTATION``. Where somebody made it unreadable, there are none."""
     try:
         return () if text is None else msgspec.json.decode(text, type=tuple[Fault, ...])

@@ -418,7 +418,7 @@ def run_query(warehouse: TableStore, tables: Sequence[TenantTable], sql: str) ->
     Raises:
         QueryFailed: the statement is wrong, is no query, or names a table that is not there.
     """
-    own_names = _told_apart(tables)
+    own_names = _distinct_names(tables)
     with _in_memory() as connection:
         for table in tables:
             if table.table_id.table.casefold() in sql.casefold():
@@ -443,7 +443,7 @@ _QUOTED: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
 """A text, or a name in quotes."""
 
 
-def _told_apart(tables: Sequence[TenantTable]) -> dict[str, str]:
+def _distinct_names(tables: Sequence[TenantTable]) -> dict[str, str]:
     """Names for DuckDB of those that it would take for one, by their spelling."""
     spelled: dict[tuple[bool, str], set[str]] = {}
     for table in tables:

@@ -120,7 +120,7 @@ class SchemaChanges:
     def _database_changed(self, ddl: DdlStatement, database: str, block: bytes) -> None:
         if first_words(ddl.statement, sql_mode_of(ddl.query.sql_mode), count=1) == ("CREATE",):
             self._schemas.database_made(database)
-        self._tables.tell_database(
+        self._tables.publish_database(
             database, ddl.statement, order=ddl.order, committed_at_us=ddl.committed_at_us, source_block=block
         )
 
@@ -144,7 +144,7 @@ class SchemaChanges:
             ddl=ddl.statement,
             source_block=block_of(record.table_id.database, record.table_id.table),
             renamed_from=record.renamed_from,
-            is_told=not is_of_database and not goes_on_as_captured,
+            has_event=not is_of_database and not goes_on_as_captured,
         )
 
     async def _changes_of(self, decoder: LogDecoder, ddl: DdlStatement) -> tuple[Sequence[TableChange], str | None]:

@@ -146,7 +146,7 @@ class SubscribedTables:
         applied: dict[TableId, TableSchema | None] = {}
         changes, database = await self._changes_of(ddl)
         if database is not None:
-            self._tables.tell_database(
+            self._tables.publish_database(
                 database,
                 ddl.statement,
                 order=ddl.order,
@@ -162,7 +162,13 @@ class SubscribedTables:
             for table_id, kind, schema in _records_of(change):
                 renamed_from = change.previous_id if kind is SchemaChangeKind.ALTER else None
                 await self._record(
-                    table_id, kind, schema, ddl, ddl=ddl.statement, renamed_from=renamed_from, is_told=database is None
+                    table_id,
+                    kind,
+                    schema,
+                    ddl,
+                    ddl=ddl.statement,
+                    renamed_from=renamed_from,
+                    has_event=database is None,
                 )
                 made = applied[table_id] = self.schemas.get(table_id)
                 if made is not None and self._is_captured(table_id) and is_made_again(kind, made):
@@ -202,7 +208,7 @@ class SubscribedTables:
             by_statement = unseen_rows(ddl.database, ddl.statement, tables=self.schemas, context=self._context)
             is_strict = self._context.sql_mode.is_strict
             renamed = renamed_unseen(changes, self.schemas, self._is_captured, is_strict=is_strict)
-            self._tell_unseen([*filter(None, [by_statement]), *renamed], ddl)
+            self._report_unseen([*filter(None, [by_statement]), *renamed], ddl)
             known = [change for change in changes if not learned or change.table_id not in unknown]
             return [*known, *learned], changed_database(ddl.database, ddl.statement, context=self._context)
         except DdlNotUnderstood as error:
@@ -214,7 +220,7 @@ class SubscribedTables:
             log.warning("ddl_not_understood", reason=str(error), gtid=ddl.gtid)
             now = await self._as_they_are(concerned)
             is_strict = self._context.sql_mode.is_strict
-            self._tell_unseen(redefined_unseen(now, self.schemas, is_strict=is_strict), ddl)
+            self._report_unseen(redefined_unseen(now, self.schemas, is_strict=is_strict), ddl)
             return now, None
 
     def _refuse_two_meanings(self, ddl: DdlStatement, changes: Sequence[TableChange]) -> None:
@@ -242,7 +248,7 @@ class SubscribedTables:
         definitions = await asyncio.to_thread(table_definitions, self._database, tables)
         return [_as_it_is(table_id, definitions.get(table_id)) for table_id in tables]
 
-    def _tell_unseen(self, found: Iterable[UnseenRows], ddl: DdlStatement) -> None:
+    def _report_unseen(self, found: Iterable[UnseenRows], ddl: DdlStatement) -> None:
         for each in found:
             report_unseen_rows(
                 each,
@@ -262,7 +268,7 @@ class SubscribedTables:
         *,
         ddl: str,
         renamed_from: TableId | None = None,
-        is_told: bool = True,
+        has_event: bool = True,
     ) -> None:
         await self._tables.record(
             table_id,
@@ -274,7 +280,7 @@ class SubscribedTables:
             ddl=ddl,
             source_block=self._block_of(told, table_id),
             renamed_from=renamed_from,
-            is_told=is_told,
+            has_event=has_event,
         )
 
     def _block_of(self, told: DdlStatement | UnknownTable, table_id: TableId) -> bytes:

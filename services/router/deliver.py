@@ -130,7 +130,7 @@ class Announced:
         self._indexes.add(index)
         return True
 
-    def still_to_tell(self, announcements: Sequence[Announcement]) -> list[Delivery]:
+    def unannounced(self, announcements: Sequence[Announcement]) -> list[Delivery]:
         """Schemas not yet written, or changed by a tenant's new document; they count as written from now on."""
         deliveries = []
         for announcement in announcements:
@@ -335,12 +335,12 @@ def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
     index = routes.index
     if index is None:
         for group in routes.groups:
-            yield from context.announced.still_to_tell(group.announcements)
+            yield from context.announced.unannounced(group.announcements)
             yield from _contained(rows, group, context)
     else:
         if context.announced.is_new(index):
             for group in routes.groups:
-                yield from context.announced.still_to_tell(group.announcements)
+                yield from context.announced.unannounced(group.announcements)
         for number in index.others:
             yield from _contained(rows, routes.groups[number], context)
         for column in index.columns:
@@ -850,7 +850,7 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
     view = context.view
     if change.schema_version:
         for group in view.routes(change.database, change.table, change.schema_version, context.form).groups:
-            yield from context.announced.still_to_tell(group.announcements)
+            yield from context.announced.unannounced(group.announcements)
     for reader, target, encoding in _change_readers(change, view, context.form):
         try:
             projected = project_statement(change.value, reader.selection, *_table_of(change, view))

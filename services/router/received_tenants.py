@@ -71,14 +71,14 @@ class ReceivedTenants:
                 except asyncio.CancelledError:
                     if not self._reading.cancelled() or _is_cancelled():
                         raise
-                    continue  # ask_anew ended it
+                    continue  # ask_again ended it
                 except TransientError as error:
                     if not self._is_break_told:
                         log.warning("tenants_stream_broken", reason=str(error))
                         self._is_break_told = True
                 await asyncio.sleep(_PAUSE_S)
 
-    async def ask_anew(self, *, timeout_s: float) -> None:
+    async def ask_again(self, *, timeout_s: float) -> None:
         """Request all documents in force from an operator that answers now, and take them in.
 
         A stream that is broken, or whose operator is cut off from Kubernetes, does not show it for a while.

@@ -184,7 +184,7 @@ class Refusals:
                 if known.tenant in compiled.tenants and known.tenant not in refused and known.schema_version <= version:
                     self._end(known)
 
-        _tell_unknown_columns(source, compiled)
+        _report_unknown_columns(source, compiled)
 
     def _take_in_topic(self, source: str, fate: TopicFate) -> None:
         with self._lock:
@@ -297,9 +297,9 @@ class Refusals:
                 is_news = known != news.standing.get(key) or (known != self._told.get(key) and key not in taken)
                 if not is_news and key in held:
                     self._standing[key] = held[key]
-                    self._tell_fault(held[key])
+                    self._report_fault(held[key])
                 elif not is_news and (gone := self._standing.pop(key, None)) is not None:
-                    self._tell_fault(gone)
+                    self._report_fault(gone)
                     self._lacking_keys.discard(key)
                     self._ended += 1
             self._told = held
@@ -321,8 +321,8 @@ class Refusals:
                 router=self.router,
             )
             told = self._told_documents.get(tenant)
-            is_told = told is not None and replace(told, found_at_us=now_us) == refusal
-            if told is None or not is_told or now_us - told.found_at_us > _TOLD_AGAIN_AFTER_US:
+            is_known = told is not None and replace(told, found_at_us=now_us) == refusal
+            if told is None or not is_known or now_us - told.found_at_us > _TOLD_AGAIN_AFTER_US:
                 found.append(refusal)
         return found
 
@@ -338,16 +338,16 @@ class Refusals:
         self._standing[_key(refusal)] = refusal
         if known is None or known.reason != refusal.reason:
             log.error(f"tenant_{_called(refusal)}_refused", **_logged(refusal), reason=refusal.reason)
-        self._tell_fault(refusal)
+        self._report_fault(refusal)
 
     def _end(self, refusal: Refusal) -> None:
         del self._standing[_key(refusal)]
         self._lacking_keys.discard(_key(refusal))
         self._ended += 1
-        self._tell_fault(refusal)
+        self._report_fault(refusal)
         log.info(f"tenant_{_called(refusal)}_accepted", **_logged(refusal))
 
-    def _tell_fault(self, refusal: Refusal) -> None:
+    def _report_fault(self, refusal: Refusal) -> None:
         """Raise or lift the fault at the place of ``refusal``, by all refusals that stand there."""
         place = _fault_place(refusal)
         if place is None:
@@ -375,7 +375,7 @@ class _Looked:
         return time.monotonic() > self.at_s + self.pause_s
 
 
-class RefusalTeller:
+class RefusalReporter:
     """Reports to operators, hears from them, and looks whether refusals are over: when documents change, and now and then
     for those that the schema registry, Kafka or another table causes. Nobody waits for it."""
 
@@ -414,7 +414,7 @@ class RefusalTeller:
         async with nullcontext() if self._settings is None else TenantsClient(self._settings) as client:
             while True:
                 try:
-                    await self.tell(client)
+                    await self.report(client)
                 except HeadwaterError as error:
                     if is_heard:
                         log.warning("refusals_not_told", reason=str(error))
@@ -423,11 +423,11 @@ class RefusalTeller:
                     is_heard = True
                 await asyncio.sleep(_TICK_S)
 
-    async def tell(self, client: TenantsClient | None) -> None:
+    async def report(self, client: TenantsClient | None) -> None:
         """Look once at standing refusals; report news if there is any, or if it is time to ask.
 
         Raises:
-            HeadwaterError: as ``TenantsClient.tell_refusals``; nothing is lost.
+            HeadwaterError: as ``TenantsClient.report_refusals``; nothing is lost.
         """
         tenants = await asyncio.to_thread(self._tenants)
         if tenants is None:
@@ -435,20 +435,20 @@ class RefusalTeller:
         ended = self._refusals.ended
         for fate in self._records():
             self._refusals.take_in_records(fate)
-        await asyncio.to_thread(self._look_anew, {spec.tenant: spec for spec in tenants})
+        await asyncio.to_thread(self._look_again, {spec.tenant: spec for spec in tenants})
         if client is not None:
-            await self._tell_news(client)
+            await self._report_news(client)
         if self._refusals.ended != ended:
             self._registry.forget_refusals()  # another router may have found that it takes a schema now
 
-    async def _tell_news(self, client: TenantsClient) -> None:
+    async def _report_news(self, client: TenantsClient) -> None:
         news = self._refusals.news()
         if news.found or news.over or time.monotonic() >= self._asked_s + _ASK_INTERVAL_S:
             router = self._refusals.router
-            self._refusals.answered(news, await client.tell_refusals(router, self._sources, news.found, news.over))
+            self._refusals.answered(news, await client.report_refusals(router, self._sources, news.found, news.over))
             self._asked_s = time.monotonic()
 
-    def _look_anew(self, specs: Mapping[str, TenantSpec]) -> None:
+    def _look_again(self, specs: Mapping[str, TenantSpec]) -> None:
         """At those refusals that are new here, whose tenant's document is, or that are due; of the registry's at one, and of
         Kafka's, so that one that hangs holds up little."""
         keep_faults({COLUMN_REFUSED: {}}, lambda scope: bool(scope.tenant) and scope.tenant not in specs)
@@ -519,7 +519,7 @@ class RefusalTeller:
 
     def _refused_for_another(self, refusal: Refusal, subscriber: Subscriber) -> str | None:
         """Raises TransientError where nobody can say."""
-        self._claims.look_anew(refusal.source)
+        self._claims.look_again(refusal.source)
         try:
             claim_topic(self._claims, subscriber, refusal.source, refusal.table_id)
         except TopicCollision as error:
@@ -571,7 +571,7 @@ def _called(refusal: Refusal) -> str:
     return f"{refusal.what.value}_topic" if is_of_topic else refusal.what.value
 
 
-def _tell_unknown_columns(source: str, compiled: Compiled) -> None:
+def _report_unknown_columns(source: str, compiled: Compiled) -> None:
     """Columns that tenants' documents do not name are kept back until they do; nothing else shows it."""
     table = str(compiled.routes.table_id)
     unknown = {

@@ -37,7 +37,7 @@ from services.router.outputs import LaneDependencies
 from services.router.progress import ProgressReporter
 from services.router.rate_limits import RateLimits
 from services.router.received_tenants import ReceivedTenants
-from services.router.refusals import Refusals, RefusalTeller
+from services.router.refusals import RefusalReporter, Refusals
 from services.router.settings import RouterSettings
 from services.router.topic_claims import TopicClaims, announced_tables
 from services.router.topic_quotas import TopicQuotas
@@ -111,7 +111,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
                 lambda: tenants.follow(lanes),
                 liveness.run,
                 ProgressReporter(committer, lanes, settings.progress_interval_s).run,
-                _refusal_teller(settings, tenants, shared, lanes).run,
+                _refusal_reporter(settings, tenants, shared, lanes).run,
             )
         finally:
             await lanes.close()
@@ -121,14 +121,14 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             endpoint.close()
 
 
-def _refusal_teller(
+def _refusal_reporter(
     settings: RouterSettings, tenants: "Tenants", shared: LaneDependencies, lanes: Lanes
-) -> RefusalTeller:
-    return RefusalTeller(
+) -> RefusalReporter:
+    return RefusalReporter(
         settings.tenant_operator,
         settings.sources,
         shared.refusals,
-        tenants=tenants.as_told_now,
+        tenants=tenants.as_received_now,
         fetch_schema=shared.fetch_schema,
         keys=shared.keys,
         registry=shared.registry,
@@ -204,9 +204,9 @@ class Tenants:
             await asyncio.sleep(_TENANTS_INTERVAL_S)
             await asyncio.to_thread(self.refresh)
             if lanes.route_for_all_since(self._changed_at_s):
-                self._tell_let_go(lanes)
+                self._report_let_go(lanes)
 
-    def _tell_let_go(self, lanes: Lanes) -> None:
+    def _report_let_go(self, lanes: Lanes) -> None:
         """Whether nothing more is written for tenants without a document: erasing a tenant waits for that."""
         for tenant in self._served - {spec.tenant for spec in self.in_force.tenants}:
             if lanes.may_write_apart_for(tenant, self._changed_at_s):
@@ -221,7 +221,7 @@ class Tenants:
         """Know the tenants as they are now: an operator is asked again. Called in a lane's thread; blocks for some seconds
         where no operator answers, and its last documents stay in force."""
         if self._received is not None:
-            asking = asyncio.run_coroutine_threadsafe(self._received.ask_anew(timeout_s=_ASK_TIMEOUT_S), self._loop)
+            asking = asyncio.run_coroutine_threadsafe(self._received.ask_again(timeout_s=_ASK_TIMEOUT_S), self._loop)
             try:
                 asking.result(_ASK_TIMEOUT_S + 1.0)
             except (TimeoutError, CancelledError):
@@ -229,7 +229,7 @@ class Tenants:
                 log.warning("tenants_not_asked", reason="tenant_operator does not answer")
         self.refresh()
 
-    def as_told_now(self) -> tuple[TenantSpec, ...] | None:
+    def as_received_now(self) -> tuple[TenantSpec, ...] | None:
         """Tenants in force by an operator's answer now, or by the folder's documents; None: no operator answers.
         Thread-safe."""
         if self._received is not None and not self._received.is_current:

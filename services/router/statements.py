@@ -35,8 +35,8 @@ def project_statement(
         return value
     try:
         event = msgspec.json.decode(value, type=dict[str, Any])
-        is_told = table_id is not None and _may_read(event, selection, table_id)
-        if event.get("ddl") is not None and not is_told:
+        may_read = table_id is not None and _may_read(event, selection, table_id)
+        if event.get("ddl") is not None and not may_read:
             event["ddl"] = None
         for change in event.get("tableChanges") or ():
             if change.get("table") is not None and table_id is not None:

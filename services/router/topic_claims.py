@@ -57,14 +57,14 @@ class TopicClaims:
 
     def release(self, source: str, table_id: TableId) -> bool:
         """The table is gone; whether it had a topic that another may have now."""
-        self.look_anew(source)
+        self.look_again(source)
         with self._lock:
             owned = [topic for topic, owner in self._owners.items() if owner == (source, table_id)]
             for topic in owned:
                 del self._owners[topic]
         return bool(owned)
 
-    def look_anew(self, source: str) -> None:
+    def look_again(self, source: str) -> None:
         """Ask for the source's tables again when they are needed next."""
         with self._lock:
             self._met.pop(source, None)

@@ -55,11 +55,11 @@ class TopicQuotas:
             (limited if is_of_rows else others).append(each)
         with self._lock:
             if limited:
-                self._list_anew(_LIST_AGE_S)
+                self._list_again(_LIST_AGE_S)
             if not is_trial:
                 self._note([each for each in others if each.topic.name not in self._there])
             refused, granted = self._judged(limited)
-            if refused and self._list_anew(_REFUSING_AGE_S):
+            if refused and self._list_again(_REFUSING_AGE_S):
                 refused, granted = self._judged(limited)
             if not is_trial:
                 self._note(granted)
@@ -72,7 +72,7 @@ class TopicQuotas:
             self._counts[each.tenant] += 1
             self._partitions[each.tenant] += each.topic.kafka_partitions
 
-    def _list_anew(self, age_s: float) -> bool:
+    def _list_again(self, age_s: float) -> bool:
         """Ask Kafka where its list is older; whether it was asked."""
         if time.monotonic() - self._listed_s <= age_s:
             return False

@@ -33,8 +33,8 @@ from libs.tenants.config_map import (
     reasons_by_table,
     reasons_by_topic,
     reasons_by_waiting_source,
-    told_faults,
-    told_reasons,
+    reported_faults,
+    reported_reasons,
 )
 from libs.types.fault import Fault, FaultScope, Severity
 from libs.types.refusal import Refusal, RefusedKind
@@ -127,7 +127,7 @@ def reports(
     def told_of(config_map: TenantConfigMap, state: str, text: str) -> Report:
         uid, told_wait = config_map.origin.uid, config_map.annotations.get(SINK_WAIT_ANNOTATION, "")
         sink_wait = of_sinks.get(uid, told_wait)[:_LONGEST_SINK_REASON]
-        told_before = told_faults(config_map.annotations.get(FAULTS_ANNOTATION)) if faults is None else ()
+        told_before = reported_faults(config_map.annotations.get(FAULTS_ANNOTATION)) if faults is None else ()
         lasting = concerned.get(uid, told_before)
         return Report(config_map, state, _shortened(text), refusals.get(uid, ()), sink_wait, lasting)
 
@@ -357,7 +357,7 @@ def _news_of_sink(report: Report) -> list[tuple[str, bool, str]]:
 
 def _news_of_faults(report: Report) -> list[tuple[str, bool, str]]:
     """As ``_news_of``. Other words of one that lasts are no news."""
-    told = _by_place(told_faults(report.config_map.annotations.get(FAULTS_ANNOTATION)))
+    told = _by_place(reported_faults(report.config_map.annotations.get(FAULTS_ANNOTATION)))
     now = _by_place(report.faults)
     raised = [_fault(fault) for place, fault in now.items() if place not in told]
     lifted = [f"{fault.id}, {fault.scope}: over" for place, fault in told.items() if place not in now]
@@ -373,7 +373,7 @@ def _by_place(faults: Sequence[Fault]) -> dict[tuple[str, FaultScope], Fault]:
 
 def _news_of(report: Report, told_of: "_ToldOf") -> list[tuple[str, bool, str]]:
     """New refusals, and lifted ones: reason, whether it is good news, and the text."""
-    told = told_reasons(report.config_map.annotations.get(told_of.annotation))
+    told = reported_reasons(report.config_map.annotations.get(told_of.annotation))
     now = told_of.reasons(report.refusals)
     refused = [
         told_of.refused.format(name=name, reason=reason) for name, reason in now.items() if told.get(name) != reason

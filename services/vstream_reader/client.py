@@ -20,7 +20,7 @@ from libs.errors import (
     SourceUnavailable,
 )
 from libs.mysql.identifiers import quote_identifier
-from libs.mysql.purged_log import tells_of_purged_log
+from libs.mysql.purged_log import reports_purged_log
 from libs.rpc.client import OwnsChannel, channel_to
 from libs.rpc.tls import refusal_in, was_closed, why_closed
 from libs.source.vitess.settings import VtgateSettings
@@ -194,7 +194,7 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str, has_condition: 
     text = f"vtgate at {where}: {details or code.name}"
     if code is grpc.StatusCode.UNAVAILABLE and (refusal := refusal_in(details, place=_PLACE)):
         return AccessDenied(f"vtgate at {where}: {refusal}")
-    if _PURGED.search(details) or tells_of_purged_log(details):
+    if _PURGED.search(details) or reports_purged_log(details):
         return PositionPurged(f"{text}; the shard no longer holds the log to resume from: re-snapshot the source")
     if _CANNOT_SEND_LOG.search(details):
         return PipelineHalted(

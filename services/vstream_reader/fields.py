@@ -36,7 +36,7 @@ from libs.mysql.values import (
     zero_moment,
 )
 from libs.source.key_columns import KeyColumns, chosen_key
-from libs.source.vitess.columns import told_column
+from libs.source.vitess.columns import reported_column
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 from libs.types.value_modes import ValueModes
@@ -104,7 +104,7 @@ def _column(field: query_pb2.Field, modes: ValueModes) -> Column:
         is_auto_increment=bool(field.flags & _AUTO_INCREMENT),
         has_on_update=bool(field.flags & _ON_UPDATE_NOW),
     )
-    return told_column(made, mysql_type, modes)
+    return reported_column(made, mysql_type, modes)
 
 
 def _mysql_type(field: query_pb2.Field) -> MysqlType:

@@ -87,7 +87,7 @@ def has_lost(own: VitessPosition, others: Mapping[int, VitessPosition]) -> bool:
     return any(part.is_lost for position in (own, *others.values()) for part in position.let_go)
 
 
-def copied_anew(own: VitessPosition, others: Mapping[int, VitessPosition], serving: Sequence[str]) -> Settled:
+def copied_again(own: VitessPosition, others: Mapping[int, VitessPosition], serving: Sequence[str]) -> Settled:
     """Task 0's step for shards that were released as lost, and those that wait for them; ``serving``: the shards that serve.
 
     It alone takes them up, so no two tasks do, whatever they see of each other. It waits until no task reads what became of

@@ -62,7 +62,7 @@ from services.vstream_reader.decode import (
 )
 from services.vstream_reader.position import Deal, VitessPosition, begun_again, decode_position, position_of
 from services.vstream_reader.recopy import Recopy
-from services.vstream_reader.reshard import copied_anew, has_lost, let_go, lost, settled
+from services.vstream_reader.reshard import copied_again, has_lost, let_go, lost, settled
 from services.vstream_reader.settings import SnapshotMode, VstreamReaderSettings
 from services.vstream_reader.snapshot import (
     anew,
@@ -183,7 +183,7 @@ class VstreamSource:
             return Beginning(position, is_copy_due(position))
         deal = await self._dealt(serving, vtgate)
         position = dealt_beginning(deal, tasks, serving)
-        return Beginning(position, bool(copying_shards(position)), is_told=position.deal is not None)
+        return Beginning(position, bool(copying_shards(position)), must_commit_first=position.deal is not None)
 
     async def _dealt(self, serving: Sequence[str], vtgate: Vtgate) -> Deal:
         """The tasks' first shards: as task 0 found them, which the others wait for. A reshard may come between their starts."""
@@ -275,7 +275,7 @@ class VstreamChangeLog:
         self._schema_history = schema_history
         self._vtgate = vtgate
         self._position = beginning.position
-        self._is_told = beginning.is_told
+        self._must_commit_first = beginning.must_commit_first
         self._tables = tables
         self._progress = progress
         self._is_copying = beginning.is_copying
@@ -344,7 +344,7 @@ class VstreamChangeLog:
         self._recopy.follow_signals(self._settings.kafka)
         for schema in await self._schema_history.list_tables(self._settings.source):
             self._remember(schema)
-        if self._is_told:
+        if self._must_commit_first:
             yield self._first_checkpoint()
         while True:
             self._recopy.ended()  # a second stream ends with the main one
@@ -365,7 +365,7 @@ class VstreamChangeLog:
                 if self._settings.snapshot.mode is not SnapshotMode.WHEN_NEEDED:
                     raise _placed(error, decoder) from error
                 log.warning("copy_needed", reason=str(error))
-                await self._begin_anew(decoder)
+                await self._begin_again(decoder)
                 continue
             except ShardsNotInStream as error:
                 await self._confirm(decoder)
@@ -455,7 +455,7 @@ class VstreamChangeLog:
         self._move_to(decoder, position)
         return True
 
-    async def _begin_anew(self, decoder: StreamDecoder) -> None:
+    async def _begin_again(self, decoder: StreamDecoder) -> None:
         """The next stream copies everything. Shards that were joined with other tasks' are let go for good (``reshard``)."""
         serving, place = await self._serving(), decoder.shards.place
         _, joined = shards_to_copy(self._settings.tasks, place, serving)
@@ -496,7 +496,7 @@ class VstreamChangeLog:
             others = await self._fellows.positions()
             found = settled(place, self._settings.tasks.number, others)
             if self._settings.tasks.number == 0 and not found.added and has_lost(found.position, others):
-                found = copied_anew(found.position, others, await self._serving())
+                found = copied_again(found.position, others, await self._serving())
                 self._progress = SnapshotProgress() if found.added else self._progress
             states = await self._fellows.asked(found.added)
             awaited = await self._fellows.published_ends(found.added)
@@ -706,7 +706,7 @@ class VstreamChangeLog:
         pace.count(decoder)
         now_s = time.monotonic()
         if self._tally_metrics.is_due(now_s):
-            self._tally_metrics.tell(self.shards(), now_s)
+            self._tally_metrics.report(self.shards(), now_s)
             metrics.READER_QUEUE_ANSWERS.labels(*self._labels).set(answers.waiting)
             metrics.READER_QUEUE_BYTES.labels(*self._labels).set(answers.waiting_bytes)
         if decoder.shards.copy.is_running:

@@ -86,28 +86,28 @@ class TallyMetrics:
         """Whether it was not exported for a while."""
         return now_s >= self._due_s
 
-    def tell(self, shards: Sequence[ShardProgress], now_s: float) -> None:
+    def report(self, shards: Sequence[ShardProgress], now_s: float) -> None:
         """Bring the metrics to where ``shards`` and the tally stand."""
         self._due_s = now_s + _EXPORT_INTERVAL_S
         for shard in shards:
-            self._tell_shard(shard)
+            self._report_shard(shard)
         current = {shard.shard for shard in shards}
         for gone in self._shown - current:
             for metric in _OF_SHARDS:
                 metric.remove(*self._labels, gone)
-            self._tell_servers(gone, {})
+            self._report_servers(gone, {})
             self._tally.shards.pop(gone, None)
             self._told.shards.pop(gone, None)
         self._shown = current
         metrics.READER_SHARDS.labels(*self._labels).set(len(shards))
         metrics.READER_SHARDS_ENDED.labels(*self._labels).set(sum(shard.is_ended for shard in shards))
         for table, tally in self._tally.tables.items():
-            self._tell_table(table, tally)
+            self._report_table(table, tally)
         filtered = self._tally.filtered_events
         metrics.READER_FILTERED.labels(*self._labels).inc(filtered - self._told.filtered_events)
         self._told.filtered_events = filtered
 
-    def _tell_shard(self, shard: ShardProgress) -> None:
+    def _report_shard(self, shard: ShardProgress) -> None:
         labels, told = (*self._labels, shard.shard), self._told.of_shard(shard.shard)
         if shard.committed_at_us:
             metrics.READER_SHARD_COMMITTED.labels(*labels).set(shard.committed_at_us // 1_000_000)
@@ -119,9 +119,9 @@ class TallyMetrics:
         metrics.READER_SHARD_COPYING.labels(*labels).set(shard.is_copying)
         metrics.READER_SHARD_COPIED_ROWS.labels(*labels).inc(shard.rows_copied - told.rows_copied)
         told.transactions, told.rows, told.rows_copied = shard.transactions, shard.rows, shard.rows_copied
-        self._tell_servers(shard.shard, newest_transactions(shard.position))
+        self._report_servers(shard.shard, newest_transactions(shard.position))
 
-    def _tell_servers(self, shard: str, newest: Mapping[str, int]) -> None:
+    def _report_servers(self, shard: str, newest: Mapping[str, int]) -> None:
         for gone in self._servers.pop(shard, frozenset()) - newest.keys():
             metrics.READER_SHARD_SERVER_TRANSACTIONS.remove(*self._labels, shard, gone)
         if newest:
@@ -129,7 +129,7 @@ class TallyMetrics:
         for server, number in newest.items():
             metrics.READER_SHARD_SERVER_TRANSACTIONS.labels(*self._labels, shard, server).set(number)
 
-    def _tell_table(self, table: str, tally: TableTally) -> None:
+    def _report_table(self, table: str, tally: TableTally) -> None:
         told = self._told.of_table(table)
         for kind, count, before in (("changed", tally.changed, told.changed), ("copied", tally.copied, told.copied)):
             if count > before:

@@ -56,7 +56,7 @@ class Beginning:
     """Former signals' pending requests."""
     awaited: Mapping[int, int] = field(default_factory=dict)
     """Up to where the changes topic is routed first, by Kafka partition: the shards' former readers have published there."""
-    is_told: bool = False
+    must_commit_first: bool = False
     """To be committed before anything is read: the other tasks begin by it."""
 
 
@@ -439,7 +439,7 @@ async def _all_leases(
     partitions: Sequence[SourcePartition], owner: str, committer: CheckpointCommitterClient, lease_s: float
 ) -> dict[SourcePartition, FencingToken]:
     """Of all or of none: a waiting task holds nothing, so tasks that start together do not wait for one another."""
-    is_told = False
+    is_logged = False
     while True:
         tokens: dict[SourcePartition, FencingToken] = {}
         try:
@@ -448,11 +448,11 @@ async def _all_leases(
         except Fenced as error:
             for partition, token in tokens.items():
                 await committer.release(partition, owner, token)
-            if not is_told:
+            if not is_logged:
                 log.warning(
                     "previous_task_still_runs", reason=str(error), remedy="stop the tasks of the generation before"
                 )
-            is_told = True
+            is_logged = True
             await asyncio.sleep(1.0)
         else:
             return tokens

@@ -60,7 +60,7 @@ class Rig:
         table = expected(self, "notes")
         first = Comparison(rows_compared=9, rows_different=len(suspects), suspects=[(number,) for number in suspects])
         suspected = Suspected(table, table.columns, SinkSettings(mode=SinkMode.MIRROR), lambda: self.held, first)  # type: ignore[arg-type,return-value]
-        assert suspected.can_be_told_apart
+        assert suspected.is_distinguishable
         [verdict] = look_again([suspected], self.ask, wait, limit=limit, temporary_dir=folder)
         return verdict
 
@@ -174,7 +174,7 @@ def test_rows_are_found_again_by_keys_of_every_type(rig: Rig, data_type: str) ->
         rows = list(source.rows(table, table.columns))
     suspected = Suspected(table, table.columns, SinkSettings(), lambda: None, Comparison(0, len(rows), 0, [], rows))
 
-    assert suspected.can_be_told_apart
+    assert suspected.is_distinguishable
     for row in rows:
         [condition] = suspected.conditions([row])
         with rig.ask() as source:
@@ -191,4 +191,4 @@ def test_rows_that_their_keys_may_not_find_are_left_alone(rig: Rig, definition: 
         rows = list(source.rows(table, table.columns))
     first = Comparison(0, len(rows), 0, [], rows)
 
-    assert not Suspected(table, table.columns, SinkSettings(), lambda: None, first).can_be_told_apart
+    assert not Suspected(table, table.columns, SinkSettings(), lambda: None, first).is_distinguishable

@@ -9,7 +9,7 @@ from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import Connection, connect
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import create_statement
-from libs.source.vitess.columns import as_vtgate_tells, with_key_index
+from libs.source.vitess.columns import as_vtgate_reports, with_key_index
 from libs.stand_ins.vtgate.fields import table_fields
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import TimePrecision, VitessValueModes
@@ -42,16 +42,16 @@ def test_a_definition_is_what_fields_tell(mysql_server: MysqlServer, database: s
     with closing(connect(settings)) as connection:
         told = told_by_fields(connection, database, modes)
         defined = show_create_to_schema(table_id, *create_statement(connection, table_id))
-        assert shown(as_vtgate_tells(defined, modes, ())) == shown(told)
+        assert shown(as_vtgate_reports(defined, modes, ())) == shown(told)
         for statement in statements:
             [change] = apply_ddl({table_id: with_key_index(told)}, database, statement)
             assert change.schema is not None
             mysql_server.execute(statement, database=database)
             told = told_by_fields(connection, database, modes)
-            assert shown(as_vtgate_tells(change.schema, modes, ())) == shown(told)
+            assert shown(as_vtgate_reports(change.schema, modes, ())) == shown(told)
 
     chosen = (KeyColumns(tables=r".*\.t", columns="amount"),)
-    assert as_vtgate_tells(defined, modes, chosen).key == ("amount",)
+    assert as_vtgate_reports(defined, modes, chosen).key == ("amount",)
 
 
 def told_by_fields(connection: Connection, database: str, modes: VitessValueModes) -> TableSchema:

@@ -232,11 +232,11 @@ class World:
             case 9:
                 self._checkpoint = (self._position, self._order, self._copy.state, len(self._topic))
             case 10 if self.random.random() < 0.3:
-                self._begin_anew()
+                self._begin_again()
             case _:
                 self._heartbeat()
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         self.note("killed")
         self._position, self._order, state, events = self._checkpoint
         del self._topic[events:]

@@ -32,7 +32,7 @@ from libs.mysql.binlog_events import KIND_OFFSET, TRANSACTION_PAYLOAD, read_pack
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import MAX_PACKET, Packets, whole_packets
-from libs.mysql.purged_log import tells_of_purged_log
+from libs.mysql.purged_log import reports_purged_log
 from libs.source.mysql.settings import DatabaseSettings, TlsMode
 from libs.source.spill import out_of_room_named, spill_file
 
@@ -318,7 +318,7 @@ _CLIENT_ERRORS: Final = range(2000, 3000)  # the connection, not the statement
 
 def _log_withheld(code: int, text: str, where: str) -> HeadwaterError:
     """Why a server ends the dump of its log, or does not begin it."""
-    if code == _PURGED or tells_of_purged_log(text):
+    if code == _PURGED or reports_purged_log(text):
         return PositionPurged(
             f"MySQL at {where} no longer holds the log to resume from ({text}): re-snapshot the source"
         )

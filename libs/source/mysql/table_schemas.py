@@ -107,8 +107,8 @@ class TableSchemas:
         by_database = {name: list(each) for name, each in groupby(sorted(tables), key=lambda table: table.database)}
         collations = await asyncio.to_thread(database_collations, connection)
 
-        def tell(table_id: TableId, ddl: str, told: Sequence[str] = (), *, kind: str = "") -> None:
-            self.tell(
+        def publish(table_id: TableId, ddl: str, told: Sequence[str] = (), *, kind: str = "") -> None:
+            self.publish(
                 table_id,
                 ddl,
                 order=order,
@@ -120,10 +120,10 @@ class TableSchemas:
             )
 
         charset, collation = collations[""]
-        tell(TableId(database="", table=""), f"SET character_set_server={charset}, collation_server={collation}")
+        publish(TableId(database="", table=""), f"SET character_set_server={charset}, collation_server={collation}")
         captured = {name: [each for each in group if self._is_captured(each)] for name, group in by_database.items()}
         for table_id in chain.from_iterable(captured.values()):
-            tell(table_id, f"DROP TABLE IF EXISTS {quote_table(table_id)}", kind="DROP")
+            publish(table_id, f"DROP TABLE IF EXISTS {quote_table(table_id)}", kind="DROP")
             yield
         for name, group in by_database.items():
             charset, collation = collations.get(name, collations[""])
@@ -133,7 +133,7 @@ class TableSchemas:
                 f"CREATE DATABASE {quoted} CHARSET {charset} COLLATE {collation}",
                 f"USE {quoted}",
             ):
-                tell(TableId(database=name, table=""), ddl, told)
+                publish(TableId(database=name, table=""), ddl, told)
             for table_id in group:
                 statement, charset = await asyncio.to_thread(create_statement, connection, table_id)
                 try:
@@ -153,7 +153,7 @@ class TableSchemas:
                     refuse(table_id, error)
                 yield
 
-    def tell(
+    def publish(
         self,
         table_id: TableId,
         ddl: str,
@@ -186,14 +186,14 @@ class TableSchemas:
             database_tables=database_tables,
         )
 
-    def tell_database(
+    def publish_database(
         self, database: str, ddl: str, *, order: EventOrder, committed_at_us: int, source_block: bytes
     ) -> None:
         """A CREATE, ALTER or DROP DATABASE at its place in the log, before its tables are gone."""
         tables = [table_id.table for table_id in sorted(self.schemas) if table_id.database == database]
         captured = [table for table in tables if self._is_captured(TableId(database=database, table=table))]
         if captured or self._is_captured(TableId(database=database, table="")):
-            self.tell(
+            self.publish(
                 TableId(database=database, table=""),
                 ddl,
                 order=order,
@@ -215,11 +215,11 @@ class TableSchemas:
         ddl: str,
         source_block: bytes,
         renamed_from: TableId | None = None,
-        is_told: bool = True,
+        has_event: bool = True,
     ) -> None:
         """Make a change durable in the history, put it into force, and into the batch where the table is captured.
 
-        ``is_told``: with an event of its own in the schema-change topic.
+        ``has_event``: with an event of its own in the schema-change topic.
 
         Raises:
             DefinitionTooLarge: for the history; nothing was recorded.
@@ -261,7 +261,7 @@ class TableSchemas:
                 schema=schema,
                 kind="CREATE" if kind in _CREATING else kind.name,
             )
-            if is_told
+            if has_event
             else b"",
         )
 

@@ -29,11 +29,11 @@ def vitess_logical_type(mysql_type: MysqlType, charset: str | None, modes: Value
     return logical_type(mysql_type, charset, modes)
 
 
-def as_vtgate_tells(schema: TableSchema, modes: ValueModes, key_columns: Sequence[KeyColumns]) -> TableSchema:
+def as_vtgate_reports(schema: TableSchema, modes: ValueModes, key_columns: Sequence[KeyColumns]) -> TableSchema:
     """``schema``, which MySQL's words describe, as a reader learns it by FIELD events: these know no default, no comment, no
     generated column, and of a column that was renamed nothing but its new name."""
     key = chosen_key(schema.table_id, (column.name for column in schema.columns), key_columns) or schema.key
-    columns = tuple(told_column(column, parse_column_type(column.source_type), modes) for column in schema.columns)
+    columns = tuple(reported_column(column, parse_column_type(column.source_type), modes) for column in schema.columns)
     return msgspec.structs.replace(schema, columns=columns, key=key)
 
 
@@ -43,7 +43,7 @@ def with_key_index(schema: TableSchema) -> TableSchema:
     return msgspec.structs.replace(schema, indexes=indexes)
 
 
-def told_column(column: Column, mysql_type: MysqlType, modes: ValueModes) -> Column:
+def reported_column(column: Column, mysql_type: MysqlType, modes: ValueModes) -> Column:
     """``column``, of that type, with the facts of FIELD events and no more."""
     return Column(
         name=column.name,

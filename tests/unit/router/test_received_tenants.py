@@ -90,10 +90,10 @@ async def test_what_is_known_is_current_as_long_as_an_operator_tells(operator: O
 
 async def test_refusals_are_told_durably_or_not_taken(operator: Operator) -> None:
     async with TenantsClient(await operator.start()) as client:
-        standing = await client.tell_refusals("r", ["shop"], [refusal()], [])
+        standing = await client.report_refusals("r", ["shop"], [refusal()], [])
         operator.records.conflicts = 99
         with pytest.raises(ServiceUnavailable, match="tell it again"):
-            await client.tell_refusals("r", ["shop"], [], [refusal()])
+            await client.report_refusals("r", ["shop"], [], [refusal()])
 
     assert standing == [refusal()]
     assert "refusals.json" in operator.records.found["data"]
@@ -133,7 +133,7 @@ async def test_an_operator_that_is_asked_anew_tells_what_its_stream_did_not(oper
     await until(tmp_path, {"acme": "a"})
     operator.in_force = {"acme": "a", "late": "l"}  # nobody wakes the stream: as one that is broken
 
-    await asyncio.gather(received.ask_anew(timeout_s=30), received.ask_anew(timeout_s=30))
+    await asyncio.gather(received.ask_again(timeout_s=30), received.ask_again(timeout_s=30))
     assert documents(tmp_path) == {"acme": "a", "late": "l"}
 
     operator.in_force = {"late": "l2"}
@@ -151,7 +151,7 @@ async def test_asking_ends_where_no_operator_answers(operator: Operator, tmp_pat
     await operator.stop()
 
     with pytest.raises(TimeoutError):
-        await received.ask_anew(timeout_s=0.3)
+        await received.ask_again(timeout_s=0.3)
 
     assert documents(tmp_path) == {"acme": "a"}
     following.cancel()

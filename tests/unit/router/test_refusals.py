@@ -32,7 +32,7 @@ from libs.types.tenant import (
 )
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
 from services.router.match import NO_REGISTRY, Target
-from services.router.refusals import RecordsFate, Refusals, RefusalTeller
+from services.router.refusals import RecordsFate, RefusalReporter, Refusals
 from services.router.route_book import RouteBook, RouteView
 from services.router.topic_claims import TopicClaims
 from tests.unit.router.test_match import ORDERS, schema, tenant
@@ -110,7 +110,7 @@ class Router:
     """Of the lanes that it has."""
 
     def __post_init__(self) -> None:
-        self.teller = RefusalTeller(
+        self.reporter = RefusalReporter(
             GrpcClientSettings(address="127.0.0.1:1"),
             ["s"],
             self.refusals,
@@ -130,8 +130,8 @@ class Router:
         self.refusals.take_in(routed_by)
 
     async def tells(self, operator: "Operator") -> None:
-        self.teller._asked_s = -1e9  # it is time to ask
-        await self.teller.tell(cast(TenantsClient, operator))
+        self.reporter._asked_s = -1e9  # it is time to ask
+        await self.reporter.report(cast(TenantsClient, operator))
 
 
 class Operator:
@@ -142,7 +142,7 @@ class Operator:
         self.told = 0
         self.is_away = False
 
-    async def tell_refusals(
+    async def report_refusals(
         self, router: str, _sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
     ) -> list[Refusal]:
         if self.is_away:
@@ -454,8 +454,8 @@ async def test_a_tenant_that_is_behind_ends_nothing_by_a_book_that_leaves_it_out
 
 def time_passes(router: Router, seconds: float) -> None:
     """As if so much of it had."""
-    for key, looked in router.teller._looked_at.items():
-        router.teller._looked_at[key] = dataclasses.replace(looked, at_s=looked.at_s - seconds)
+    for key, looked in router.reporter._looked_at.items():
+        router.reporter._looked_at[key] = dataclasses.replace(looked, at_s=looked.at_s - seconds)
 
 
 async def test_a_schema_that_the_registry_takes_at_last_ends_it_without_a_row() -> None:
@@ -594,12 +594,12 @@ async def test_what_ends_while_an_operator_is_told_of_it_is_told_next() -> None:
     router.meets()
 
     class Slow(Operator):
-        async def tell_refusals(
+        async def report_refusals(
             self, name: str, sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
         ) -> list[Refusal]:
             if found:
                 router.meets(2, by=book(tenant("acme")))
-            return await super().tell_refusals(name, sources, found, over)
+            return await super().report_refusals(name, sources, found, over)
 
     operator = Slow()
     await router.tells(operator)
@@ -625,12 +625,12 @@ async def test_what_is_found_while_an_operator_answers_is_not_lost() -> None:
     router = Router([filtered("acme")])
 
     class Slow(Operator):
-        async def tell_refusals(
+        async def report_refusals(
             self, name: str, sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
         ) -> list[Refusal]:
             if not self.told:
                 router.meets()
-            return await super().tell_refusals(name, sources, found, over)
+            return await super().report_refusals(name, sources, found, over)
 
     operator = Slow()
     await router.tells(operator)
@@ -773,7 +773,7 @@ async def test_where_there_is_no_operator_what_stands_is_looked_at_all_the_same(
     assert "acme.s.shop.orders" in router.refusals.topics_of("s", [spec])
     router.kafka.refuses = False
 
-    await router.teller.tell(None)
+    await router.reporter.report(None)
 
     assert router.refusals.all() == []
     assert router.refusals.topics_of("s", [spec]) == set()

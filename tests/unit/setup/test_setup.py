@@ -224,7 +224,7 @@ def test_apt_sources_of_both_formats_are_read(sources: str, addresses: list[str]
 )  # fmt: skip
 def test_telling_line_of_a_failed_program(output: str, told: str) -> None:
     """The first line that calls itself an error, with what it announces."""
-    assert step.telling_line(output) == told
+    assert step.error_line(output) == told
 
 
 def test_failed_program_is_told_with_purpose_and_remedy() -> None:

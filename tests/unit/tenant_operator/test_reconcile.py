@@ -17,7 +17,7 @@ from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
 from libs.mysql.logical import column
 from libs.telemetry.faults import READER_HALTED, SERVICE_DEGRADED, TABLE_PARKED, TABLE_QUARANTINED, fault_of
-from libs.tenants.config_map import told_faults
+from libs.tenants.config_map import reported_faults
 from libs.types.fault import Fault, FaultScope
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.sink_place import faults_key, wait_key
@@ -495,7 +495,7 @@ async def test_a_parked_table_of_its_job_is_a_fault_of_the_config_map_until_it_i
     state, message = world.state_of("acme")
     assert state == "degraded"
     assert "total: 65 digits do not fit" in message
-    assert told_faults(told["metadata"]["annotations"]["headwater.dev/faults"]) == (parked,)
+    assert reported_faults(told["metadata"]["annotations"]["headwater.dev/faults"]) == (parked,)
 
     world.sinks.faults = None
     told = await looked(world, told)
@@ -567,7 +567,7 @@ async def test_faults_of_the_mesh_that_concern_a_tenant_are_told_with_an_event_a
         "- differs, source shop, table shop.orders: table_quarantined: The reader"
     )
     annotation = told["metadata"]["annotations"]["headwater.dev/faults"]
-    assert [fault.id for fault in told_faults(annotation)] == ["reader_halted", "table_quarantined"]
+    assert [fault.id for fault in reported_faults(annotation)] == ["reader_halted", "table_quarantined"]
     assert not [word for word in ("10.0.0.5", "secret", "globex", "full") if word in annotation + message]
     assert world.told_events() == [("FaultRaised", "Warning"), ("FaultRaised", "Warning")]
 

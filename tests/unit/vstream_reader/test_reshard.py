@@ -11,7 +11,7 @@ from libs.source.vitess.tasks import TaskSettings
 from libs.source.vitess.vgtid import EMPTY, ShardGtid
 from libs.types.checkpoint import NO_INCREMENTAL, IncrementalSnapshot, TableCopy
 from services.vstream_reader.position import VitessPosition, decode_position, position_of
-from services.vstream_reader.reshard import copied_anew, has_lost, let_go, lost, settled
+from services.vstream_reader.reshard import copied_again, has_lost, let_go, lost, settled
 from services.vstream_reader.tasks import shards_to_copy
 from services.vstream_reader.vgtid import overlap
 
@@ -84,7 +84,7 @@ def _join_at_random(chance: random.Random, *, has_losses: bool) -> None:
                 others = {n: other.committed for n, other in enumerate(tasks) if n != number}
                 found = settled(task.holds, number, others)
                 if number == 0 and not found.added and has_lost(found.position, others):
-                    found = copied_anew(found.position, others, ["-"])
+                    found = copied_again(found.position, others, ["-"])
                 task.holds = found.position
             case "lose":
                 task.lose()
@@ -122,8 +122,8 @@ def test_what_became_of_lost_shards_is_copied_once_all_of_it_was_let_go() -> Non
     reads_on = {1: msgspec.structs.replace(place("80-"), epochs={"80-": 4})}
     lets_go = {1: lost(reads_on[1], ["80-"], NO_INCREMENTAL)}
 
-    waits = copied_anew(own, {1: lost(place("80-c0"), ["80-c0"], NO_INCREMENTAL), 2: place("c0-")}, ["-"])
-    found = copied_anew(own, lets_go, ["-"])
+    waits = copied_again(own, {1: lost(place("80-c0"), ["80-c0"], NO_INCREMENTAL), 2: place("c0-")}, ["-"])
+    found = copied_again(own, lets_go, ["-"])
 
     assert (waits.position, waits.awaited) == (own, {"c0-"} | {"-"})
     assert not has_lost(own, reads_on)

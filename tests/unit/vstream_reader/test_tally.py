@@ -73,11 +73,11 @@ def test_metrics_follow_the_tally_and_forget_shards_that_are_gone() -> None:
     first = replay(start_of("-80", "80-", gtid="MySQL56/a:1-5"), tally=tally)
     first.feed(transaction(PLACES, fields(), inserted(1, "a"), inserted(2, "b")))
 
-    told.tell(first.decoder.shard_progress(), 0.0)
-    told.tell(first.decoder.shard_progress(), 1.0)
+    told.report(first.decoder.shard_progress(), 0.0)
+    told.report(first.decoder.shard_progress(), 1.0)
     again = replay(first.decoder.shards.place, tally=tally)
     again.feed(transaction({**PLACES, "-80": "a:1-6"}, fields(), inserted(3, "c")))
-    told.tell(again.decoder.shard_progress(), 2.0)
+    told.report(again.decoder.shard_progress(), 2.0)
 
     assert metric("reader_shard_rows_total", source, shard="-80") == 3
     assert metric("reader_shard_transactions_total", source, shard="-80") == 2
@@ -88,10 +88,10 @@ def test_metrics_follow_the_tally_and_forget_shards_that_are_gone() -> None:
     assert metric("reader_shards", source) == 2
 
     _split(again)
-    told.tell(again.decoder.shard_progress(), 3.0)
+    told.report(again.decoder.shard_progress(), 3.0)
     assert metric("reader_ended_shards", source) == 1
     again.feed(answer(vgtid({"-40": "c:1-2", "40-80": "d:1", "80-": "b:1-9"})))
-    told.tell(again.decoder.shard_progress(), 4.0)
+    told.report(again.decoder.shard_progress(), 4.0)
 
     assert metric("reader_shard_rows_total", source, shard="-80") is None
     assert metric("reader_shard_epoch", source, shard="-80") is None
@@ -117,7 +117,7 @@ def test_each_shard_tells_its_copy_and_its_place() -> None:
         ),
     )
 
-    told.tell(stream.decoder.shard_progress(), 0.0)
+    told.report(stream.decoder.shard_progress(), 0.0)
     assert [metric("reader_shard_copying", source, shard=shard) for shard in PLACES] == [1, 1]
     assert metric("reader_shard_copied_rows_total", source, shard="-80") == 2
     assert metric("reader_shard_copied_rows_total", source, shard="80-") == 0
@@ -127,7 +127,7 @@ def test_each_shard_tells_its_copy_and_its_place() -> None:
     ]
 
     stream.feed(answer(event("COPY_COMPLETED"), vgtid({"-80": "b:1-3", "80-": ""})))
-    told.tell(stream.decoder.shard_progress(), 1.0)
+    told.report(stream.decoder.shard_progress(), 1.0)
     assert [metric("reader_shard_copying", source, shard=shard) for shard in PLACES] == [0, 1]
     assert [metric("reader_shard_server_transactions", source, shard="-80", server_uuid=server) for server in "ab"] == [
         None,
@@ -141,7 +141,7 @@ def test_tables_beyond_the_bound_share_a_name() -> None:
     for number in range(2_000):
         tally.of_table(f"ks.t{number}").changed += 1
 
-    TallyMetrics((source, "0"), tally).tell((), 0.0)
+    TallyMetrics((source, "0"), tally).report((), 0.0)
 
     counted = [
         sample
@@ -159,7 +159,7 @@ def test_metrics_are_told_twice_a_second() -> None:
     told = TallyMetrics(("tally-c", "0"), StreamTally())
 
     assert told.is_due(100.0)
-    told.tell((), 100.0)
+    told.report((), 100.0)
     assert not told.is_due(100.4)
     assert told.is_due(100.5)
 
