@@ -146,7 +146,7 @@ BATCH_FAILS = _kind(
     "batch_fails",
     Severity.HALTED,
     "A tenant's batch fails again and again, for example because its warehouse does not answer: its tables have nothing new. "
-    "The same batch is tried at least once a minute; after ten failures the tenant is halted.",
+    "The same batch is tried at least once a minute; ten failures that are no server's silence halt the tenant.",
     "Bring the warehouse, its catalog or its storage back, or mend what the message names; the sink goes on by itself.",
     docs="docs/failure_modes.md#the-sink",
     example="PostgreSQL pg:5432/shop: does not answer; check host and port, and that the server runs",

@@ -18,7 +18,7 @@ import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from libs.errors import Fenced, PipelineHalted
+from libs.errors import Fenced, PipelineHalted, TransientError
 from libs.sink_state.progress import SinkProgress
 from libs.telemetry.faults import BATCH_FAILS, lift_fault, raise_fault
 from libs.telemetry.metrics import (
@@ -62,7 +62,8 @@ from spark.tenant.wake import wake
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
-# With pauses of 1, 2, 4, … 60 s, the same batch has failed for six minutes: Kafka or the warehouse would be back.
+# With pauses of 1, 2, 4, … 60 s, the same batch has failed for six minutes. A server that does not answer (TransientError) may
+# be away for longer, and ends no tenant.
 _FAILURES_BEFORE_HALT: Final = 10
 _STOP_POLL_S: Final = 0.05
 _STOP_TIMEOUT: Final = "spark.sql.streaming.stopTimeout"
@@ -248,7 +249,8 @@ class TenantQuery:
         self._own_turns: Turns | None = None
         self._run: _Run | None = None
         self._stopped: _Run | None = None
-        self._failures = 0
+        self._failures: list[bool] = []
+        """Of the batch, in a row: whether each is anything but a server's silence."""
         self._table_failures = TableFailures()
         self._start_at_s = 0.0
         self._halted_because: str | None = None
@@ -288,7 +290,7 @@ class TenantQuery:
                     self._note_failure(error)
             return
         if self._run.applied_batches:
-            self._failures = 0
+            self._failures.clear()
             lift_fault(BATCH_FAILS, FaultScope(tenant=self.tenant.tenant))
         if self._run.failure is None:
             if self._run.is_idle():
@@ -454,7 +456,7 @@ class TenantQuery:
             self.fenced = error
             return
         reason = described(error)
-        self._failures += 1
+        self._failures.append(not isinstance(error, TransientError))
         SINK_QUERY_FAILURES.labels(*self._labels).inc()
         if isinstance(error, PipelineHalted):
             self._halt(reason)
@@ -464,21 +466,21 @@ class TenantQuery:
                 f"the retention; then start the job once with accepts_losses_of: [{self.tenant.tenant}], and headwater check "
                 f"{self.tenant.tenant} tells which tables to resync"
             )
-        elif self._failures >= _FAILURES_BEFORE_HALT:
+        elif sum(self._failures) >= _FAILURES_BEFORE_HALT:
             self._halt(
-                f"the same batch failed {self._failures} times, at last with: {reason}; mend that and restart the job"
+                f"the same batch failed {sum(self._failures)} times, at last with: {reason}; mend that and restart the job"
             )
         else:
-            pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S)
+            pause_s = min(_FIRST_PAUSE_S * 2 ** min(len(self._failures) - 1, 10), _LONGEST_PAUSE_S)
             self._start_at_s = time.monotonic() + pause_s
             log.warning(
                 "sink_query_failed",
                 tenant=self.tenant.tenant,
                 reason=reason,
-                failures=self._failures,
+                failures=len(self._failures),
                 retry_in_s=pause_s,
             )
-            if self._failures > 1:
+            if len(self._failures) > 1:
                 raise_fault(BATCH_FAILS, FaultScope(tenant=self.tenant.tenant), happened=reason)
 
     def _halt(self, reason: str) -> None:
