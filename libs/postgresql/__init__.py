@@ -1,1 +1,1 @@
-"""PostgreSQL as a warehouse: what the sink writes by, and ``headwater query`` and ``check`` read by."""
+"""PostgreSQL as a warehouse: the client of the sink, and of ``headwater query`` and ``check``."""

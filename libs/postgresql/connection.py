@@ -66,7 +66,7 @@ def connect(settings: PostgresqlSettings, *, application: str) -> "psycopg.Conne
 
 @contextlib.contextmanager
 def errors_named(settings: PostgresqlSettings, subject: str) -> Iterator[None]:
-    """Raise what the driver raises within the block as ``named_error``."""
+    """Raise the driver's errors of the block as ``named_error``."""
     try:
         yield
     except psycopg.Error as error:
@@ -89,7 +89,7 @@ def is_missing_table(error: BaseException | None) -> bool:
 
 
 def named_error(settings: PostgresqlSettings, subject: str, error: psycopg.Error) -> HeadwaterError:
-    """What the caller does next about an error while ``subject`` was worked on. No value of a row is in its text.
+    """An error of work on ``subject``, as the class that names the caller's next step. No value of a row is in its text.
 
     TransientError where the same may work later; AccessDenied, DiskFull or PipelineHalted where a human must see to it.
     """

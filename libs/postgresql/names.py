@@ -10,7 +10,7 @@ MAX_BYTES: Final = 63
 SCHEMA_TEMPLATE: Final = "{tenant}_{source}_{database}"
 STATE_SCHEMA: Final = "headwater"
 REGISTRY: Final = f"{STATE_SCHEMA}.tables"
-"""One row a table: where it lies, what it is of, and the last batch that it took in."""
+"""One row a table: its place, its source's table, and its last batch."""
 _SYSTEM_COLUMNS: Final = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 """Every table has these (PostgreSQL manual 5.5)."""
 _RESERVED_SCHEMAS: Final = frozenset({STATE_SCHEMA, "information_schema"})
@@ -32,7 +32,7 @@ def schema_name(template: str, table: WarehouseTable) -> str:
 
 
 def template_mistake(template: str) -> str | None:
-    """What is wrong with a schema's template; None: nothing."""
+    """The mistake of a schema's template; None: there is none."""
     try:
         named = template.format(**{name: name for name in _PLACEHOLDERS})
     except (KeyError, IndexError, ValueError):
@@ -61,7 +61,7 @@ def identifier(name: str) -> str:
 
 
 def stage_prefix(query_id: str) -> str:
-    """What the names of a streaming query's stages in ``STATE_SCHEMA`` begin with."""
+    """The prefix of the names of a streaming query's stages in ``STATE_SCHEMA``."""
     return f"stage_{hashlib.sha256(query_id.encode()).hexdigest()[:16]}_"
 
 

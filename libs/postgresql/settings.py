@@ -20,7 +20,7 @@ class PostgresqlWarehouse(PostgresqlSettings, frozen=True, kw_only=True):
     fails and is tried again."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises InvalidSettings with every mistake."""
+        """Refuse settings that cannot work. Raises InvalidSettings with every mistake."""
         super().__post_init__()
         mistakes = []
         if (mistake := template_mistake(self.schema)) is not None:

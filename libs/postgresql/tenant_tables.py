@@ -1,4 +1,4 @@
-"""What a PostgreSQL warehouse holds of one tenant, by Headwater's registry there; and how it goes.
+"""The tables of one tenant in a PostgreSQL warehouse, by Headwater's registry there; and their removal.
 
 For ``headwater erase``, and for the sink of a tenant that leaves.
 """
@@ -35,7 +35,7 @@ def query_ids(connection: Connection, tenant: str) -> list[str]:
 
 
 def stages(connection: Connection, tenant: str, queries: Sequence[str]) -> list[str]:
-    """What the tenant's streaming queries, and rebuilds of its tables, have left staged, by name in Headwater's own schema."""
+    """The stages that the tenant's streaming queries and rebuilds have left, by name in Headwater's own schema."""
     return stages_with(connection, [rebuild_stage_prefix(tenant), *map(stage_prefix, queries)])
 
 
@@ -46,7 +46,7 @@ def stages_with(connection: Connection, prefixes: Sequence[str]) -> list[str]:
 
 
 def drop_tables(connection: Connection, tenant: str, queries: Sequence[str]) -> int:
-    """All of its tables with views over them, and what ``queries`` have staged; a schema goes with its last table.
+    """All of its tables with views over them, and the stages of ``queries``; a schema goes with its last table.
 
     How many tables there were. Within a transaction of the caller's.
     """
@@ -68,7 +68,7 @@ def _has_registry(connection: Connection) -> bool:
 
 
 def _drop_if_empty(connection: Connection, schema: str) -> None:
-    """What somebody else put there stays, and the schema with it."""
+    """Objects that somebody else put there stay, and the schema with them."""
     [(others,)] = connection.execute(
         "SELECT count(*) FROM pg_depend JOIN pg_namespace ON pg_namespace.oid = refobjid "
         "WHERE refclassid = 'pg_namespace'::regclass AND nspname = %s",
