@@ -28,7 +28,9 @@ from services.vstream_reader.tasks import dealt_shards
 from tests.conftest import MysqlServer
 from tests.integration.test_vstream_reader import Follower
 
-pytestmark = pytest.mark.rest(because="the gate compares values in test_values_side_by_side.py")
+pytestmark = pytest.mark.rest(
+    because="unit/vstream_reader/test_golden_replay.py holds events to those that the connector wrote"
+)
 
 TIMEOUT_S = 500.0
 TABLE = """CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(30), amount DECIMAL(12,2), kind ENUM('a','b,c'),

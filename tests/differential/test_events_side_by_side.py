@@ -24,7 +24,9 @@ from tests.differential.recorded import debezium_reads, our_records
 from tests.differential.test_debezium_on_the_stand_in import ORDERED, Record, Topic, insert, vtgate  # noqa: F401
 from tests.unit.router.test_deliver import OURS
 
-pytestmark = pytest.mark.rest(because="the gate compares values in test_values_side_by_side.py")
+pytestmark = pytest.mark.rest(
+    because="unit/vstream_reader/test_golden_replay.py holds events to those that the connector wrote"
+)
 
 DELETES, KEY_CHANGES = 1 + 2 * 2 + 5, 1 + 2 * 2  # of both tables
 LONGEST_TRANSACTION_MS = 60_000  # on a busy machine

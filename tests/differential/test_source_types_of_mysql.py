@@ -19,7 +19,7 @@ from services.router.topic_claims import TopicClaims
 from tests.conftest import MysqlServer, StartMysql
 from tests.differential.test_debezium_on_the_stand_in import Topic
 
-pytestmark = pytest.mark.rest(because="the gate compares values in test_values_side_by_side.py")
+pytestmark = pytest.mark.rest(because="unit/mysql/test_source_types.py holds types to those that the connector wrote")
 
 EVERY_TYPE: Final = (
     "TINYINT", "TINYINT(1)", "TINYINT UNSIGNED", "BOOLEAN", "SMALLINT", "SMALLINT UNSIGNED", "MEDIUMINT",

@@ -13,7 +13,10 @@ from protos.vitess.binlogdata_pb2 import ShardGtid, VEventType
 from protos.vitess.vtgate_pb2 import VStreamResponse
 from tests.differential.recorded import debezium_reads, our_records
 from tests.differential.test_debezium_on_the_stand_in import Topic, vtgate  # noqa: F401
-from tests.marks import gate
+
+pytestmark = pytest.mark.rest(
+    because="unit/vstream_reader/test_golden_replay.py holds events to those that the connector wrote"
+)
 
 TABLE = """CREATE TABLE v (id BIGINT PRIMARY KEY, big BIGINT UNSIGNED, tiny TINYINT UNSIGNED, amount DECIMAL(20,4),
     ratio DOUBLE, part FLOAT, day DATE, clock TIME, clock3 TIME(3), clock6 TIME(6), seen DATETIME, seen3 DATETIME(3),
@@ -48,7 +51,7 @@ DIFFERENT = {"stamped"}
 """TIMESTAMP: see docs/vitess-differences.md."""
 
 
-@pytest.mark.parametrize("mode", gate([*MODES][:1], MODES, because="the gate has one of the modes"))
+@pytest.mark.parametrize("mode", MODES)
 def test_the_same_values(
     vtgate: VtgateServer,  # noqa: F811
     bootstrap_servers: str,
