@@ -175,6 +175,7 @@ def test_a_table_that_is_parked_for_failing_may_have_been_written(
     as the warehouse does not answer, what comes waits too.
     """
     monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr(table_failures, "TRIES", 2)
     schema, other = orders(), orders(name="other")
     tenant = start_tenant("iceberg", schema, other, mode=SinkMode.APPEND)
     write_batch = batch.write_batch
