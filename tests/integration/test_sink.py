@@ -417,45 +417,37 @@ def test_history_holds_every_version_and_its_current_ones_are_the_source(start_t
     )
 
 
-def test_a_column_added_in_the_middle_of_a_batch(start_tenant: StartTenant) -> None:
-    """Rows of both versions in one batch: the column is there before its rows, and older ones have its DEFAULT."""
+def test_a_column_is_added_and_a_type_changes_in_the_middle_of_a_batch(start_tenant: StartTenant) -> None:
+    """Rows of both versions in one batch: a new column is there before its rows, and older ones have its DEFAULT. A table whose
+    type changes is made for the newest version; what came before has a column of its own beside, and nothing is lost."""
     tenant = start_tenant(f"c{secrets.token_hex(3)}")
-    first = schema_of("orders")
-    second = schema_of("orders", ID, NOTE, column("size", "int", default_expression="7"), version=2)
-    tenant.topics.create_table(first)
+    added, changed = schema_of("added"), schema_of("changed")
+    with_size = schema_of("added", ID, NOTE, column("size", "int", default_expression="7"), version=2)
+    with_number = schema_of("changed", ID, column("note", "int"), version=2)
+    for schema in (added, changed):
+        tenant.topics.create_table(schema)
     with tenant.topics.transaction() as before:
-        before.schema(first)
+        before.schema(added)
         for key in (1, 2):
-            before.change(first, op="c", after={"id": key, "note": "old"})
+            before.change(added, op="c", after={"id": key, "note": "old"})
     with tenant.topics.transaction() as after:
-        after.schema(second)
-        after.change(second, op="u", before=None, after={"id": 2, "note": "new", "size": 9})
-        after.change(second, op="c", after={"id": 3, "note": "new", "size": None})
+        after.schema(with_size)
+        after.change(with_size, op="u", before=None, after={"id": 2, "note": "new", "size": 9})
+        after.change(with_size, op="c", after={"id": 3, "note": "new", "size": None})
+    with tenant.topics.transaction() as both:
+        both.schema(changed)
+        both.change(changed, op="c", after={"id": 1, "note": "text"})
+        both.schema(with_number)
+        both.change(with_number, op="c", after={"id": 2, "note": 2})
 
-    tenant.run_until_rows(4)
+    tenant.run_until_rows(6)
 
-    assert without_own_columns(tenant.rows("orders")) == [
+    assert without_own_columns(tenant.rows("added")) == [
         {"id": 1, "note": "old", "size": 7},
         {"id": 2, "note": "new", "size": 9},
         {"id": 3, "note": "new", "size": None},
     ]
-
-
-def test_a_type_that_changes_in_the_middle_of_a_batch(start_tenant: StartTenant) -> None:
-    """The table is made for the newest version; what came before has a column of its own beside, and nothing is lost."""
-    tenant = start_tenant(f"t{secrets.token_hex(3)}")
-    first = schema_of("orders")
-    second = schema_of("orders", ID, column("note", "int"), version=2)
-    tenant.topics.create_table(first)
-    with tenant.topics.transaction() as both:
-        both.schema(first)
-        both.change(first, op="c", after={"id": 1, "note": "text"})
-        both.schema(second)
-        both.change(second, op="c", after={"id": 2, "note": 2})
-
-    tenant.run_until_rows(2)
-
-    assert without_own_columns(tenant.rows("orders")) == [
+    assert without_own_columns(tenant.rows("changed")) == [
         {"id": 1, "note": None, "note__v_string": "text"},
         {"id": 2, "note": 2, "note__v_string": None},
     ]
