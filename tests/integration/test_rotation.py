@@ -1,14 +1,26 @@
 """Passwords are exchanged by the steps of docs/rotation.md while rows go on: each row comes, and once."""
 
+import secrets
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+import pytest
 import redis
 
 from libs.config.connections import RedisSettings
+from libs.config.load import Secret
+from libs.errors import AccessDenied
+from libs.testing.sink_contract import put, source_rows, table
+from libs.types.tenant import SinkMode
 from services.checkpoint_committer.view import CheckpointView
-from tests.conftest import MysqlServer, StartValkey
+from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
+from tests.conftest import MysqlServer, StartValkey, start_postgresql_in
+from tests.contract.sink_harness import ReadRows, WarehouseHarness
+from tests.contract.test_sinks import postgresql_rows, postgresql_settings
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
+from tests.spark_session import shared_spark
 
 
 def test_mysqls_password_is_exchanged_while_rows_go_on(
@@ -60,6 +72,38 @@ def test_mysqls_password_is_exchanged_while_rows_go_on(
     rows = pipeline.wait_for_rows(has(4))
 
     assert [row.value["after"]["id"] for row in rows] == [1, 2, 3, 4]
+
+
+@pytest.mark.rest(
+    because="test_who_is_not_let_in_is_told_why (rest, too) and the contract's repeated batches show its parts"
+)
+def test_postgresqls_password_is_exchanged_between_two_batches(tmp_path: Path) -> None:
+    """A warehouse with one password a user. The job with the old one is refused; the next one writes what that one did not, and
+    nothing twice."""
+    with ExitStack() as servers:
+        server = start_postgresql_in(tmp_path, servers, password="of the administrator")
+        server.execute("CREATE USER rotated PASSWORD 'first'", "GRANT CREATE ON DATABASE postgres TO rotated")
+        tenant = f"pg{secrets.token_hex(3)}"
+
+        def job(password: str) -> WarehouseHarness:
+            settings = postgresql_settings(server, database="postgres", user="rotated", password=Secret(password))
+            rows: ReadRows = partial(postgresql_rows, server)
+            return WarehouseHarness(shared_spark().session, open_postgresql_sink(settings), rows, tenant)
+
+        def apply(job: WarehouseHarness, number: int) -> bool:
+            return job.apply(table(), put(number, number, "row"), mode=SinkMode.APPEND, batch_id=number)
+
+        before = job("first")
+        assert apply(before, 1)
+        server.execute("ALTER USER rotated PASSWORD 'second'")
+        with pytest.raises(AccessDenied, match="check user and password"):
+            apply(before, 2)
+        after = job("second")
+
+        assert not apply(after, 1)
+        assert apply(after, 2)
+        assert not apply(after, 2)
+        assert sorted(each["id"] for each in source_rows(after, table())) == [1, 2]
 
 
 async def test_valkeys_password_is_exchanged_and_the_view_stays(start_valkey: StartValkey) -> None:
