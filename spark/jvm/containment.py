@@ -27,6 +27,7 @@ _OF_INPUT: Final = (
 """Python raises these of what code is given; of a server that is away an OSError, and a library an error of its own."""
 _OF_INPUT_IN_JAVA: Final = (
     "org.apache.spark.sql.AnalysisException",
+    "org.apache.spark.SparkRuntimeException",
     "java.lang.IllegalArgumentException",
     "java.lang.NullPointerException",
     "java.lang.IndexOutOfBoundsException",

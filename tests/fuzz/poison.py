@@ -25,7 +25,7 @@ from libs.tenants.fit import misfits
 from libs.tenants.row_filter import condition_mistakes
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
-from libs.types.tenant import SourceSelection, TenantSpec
+from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.value import LogicalKind, LogicalType
 from services.router.deliver import Announced, BatchPlace, deliver_batch, read_changes, targets_of
 from services.router.route_book import RouteBook
@@ -141,16 +141,46 @@ def random_document(rng: random.Random) -> dict[str, Any]:
             transactions=lambda: rng.choice((True, False)),
         ),
         limits=lambda: some(events_per_s=number, bytes_per_s=number, weight=number),
-        sink=lambda: some(
-            trigger_s=number,
-            trigger_max_s=number,
-            trigger_rows=number,
-            max_batch_rows=number,
-            layouts=lambda: several(
-                lambda: {"tables": pattern(), "sort_by": [rng.choice(("a", "bucket(9, a)", text()))]}
-            ),
+        sink=lambda: (
+            some(trigger_s=number, trigger_max_s=number, trigger_rows=number, max_batch_rows=number)
+            | random_sink(rng, pattern if rng.random() < _OTHER_TYPES else lambda: rng.choice(_GOOD_PATTERNS), text)
         ),
     )
+
+
+def random_sink(rng: random.Random, pattern: Callable[[], Any], name: Callable[[], Any]) -> dict[str, Any]:
+    """What a document's sink part says of tables, some of it with the patterns and names that are given."""
+
+    def column() -> str:
+        return rng.choice(("id", "a", "`{}`".format(str(name()).replace("`", "``"))))
+
+    def term() -> str:
+        return rng.choice(("{}", "bucket(9, {})", "truncate(2, {})", "day({})", "hour({})")).format(column())
+
+    def layout() -> dict[str, Any]:
+        order = rng.choice(("", "", " desc"))
+        return {"tables": pattern(), "sort_by": [term() + order], "partition_by": [term()][: rng.randrange(2)]}
+
+    fields: dict[str, Callable[[], Any]] = {
+        "mode": lambda: rng.choice(("mirror", "append", "history")),
+        "deletes": lambda: rng.choice(("hard", "soft")),
+        "images": lambda: rng.choice(("after", "before_and_after")),
+        "tracked_columns": lambda: [pattern()],
+        "json_as_variant": lambda: [pattern()],
+        "layouts": lambda: [layout() for _ in range(rng.choice((1, 2, 30)))],
+        "schema_changes": lambda: {"default": rng.choice(("lenient", "exception", "evolve", "ignore", "drop"))},
+    }
+    return {field: make() for field, make in fields.items() if rng.random() < _FIELD_SAID}
+
+
+def taken_sink(rng: random.Random, table_names: Sequence[str]) -> SinkSettings:
+    """A sink part that a document may have, about tables with columns of these names."""
+    while True:
+        sink = random_sink(rng, lambda: rng.choice(_GOOD_PATTERNS), lambda: rng.choice(table_names))
+        document = {"tenant": "bad", "sources": [{"name": "s"}], "sink": sink}
+        parsed = read_tenant(yaml.dump(document, Dumper=_DUMPER, allow_unicode=True), mistakes=[])
+        if parsed is not None and parsed.spec.sink is not None:
+            return parsed.spec.sink
 
 
 _BATCH_BYTES: Final = 8_000_000

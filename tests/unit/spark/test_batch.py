@@ -1,9 +1,12 @@
 """What a micro-batch makes of one table's events, before the warehouse sees them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
@@ -18,6 +21,8 @@ from libs.warehouse.dialect import DIALECTS
 from services.router.project import compile_projection, project_row
 from spark.batch.apply import _commit, _maintain, _parked, sink_table
 from spark.batch.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
+from spark.jvm.containment import is_of_input, is_of_tenant
+from spark.jvm.java import java_class
 from spark.kafka.read_topics import events_of
 from spark.sinks.port import BatchIdentity, Maintained, TableRefused
 from spark.transforms.local_rows import local_rows
@@ -230,6 +235,24 @@ def test_rows_under_adjusted_names_are_read_by_them(shared: SharedSpark) -> None
     latest = latest_changes_of(batch, wanted, ("item_no",), after=None).collect()
 
     assert [(row["item_no"], row["unit_price"]) for row in latest] == [(7, "two")]
+
+
+def test_an_error_of_a_plan_or_a_value_is_of_what_it_was_given_and_one_of_a_server_is_not(shared: SharedSpark) -> None:
+    """So that a table alone in its batch is parked for the first, and waits for the second."""
+    spark = shared.session
+    raising: list[Callable[[], object]] = [
+        lambda: spark.sql("SELECT nowhere"),
+        lambda: spark.sql("SELECT element_at(array(1), 0)").collect(),
+        lambda: spark.sql("SELECT k, K FROM (SELECT 1 AS k, 2 AS `\u212a`)").collect(),
+        lambda: java_class(spark, "java.net.Socket")("127.0.0.1", 1),
+    ]
+    found = []
+    for each in raising:
+        with pytest.raises((PySparkException, Py4JJavaError)) as error:
+            each()
+        found.append((is_of_tenant(error.value), is_of_input(error.value)))
+
+    assert found == [(False, True), (False, True), (False, True), (False, False)]
 
 
 def put(rank: int, key: int, note: str, *, version: int = 1) -> Change:
