@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -57,17 +58,25 @@ class BatchFile(Generic[Decided]):
         replace_durably(self._path, self._encode(decided))
 
 
-def cut_file(state_dir: Path, tenant: str) -> BatchFile[Cut]:
-    """Where a tenant's last batch was cut."""
-    return BatchFile(cut_path(state_dir, tenant), Cut(), decode_cut, encode_cut, without="that wait would be lost")
+@dataclass(frozen=True, slots=True)
+class BatchFiles:
+    """One tenant's two."""
+
+    cut: BatchFile[Cut]
+    """Where the last batch was cut."""
+    read_ahead: BatchFile[ReadAhead]
+    """How far the last batch read on."""
 
 
-def read_ahead_file(state_dir: Path, tenant: str) -> BatchFile[ReadAhead]:
-    """How far a tenant's last batch read on."""
-    return BatchFile(
-        read_ahead_path(state_dir, tenant),
-        ReadAhead(),
-        decode_read_ahead,
-        encode_read_ahead,
-        without="that were taken in would come twice",
+def batch_files(state_dir: Path, tenant: str) -> BatchFiles:
+    """A tenant's files in the job's state."""
+    return BatchFiles(
+        cut=BatchFile(cut_path(state_dir, tenant), Cut(), decode_cut, encode_cut, without="that wait would be lost"),
+        read_ahead=BatchFile(
+            read_ahead_path(state_dir, tenant),
+            ReadAhead(),
+            decode_read_ahead,
+            encode_read_ahead,
+            without="that were taken in would come twice",
+        ),
     )

@@ -17,7 +17,8 @@ from pyspark.sql import functions as sf
 
 from libs.sink_state.deleted_range import DeletedRange
 from libs.sink_state.stream_offsets import joined_offsets
-from spark.batch.table_batch import TableBatch, TenantSink
+from spark.batch.context import BatchContext
+from spark.batch.table_batch import TableBatch
 from spark.kafka.read_topics import read_range
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text
@@ -44,19 +45,19 @@ def deleted_range(table: TableBatch) -> DeletedRange | None:
 def has_late_events(table: TableBatch) -> bool:
     """Whether some may be among the table's events."""
     oldest = _oldest_order(table)
-    return oldest < table.known_truncated or any(each.newest_order > oldest for each in table.known_deleted)
+    return oldest < table.known.truncated or any(each.newest_order > oldest for each in table.known.deleted)
 
 
-def without_late_events(context: TenantSink, table: TableBatch) -> TableBatch:
+def without_late_events(context: BatchContext, table: TableBatch) -> TableBatch:
     """The table's events without those of rows that were deleted later. Only remembered deletes are looked up; what
     Kafka has no more of them is not."""
     if not has_late_events(table):
         return table
     oldest = _oldest_order(table)
     events = table.events.where(sf.col("topic") == table.topic)
-    if oldest < table.known_truncated:
-        events = events.where(sf.col("order") >= table.known_truncated)
-    newer = [each for each in table.known_deleted if each.newest_order > oldest]
+    if oldest < table.known.truncated:
+        events = events.where(sf.col("order") >= table.known.truncated)
+    newer = [each for each in table.known.deleted if each.newest_order > oldest]
     if newer:
         log.info("sink_late_events_compared", topic=table.topic, ranges=len(newer), events=sum(e.events for e in newer))
         events = _without_deleted(context, table, events, newer)
@@ -68,7 +69,7 @@ def _oldest_order(table: TableBatch) -> str:
 
 
 def _without_deleted(
-    context: TenantSink, table: TableBatch, events: DataFrame, ranges: Sequence[DeletedRange]
+    context: BatchContext, table: TableBatch, events: DataFrame, ranges: Sequence[DeletedRange]
 ) -> DataFrame:
     spark = events.sparkSession
     versions = {version for each in ranges for version in each.schema_versions}

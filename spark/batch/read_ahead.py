@@ -26,7 +26,7 @@ from libs.sink_state.stream_offsets import (
     load_stream_offsets,
 )
 from spark.batch.pace import is_full_batch
-from spark.batch.table_batch import TenantSink
+from spark.batch.tenant_sink import TenantSink
 from spark.batch.whole_transactions import is_cut
 from spark.kafka.kafka_ranges import OffsetRange
 from spark.kafka.read_topics import topic_pattern
@@ -40,15 +40,15 @@ log = structlog.get_logger()
 
 
 def ranges_of_batch(
-    context: TenantSink, batch: BatchIdentity, spark: SparkSession, *, parked: Collection[str]
+    sink: TenantSink, batch: BatchIdentity, spark: SparkSession, *, parked: Collection[str]
 ) -> tuple[dict[str, OffsetRange], ReadAhead]:
     """The batch's part of each topic, and how far it reads in those without an end of Spark's own.
 
     ``parked``: topics of tables of which nothing is written now. Tables that move together are read no further than Spark does.
     """
-    of_batch = context.state_dir, context.tenant.tenant, batch.batch_id
+    of_batch = sink.state.folder, sink.tenant.tenant, batch.batch_id
     begins, ends = load_begins(*of_batch), load_stream_offsets(*of_batch)
-    ahead = _decided(context, batch, spark, ends, parked)
+    ahead = _decided(sink, batch, spark, ends, parked)
     # Of a partition that was not there before Spark has seen that it has all of it, or that losses are accepted.
     dealt = {
         topic: ({partition: begins.get(topic, {}).get(partition, 0) for partition in of}, of)
@@ -58,29 +58,29 @@ def ranges_of_batch(
 
 
 def _decided(
-    context: TenantSink, batch: BatchIdentity, spark: SparkSession, ends: StreamOffsets, parked: Collection[str]
+    sink: TenantSink, batch: BatchIdentity, spark: SparkSession, ends: StreamOffsets, parked: Collection[str]
 ) -> ReadAhead:
-    known = context.read_ahead_file.load()
+    known = sink.files.read_ahead.load()
     if (known.query_id, known.batch_id) == (batch.query_id, batch.batch_id):
         return known
-    begins = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)
+    begins = load_earlier_offsets(sink.state.folder, sink.tenant.tenant, batch.batch_id)
     # The file means nothing for another query, which began again: its topics are read from their start.
     taken_in = still_ahead(known.to_offsets if known.query_id == batch.query_id else {}, begins)
     newest: StreamOffsets = {}
-    is_full = is_full_batch(ends, begins, context.batch_limit) and not is_cut(context)
+    is_full = is_full_batch(ends, begins, sink.limits.offsets) and not is_cut(sink)
     if is_full or taken_in:
-        newest = committed_ends(spark, context.kafka, topic_pattern(context.tenant), ends)
+        newest = committed_ends(spark, sink.kafka, topic_pattern(sink.tenant), ends)
         taken_in = _without_made_anew(taken_in, newest)
     chosen: StreamOffsets = {}
     if is_full:
-        others = {*parked, *sink_request_topics(context.tenant.tenant)}
+        others = {*parked, *sink_request_topics(sink.tenant.tenant)}
         behind = {topic: of for topic, of in newest.items() if topic not in others}
         from_offsets = _furthest(ends, taken_in)
-        chosen = nearly_read(begins, from_offsets, behind, limit=context.batch_limit // _SHARE)
+        chosen = nearly_read(begins, from_offsets, behind, limit=sink.limits.offsets // _SHARE)
     ahead = range_of(begins, ends, taken_in, chosen)
     if ahead.to_offsets or known.to_offsets:
         ahead = msgspec.structs.replace(ahead, query_id=batch.query_id, batch_id=batch.batch_id)
-        context.read_ahead_file.store(ahead)
+        sink.files.read_ahead.store(ahead)
         failpoint("sink_after_read_ahead_before_tables")
     return ahead
 

@@ -20,14 +20,15 @@ from typing import Final
 
 import msgspec
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from libs.sink_state.progress import TableProgress
 from libs.sink_state.resync import ResyncAnswer, ResyncRequest
 from libs.sink_state.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import Images, SinkMode
-from spark.batch.table_batch import TableBatch, TenantSink
+from spark.batch.context import BatchContext
+from spark.batch.table_batch import Known, TableBatch
 from spark.kafka.read_topics import read_range
 from spark.sinks.port import BatchIdentity, TableRefused
 from spark.transforms.cut_envelope import SNAPSHOT
@@ -35,22 +36,21 @@ from spark.transforms.passing import passing
 from spark.transforms.survey import Slice, survey
 
 _TRIES: Final = 3
+
 """Of a building that fails for a reason that may pass: a batch that fails ten times halts the tenant."""
 
 log = structlog.get_logger()
 
 
-def due_resyncs(
-    context: TenantSink, batch: BatchIdentity, requests: Sequence[ResyncRequest]
-) -> dict[str, ResyncRequest]:
+def due_resyncs(context: BatchContext, requests: Sequence[ResyncRequest]) -> dict[str, ResyncRequest]:
     """By topic: the newest request that is not answered, or that ``batch`` itself has fulfilled before it was cut off."""
     due: dict[str, ResyncRequest] = {}
     for request in requests:
-        answer = context.resyncs.of(request.id)
-        if answer is not None and (answer.refused_because or (answer.is_done and not _is_of(answer, batch))):
+        answer = context.owed.resyncs.of(request.id)
+        if answer is not None and (answer.refused_because or (answer.is_done and not _is_of(answer, context.batch))):
             continue  # of a query that began again since, or this batch has refused it already
         if (older := due.get(request.topic)) is not None:
-            refuse(context, batch, older, "a newer request for the same table came with it")
+            refuse(context, older, "a newer request for the same table came with it")
         due[request.topic] = request
     return due
 
@@ -59,28 +59,26 @@ def _is_of(answer: ResyncAnswer, batch: BatchIdentity) -> bool:
     return (answer.query_id, answer.batch_id) == (batch.query_id, batch.batch_id)
 
 
-def table_anew(
-    context: TenantSink, spark: SparkSession, batch: BatchIdentity, request: ResyncRequest, known: TableProgress | None
-) -> TableBatch:
+def table_anew(context: BatchContext, request: ResyncRequest, known: TableProgress | None) -> TableBatch:
     """All events of the table's topic, up to the batch's end.
 
     Raises:
         TableRefused: it cannot be built again; the message ends with the remedy.
     """
-    _check(context, batch, request)
+    _check(context, request)
     is_log = context.settings.mode is SinkMode.APPEND
-    ends = _ends(context, batch, request)
+    ends = _ends(context, request)
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
     events = passing(
         context.cut,
-        read_range(spark, context.kafka, request.topic, request.from_offsets, ends, with_before=with_before),
+        read_range(context.spark, context.kafka, request.topic, request.from_offsets, ends, with_before=with_before),
     )
     if is_log:
-        events = _decided(events, request.topic, ends, written=_written(context, batch, request.topic, known))
+        events = _decided(events, request.topic, ends, written=_written(context, request.topic, known))
     events, slices, _ = survey(events)
     if not slices:
-        slices = [no_events(context, spark, request.topic, known)]
-    context.schemas.require(spark, {(request.topic, part.schema_version) for part in slices})
+        slices = [no_events(context, request.topic, known)]
+    context.schemas.require(context.spark, {(request.topic, part.schema_version) for part in slices})
     return TableBatch(
         topic=request.topic,
         slices=slices,
@@ -88,25 +86,25 @@ def table_anew(
         schemas={part.schema_version: context.schemas.schema(request.topic, part.schema_version) for part in slices},
         parked=None,
         is_passed_over=False,
-        known_order="" if known is None else known.order,
-        known_positions=() if known is None else known.positions,
-        known_ignored=() if known is None else known.ignored,
+        known=Known() if known is None else Known(order=known.order, positions=known.positions, ignored=known.ignored),
         is_anew=True,
         read_to=ends,
     )
 
 
-def _check(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) -> None:
-    if parked := context.parked_keys.of_table(request.topic, batch).keys:
+def _check(context: BatchContext, request: ResyncRequest) -> None:
+    if parked := context.owed.parked_keys.of_table(request.topic, context.batch).keys:
         raise TableRefused(
             f"{len(parked)} key(s) of the table are parked: `headwater dead-letter replay {context.tenant.tenant}` takes them "
             "up, or gives them up; then resync again"
         )
 
 
-def _ends(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) -> Mapping[int, int]:
+def _ends(context: BatchContext, request: ResyncRequest) -> Mapping[int, int]:
     """Where the batch ends in the table's topic: further than its own events, of which there may be none."""
-    ends = load_stream_offsets(context.state_dir, context.tenant.tenant, batch.batch_id).get(request.topic, {})
+    ends = load_stream_offsets(context.state.folder, context.tenant.tenant, context.batch.batch_id).get(
+        request.topic, {}
+    )
     if behind := [partition for partition, end in request.to_offsets.items() if ends.get(partition, 0) < end]:
         raise TableRefused(
             f"the sink has not read topic {request.topic} up to the copy's end (Kafka partition {behind[0]}): its query began "
@@ -115,9 +113,9 @@ def _ends(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) -> 
     return joined_offsets(ends, context.ahead.to_offsets.get(request.topic, {}), choose=max)
 
 
-def _written(context: TenantSink, batch: BatchIdentity, topic: str, known: TableProgress | None) -> Mapping[int, int]:
+def _written(context: BatchContext, topic: str, known: TableProgress | None) -> Mapping[int, int]:
     """Behind the last event of the topic that the table was written with, by Kafka partition."""
-    dealt = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id).get(topic, {})
+    dealt = load_earlier_offsets(context.state.folder, context.tenant.tenant, context.batch.batch_id).get(topic, {})
     read = joined_offsets(dealt, context.ahead.from_offsets.get(topic, {}), choose=max)
     parked = None if known is None else known.parked
     return read if parked is None else joined_offsets(read, parked.from_offsets, choose=min)
@@ -164,13 +162,13 @@ def unfit_anew(table: str, mode: SinkMode) -> str:
     )
 
 
-def no_events(context: TenantSink, spark: SparkSession, topic: str, known: TableProgress | None) -> Slice:
+def no_events(context: BatchContext, topic: str, known: TableProgress | None) -> Slice:
     """For a table whose columns stand in no event.
 
     Raises:
         TableRefused: no schema of it is known either.
     """
-    newest = context.schemas.newest(spark, topic)
+    newest = context.schemas.newest(context.spark, topic)
     if newest is None:
         raise TableRefused(
             f"no schema of topic {topic} is known; restart the router, which writes them with the next rows"
@@ -198,39 +196,37 @@ def no_events(context: TenantSink, spark: SparkSession, topic: str, known: Table
     )
 
 
-def fulfil(context: TenantSink, batch: BatchIdentity, request: ResyncRequest, table: TableBatch) -> None:
+def fulfil(context: BatchContext, request: ResyncRequest, table: TableBatch) -> None:
     """Report the table as swapped; once, though the batch may come again."""
-    known = context.resyncs.of(request.id)
+    known = context.owed.resyncs.of(request.id)
     if known is not None and known.is_done:
         return
     events = sum(part.rows for part in table.slices)
-    _store(context, batch, request, lambda answer: msgspec.structs.replace(answer, is_done=True, events=events))
+    _store(context, request, lambda answer: msgspec.structs.replace(answer, is_done=True, events=events))
     log.info("sink_table_resynced", topic=request.topic, request=request.id, events=events)
 
 
-def refuse(context: TenantSink, batch: BatchIdentity, request: ResyncRequest, because: str) -> None:
+def refuse(context: BatchContext, request: ResyncRequest, because: str) -> None:
     """Report the refusal; the table stays. Durable, so that the batch does the same if it comes again."""
-    _store(context, batch, request, lambda answer: msgspec.structs.replace(answer, refused_because=because))
+    _store(context, request, lambda answer: msgspec.structs.replace(answer, refused_because=because))
     log.error("sink_resync_refused", topic=request.topic, request=request.id, reason=because)
 
 
-def gives_up(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) -> bool:
+def gives_up(context: BatchContext, request: ResyncRequest) -> bool:
     """Whether a building that failed has failed too often to be tried again. Counts it, also over restarts."""
-    before = context.resyncs.of(request.id)
+    before = context.owed.resyncs.of(request.id)
     failures = 1 + (0 if before is None else before.failures)
-    _store(context, batch, request, lambda answer: msgspec.structs.replace(answer, failures=failures))
+    _store(context, request, lambda answer: msgspec.structs.replace(answer, failures=failures))
     return failures >= _TRIES
 
 
-def _store(
-    context: TenantSink, batch: BatchIdentity, request: ResyncRequest, change: Callable[[ResyncAnswer], ResyncAnswer]
-) -> None:
-    before = context.resyncs.of(request.id)
+def _store(context: BatchContext, request: ResyncRequest, change: Callable[[ResyncAnswer], ResyncAnswer]) -> None:
+    before = context.owed.resyncs.of(request.id)
     answer = ResyncAnswer(
         topic=request.topic,
-        query_id=batch.query_id,
-        batch_id=batch.batch_id,
+        query_id=context.batch.query_id,
+        batch_id=context.batch.batch_id,
         at_us=time.time_ns() // 1_000,
         failures=0 if before is None else before.failures,
     )
-    context.resyncs.store(request.id, change(answer))
+    context.owed.resyncs.store(request.id, change(answer))

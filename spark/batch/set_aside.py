@@ -13,7 +13,7 @@ import functools
 import itertools
 import operator
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,14 +24,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from libs.events.dead_letter import ReplayRequest
 from libs.failpoints import failpoint
 from libs.sink_state.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
 from libs.types.tenant import Images, SinkMode
+from spark.batch.context import BatchContext
 from spark.batch.table_batch import (
-    Replay,
     TableBatch,
-    TenantSink,
     events_with_places,
     is_whole_mirror,
     parts_of,
@@ -39,9 +37,9 @@ from spark.batch.table_batch import (
 )
 from spark.jvm.errors import OF_ONE_ROW, has_condition
 from spark.owed.letters import Held, write_letters
-from spark.owed.parked_keys import ParkedKeysFile
 from spark.owed.progress import SetAside
-from spark.sinks.port import BatchIdentity, NamesRefusedRows, RowsRefused, SinkTable, TableRefused
+from spark.owed.replays import Replay
+from spark.sinks.port import NamesRefusedRows, RowsRefused, SinkTable, TableRefused
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text
 from spark.transforms.local_rows import local_rows
 from spark.transforms.log_images import before_images
@@ -50,8 +48,11 @@ from spark.transforms.warehouse_columns import TableColumn
 
 # Each finds all that can be found by then; a warehouse may refuse more once Spark's own casts are through.
 _ROUNDS: Final = 5
+
 _LETTERS_LEFT_OUT_AT_ONCE: Final = 1_000
+
 _REMEDY: Final = "mend the row at the source, or the column; then `headwater dead-letter replay`"
+
 _POLICY_REMEDY: Final = (
     "the tenant's sink.schema_changes keeps columns as they are: let column_widened be evolve or lenient there, or "
     + _REMEDY
@@ -84,12 +85,12 @@ class _Found:
 
 
 _NOTHING: Final = _Found({}, {}, frozenset())
+
 Write = Callable[[TableBatch], None]
 
 
 def write_what_fits(
-    context: TenantSink,
-    batch: BatchIdentity,
+    context: BatchContext,
     table: TableBatch,
     wanted: SinkTable,
     columns: Mapping[str, TableColumn],
@@ -106,7 +107,7 @@ def write_what_fits(
         TableRefused: too many keys are parked.
         PySparkException, Py4JJavaError, RowsRefused: ``write`` failed for something else.
     """
-    state = context.parked_keys.of_table(table.topic, batch)
+    state = context.owed.parked_keys.of_table(table.topic, context.batch)
     released = {} if table.replay is None else table.replay.released
     parked = {text: key for text, key in state.keys.items() if text not in released}
     found = _NOTHING
@@ -116,20 +117,20 @@ def write_what_fits(
             if is_whole and table.replay is None:
                 write(table)
                 return SetAside(0, 0, 0, 0)
-            kept, aside = _set_aside(context, batch, table, wanted, state, parked, found)
+            kept, aside = _set_aside(context, table, wanted, state, parked, found)
             write(kept)
             return aside
         except (PySparkException, Py4JJavaError, RowsRefused) as error:
             left = table if is_whole else _without(table, parked, found)
             remedy = _POLICY_REMEDY if is_held_back else _REMEDY
             unfit = _unfit_events(context, left, wanted, columns, error, remedy)
-            more = _judged(unfit, table, context, error, at_most=context.max_parked_keys)
+            more = _judged(unfit, table, context, error, at_most=context.limits.parked_keys)
             if more == _NOTHING:
                 raise
             found = _joined(found, more)
-            if len(parked) + len(found.refused) > context.max_parked_keys:
+            if len(parked) + len(found.refused) > context.limits.parked_keys:
                 raise TableRefused(
-                    f"{wanted.table}: more than {context.max_parked_keys} keys would be parked (max_parked_keys), the last "
+                    f"{wanted.table}: more than {context.limits.parked_keys} keys would be parked (max_parked_keys), the last "
                     f"because {list(found.refused.values())[-1].reason}"
                 ) from error
     raise TableRefused(f"{wanted.table}: the warehouse refuses rows, but after {_ROUNDS} tries it is not known which")
@@ -149,7 +150,7 @@ def _joined(found: _Found, more: _Found) -> _Found:
 
 
 def _unfit_events(
-    context: TenantSink,
+    context: BatchContext,
     table: TableBatch,
     wanted: SinkTable,
     columns: Mapping[str, TableColumn],
@@ -163,7 +164,7 @@ def _unfit_events(
         if not isinstance(context.sink, NamesRefusedRows):
             raise error
         changes = placed_changes(table, columns)
-        rows = context.sink.refused_rows(spark, wanted, changes, at_most=context.max_parked_keys)
+        rows = context.sink.refused_rows(spark, wanted, changes, at_most=context.limits.parked_keys)
         places = [(row.kafka_partition, row.offset, row.because) for row in rows]
         frame = local_rows(spark, places, f"kafka_partition int, offset bigint, {UNFIT_COLUMN} string")
         return events.join(sf.broadcast(frame), ["kafka_partition", "offset"], "left")
@@ -196,7 +197,9 @@ def _reason(columns: Mapping[str, TableColumn], remedy: str) -> Column:
     return sf.when(names.isNotNull(), text)
 
 
-def _judged(events: DataFrame, table: TableBatch, context: TenantSink, error: BaseException, *, at_most: int) -> _Found:
+def _judged(
+    events: DataFrame, table: TableBatch, context: BatchContext, error: BaseException, *, at_most: int
+) -> _Found:
     """Of each key that has unfit events the first to be refused."""
     bad = sf.struct("order", "kafka_partition", "offset", sf.col("key").alias("event_key"), UNFIT_COLUMN)
     is_bad = sf.col(UNFIT_COLUMN).isNotNull()
@@ -264,8 +267,7 @@ def _without(table: TableBatch, parked: Mapping[str, ParkedKey], found: _Found) 
 
 
 def _set_aside(
-    context: TenantSink,
-    batch: BatchIdentity,
+    context: BatchContext,
     table: TableBatch,
     wanted: SinkTable,
     state: ParkedKeysOfTable,
@@ -313,12 +315,12 @@ def _set_aside(
         for request in table.replay.requests:
             met = [text for text in state.keys if not request.keys or text in request.keys]
             answers[request.id] = ReplayAnswer(
-                batch_id=batch.batch_id, keys=len(met), refused=sum(text in keys for text in met)
+                batch_id=context.batch.batch_id, keys=len(met), refused=sum(text in keys for text in met)
             )
     if table.replay is not None or keys != state.keys:
         released = {} if table.replay is None else table.replay.released
-        now = ParkedKeysOfTable(keys=keys, released=released, released_by=batch.batch_id, answers=answers)
-        context.parked_keys.store(table.topic, batch, now)
+        now = ParkedKeysOfTable(keys=keys, released=released, released_by=context.batch.batch_id, answers=answers)
+        context.owed.parked_keys.store(table.topic, context.batch, now)
     failpoint("sink_after_parked_keys_before_merge")
     return _without(table, parked, found), SetAside(
         held_count, letters, len(keys), sum(key.letters for key in keys.values())
@@ -372,15 +374,6 @@ def _why(keys: Mapping[str, ParkedKey], text: str, kafka_partition: int, offset:
     return key.reason, key.offset
 
 
-# --- replay ------------------------------------------------------------------------------------------------------------
-
-
-def chosen_keys(state: ParkedKeysOfTable, requests: Sequence[ReplayRequest]) -> dict[str, ParkedKey]:
-    """The parked keys that ``requests`` ask for, by key text."""
-    wanted = {text for request in requests for text in (request.keys or state.keys)}
-    return {text: key for text, key in state.keys.items() if text in wanted}
-
-
 def letters_of(letters: DataFrame, replay: Replay, table: TableBatch) -> tuple[DataFrame, dict[str, ParkedKey]]:
     """Of a table's ``letters``, as events, those of the released keys that still wait, and truncations that came after them.
 
@@ -410,33 +403,3 @@ def letters_of(letters: DataFrame, replay: Replay, table: TableBatch) -> tuple[D
     oldest = min((key.order for key in whole.values()), default="~")
     truncations = letters.where(is_truncation & (sf.col("order") > oldest) & ~_is_fresh(table))
     return chosen.unionByName(truncations), whole
-
-
-def answer_in_vain(file: ParkedKeysFile, topic: str, batch: BatchIdentity, replay: Replay) -> None:
-    """Nothing is to be written: no key that is asked for is parked, or there are no letters. Given up, the keys are free."""
-    if not replay.leaves_out_refused:
-        answer_refused(file, topic, batch, replay)
-        return
-    state = file.of_table(topic, batch)
-    answers = _answers(state, batch, replay, refused=0)
-    keys = {text: key for text, key in state.keys.items() if text not in replay.released}
-    file.store(topic, batch, msgspec.structs.replace(state, keys=keys, answers=answers))
-
-
-def answer_refused(file: ParkedKeysFile, topic: str, batch: BatchIdentity, replay: Replay) -> None:
-    """Nothing of the table can be written now: the keys stay parked."""
-    state = file.of_table(topic, batch)
-    answers = _answers(state, batch, replay, refused=len(replay.released))
-    file.store(topic, batch, msgspec.structs.replace(state, answers=answers))
-
-
-def _answers(
-    state: ParkedKeysOfTable, batch: BatchIdentity, replay: Replay, *, refused: int
-) -> dict[str, ReplayAnswer]:
-    answer = ReplayAnswer(batch_id=batch.batch_id, keys=len(replay.released), refused=refused)
-    return {**state.answers, **{request.id: answer for request in replay.requests}}
-
-
-def parked_by_now(state: ParkedKeysOfTable) -> SetAside:
-    """Of a table that held the batch already."""
-    return SetAside(0, 0, len(state.keys), sum(key.letters for key in state.keys.values()))

@@ -20,19 +20,22 @@ import structlog
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_TABLE_WRITES
 from libs.types.tenant import Deletes, SinkMode
-from spark.batch.events_at_hand import MOST_BYTES
+from spark.batch.context import BatchContext
+from spark.batch.events_at_hand import MOST_BYTES, EventsAtHand
 from spark.batch.late_events import has_late_events
 from spark.batch.phases import WriteSplit
-from spark.batch.table_batch import TableBatch, TenantSink, parts_of, tracked_columns
+from spark.batch.table_batch import TableBatch, parts_of, tracked_columns
 from spark.jvm.containment import is_of_tenant
 from spark.jvm.errors import described
 from spark.sinks.port import MergesRows, MergesVersionRows, RowsAtHand, SinkTable
 from spark.transforms.warehouse_columns import TableColumn
 
 _MOST_EVENTS: Final = 10_000
+
 """Of a small table in a batch; more are worth a query."""
 
 _AT_HAND: Final = "at_hand"
+
 """In the metric, beside ``ByQuery``."""
 
 log = structlog.get_logger()
@@ -57,7 +60,7 @@ class ByQuery(enum.StrEnum):
     """It was tried; the log says why (``sink_table_not_merged_at_hand``)."""
 
 
-def why_by_query(context: TenantSink, table: TableBatch) -> ByQuery | None:
+def why_by_query(context: BatchContext, table: TableBatch) -> ByQuery | None:
     """Why such events of the table go by a query. None: the table is small by its events: they are few, each has its
     whole row, under one schema, and there is nothing besides."""
     is_history = context.settings.mode is SinkMode.HISTORY
@@ -66,7 +69,7 @@ def why_by_query(context: TenantSink, table: TableBatch) -> ByQuery | None:
     sink = context.sink
     if not (isinstance(sink, MergesVersionRows) if is_history else isinstance(sink, MergesRows)):
         return ByQuery.WAREHOUSE
-    if context.moves_together:
+    if context.of.moves_together:
         return ByQuery.TOGETHER
     if any(part.rows > _MOST_EVENTS or part.image_bytes > MOST_BYTES for part in table.slices):
         return ByQuery.MANY_EVENTS
@@ -77,7 +80,7 @@ def why_by_query(context: TenantSink, table: TableBatch) -> ByQuery | None:
         return ByQuery.TABLE
     if is_history:
         # Of one that is as old as what the table holds, ended versions may have to be looked at.
-        is_plain = part.newest_keyless is None and not part.partial_rows and part.oldest_order > table.known_order
+        is_plain = part.newest_keyless is None and not part.partial_rows and part.oldest_order > table.known.order
         return None if is_plain else ByQuery.EVENTS
     # One that is marked keeps its other columns, which are not among its events.
     is_hard = context.settings.deletes is Deletes.HARD
@@ -85,17 +88,21 @@ def why_by_query(context: TenantSink, table: TableBatch) -> ByQuery | None:
     return ByQuery.EVENTS if part.newest_keyless is not None or part.partial_rows or is_out_of_order else None
 
 
-def count_write(context: TenantSink, by_query: ByQuery | None) -> None:
+def count_write(context: BatchContext, by_query: ByQuery | None) -> None:
     """A table's part of a batch was written. None: without a query."""
     SINK_TABLE_WRITES.labels(context.tenant.tenant, context.settings.warehouse, by_query or _AT_HAND).inc()
 
 
 def merge_at_hand(
-    context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]
+    context: BatchContext,
+    table: TableBatch,
+    wanted: SinkTable,
+    columns: Mapping[str, TableColumn],
+    at_hand: EventsAtHand | None,
 ) -> WriteSplit | ByQuery:
     """Write a small table's part of the batch, one commit; or say why it is to be written as others are: nothing was, then."""
     begun_s = time.monotonic()
-    spark, sink, at_hand = table.events.sparkSession, context.sink, context.at_hand
+    spark, sink = table.events.sparkSession, context.sink
     if at_hand is None or table.topic not in at_hand or not isinstance(sink, MergesRows | MergesVersionRows):
         return why_by_query(context, table) or ByQuery.EVENTS
     [(_, schema)] = parts_of(table)
@@ -104,7 +111,7 @@ def merge_at_hand(
     try:
         # A history takes its changes as a mirror does that keeps nothing of deleted rows.
         deletes = Deletes.HARD if wanted.mode is SinkMode.HISTORY else wanted.deletes
-        decoder = context.decoders.of(spark, table.topic, schema, columns, deletes)
+        decoder = context.of.decoders.of(spark, table.topic, schema, columns, deletes)
         if decoder is None:
             return ByQuery.TABLE
         rows = RowsAtHand(decoder.row_type, lambda: at_hand.take(table.topic, decoder.projections))
@@ -113,7 +120,7 @@ def merge_at_hand(
             commit = sink.merge_rows(spark, wanted, rows)
         else:
             assert isinstance(sink, MergesVersionRows)
-            tracked, is_known = tracked_columns(context, wanted, columns), bool(table.known_order)
+            tracked, is_known = tracked_columns(context, wanted, columns), bool(table.known.order)
             commit = sink.merge_version_rows(spark, wanted, rows, tracked=tracked, is_known=is_known)
     except Exception as error:
         if is_of_tenant(error):

@@ -1,41 +1,25 @@
 """One table's part of a micro-batch: from its events to the rows that its mode wants, plain DataFrame work."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from libs.config.connections import KafkaSettings
-from libs.events.dead_letter import ReplayRequest
 from libs.events.delivered_schema import DeliveredSchema
-from libs.sink_state.cut import Cut
 from libs.sink_state.deleted_range import DeletedRange
-from libs.sink_state.parked_keys import ParkedKey
 from libs.sink_state.progress import ParkedTable, ReachedPosition, Standing
-from libs.sink_state.read_ahead import ReadAhead
 from libs.sink_state.stream_offsets import joined_offsets
-from libs.types.patterns import any_column
 from libs.types.table import TableSchema
-from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
-from libs.types.warehouse import ORDER_COLUMN
+from libs.types.tenant import Images
+from libs.types.warehouse import ORDER_COLUMN, WarehouseTable, warehouse_table
 from libs.warehouse.spark_types import UNSIGNED_BIGINT
-from spark.batch.events_at_hand import Decoders, EventsAtHand
-from spark.batch.files import BatchFile
-from spark.batch.newest_events import NewestEvents
-from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.parked_keys import ParkedKeysFile
-from spark.owed.progress import TableOutcome
-from spark.owed.resync_answers import ResyncAnswers
-from spark.owed.retries import Retries
-from spark.owed.table_failures import TableFailures
-from spark.owed.tries import Tries, no_tries
-from spark.sinks.port import KeyBounds, Reached, Sink, SinkTable
+from spark.batch.context import BatchContext
+from spark.owed.replays import Replay
+from spark.sinks.port import KeyBounds, Reached, SinkTable
 from spark.transforms.conform_to import conform_to
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.log_images import before_images, name_before_image, name_image
@@ -51,71 +35,23 @@ _WHOLE_NUMBERS: Final = frozenset({"smallint", "int", "bigint"})
 
 
 @dataclass(frozen=True, slots=True)
-class TenantSink:
-    """The common needs of all batches of one tenant."""
+class Known:
+    """A table as the batches before left it."""
 
-    tenant: TenantSpec
-    settings: SinkSettings
-    sink: Sink
-    kafka: KafkaSettings
-    schemas: DeliveredSchemas
-    state_dir: Path
-    tables_in_parallel: int
-    retries: Retries
-    parked_keys: ParkedKeysFile
-    max_parked_keys: int
-    resyncs: ResyncAnswers
-    newest_events: NewestEvents
-    cut_file: BatchFile[Cut]
-    read_ahead_file: BatchFile[ReadAhead]
-    batch_limit: int
-    """How many events Spark deals a batch at most."""
-    fails_on_loss: bool = True
-    """Whether events that Kafka has no more halt the tenant."""
-    tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
-    """Called with the outcome for each table of a batch, when all are committed; it does not raise."""
-    failures: TableFailures = field(default_factory=TableFailures)
-    keep: Callable[[], None] = lambda: None
-    """Have the state outlive the job's folder; waits. Raises Fenced where another job has the tenant."""
-    confirm: Callable[[], None] = lambda: None
-    """See that no other job has the tenant, before a table is written; waits and raises as ``keep``."""
-    metered: Callable[[], AbstractContextManager[None]] = nullcontext
-    """The CPU of the thread that enters it is the tenant's."""
-    is_stopping: Callable[[], bool] = lambda: False
-    """Whether the query is being stopped, so that jobs fail for that alone."""
-    cut: Cut = field(default_factory=Cut)
-    """Of the batch that runs; where tables do not move together, nothing is cut off."""
-    ahead: ReadAhead = field(default_factory=ReadAhead)
-    """Of the batch that runs."""
-    tries: Tries = field(default_factory=no_tries)
-    """Of the batch that runs."""
-    at_hand: EventsAtHand | None = None
-    """Of the batch that runs: its small tables. None: it has none."""
-    decoders: Decoders = field(default_factory=Decoders)
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """Of the batch that runs: Kafka's own ids of the tables' topics."""
-
-    @property
-    def moves_together(self) -> bool:
-        """Whether all tables are shown at the end of the same transaction."""
-        return self.settings.consistency is Consistency.TRANSACTION
-
-    def tracks(self, column: str) -> bool:
-        """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
-        return any_column(self.settings.tracked_columns, column)
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Dead letters that a table takes up again with this batch."""
-
-    requests: Sequence[ReplayRequest]
-    released: Mapping[str, ParkedKey]
-    """The keys that they ask for, by key text."""
-
-    @property
-    def leaves_out_refused(self) -> bool:
-        return any(request.leave_out_refused for request in self.requests)
+    order: str = ""
+    """The newest one; empty: there were none."""
+    committed_at_us: int = 0
+    """When the source committed the newest of them."""
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    """By Kafka partition, where the former batches ended; set where dead letters are replayed."""
+    positions: tuple[ReachedPosition, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Changes that they did not deliver, by policy."""
+    deleted: tuple[DeletedRange, ...] = ()
+    """Their deletes."""
+    truncated: str = ""
+    """The order of their newest truncation; empty: there was none."""
+    standing: Standing = field(default_factory=Standing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +66,7 @@ class TableBatch:
     parked: ParkedTable | None
     """It was parked before; where it is to be tried again, ``events`` reach back to its first one."""
     is_passed_over: bool
-    known_order: str
-    """The newest order of the batches before; empty: there were none."""
-    known_committed_at_us: int = 0
-    """When the source committed the newest of them."""
-    known_offsets: Mapping[int, int] = field(default_factory=dict)
-    """By Kafka partition, where the former batches ended; set where dead letters are replayed."""
-    known_positions: tuple[ReachedPosition, ...] = ()
-    """Of the batches before."""
-    known_ignored: tuple[str, ...] = ()
-    """Changes that former batches did not deliver, by policy."""
-    known_deleted: tuple[DeletedRange, ...] = ()
-    """Deletes of the batches before."""
-    known_truncated: str = ""
-    """The order of their newest truncation; empty: there was none."""
-    known_standing: Standing = field(default_factory=Standing)
-    """As they left the table."""
+    known: Known = field(default_factory=Known)
     replay: Replay | None = None
     """If given, ``events`` hold dead letters besides."""
     own_slices: Sequence[Slice] | None = None
@@ -188,9 +109,9 @@ def range_of(slices: Sequence[Slice]) -> tuple[dict[int, int], dict[int, int]]:
 def reached_with(table: TableBatch) -> Reached:
     """How far the table gets with this batch: never back, though dead letters are older than what it holds."""
     return Reached(
-        order=max(table.known_order, *(part.newest_order for part in table.slices)),
-        committed_at_us=max(table.known_committed_at_us, *(part.newest_committed_at_us for part in table.slices)),
-        offsets=joined_offsets(table.known_offsets, *(part.to_offsets for part in table.slices), choose=max),
+        order=max(table.known.order, *(part.newest_order for part in table.slices)),
+        committed_at_us=max(table.known.committed_at_us, *(part.newest_committed_at_us for part in table.slices)),
+        offsets=joined_offsets(table.known.offsets, *(part.to_offsets for part in table.slices), choose=max),
     )
 
 
@@ -364,15 +285,21 @@ def _events_of(table: TableBatch, part: Slice, *more: str) -> DataFrame:
     return events.coalesce(1) if part.rows <= _ONE_TASK_ROWS else events
 
 
-def tracked_columns(context: TenantSink, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> list[str]:
+def tracked_columns(context: BatchContext, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> list[str]:
     """Columns of which a change opens a version."""
     return [
         name
         for name, column in columns.items()
-        if name not in wanted.key and context.tracks(f"{wanted.table}.{_source_name(name, column)}")
+        if name not in wanted.key and context.of.tracks(f"{wanted.table}.{_source_name(name, column)}")
     ]
 
 
 def _source_name(name: str, column: TableColumn) -> str:
     """One that stands beside another is called as that one."""
     return name if column.stored is None else column.stored.variant_of or name
+
+
+def place_of(context: BatchContext, table: TableBatch) -> WarehouseTable:
+    """Where the table lies in the warehouse."""
+    newest = table.newest
+    return warehouse_table(context.tenant.tenant, newest.source, newest.table_schema.table_id)

@@ -22,7 +22,7 @@ from libs.events.names import sink_request_topics, transactions_topic
 from libs.sink_state.cut import Cut, Offsets
 from libs.sink_state.stream_offsets import StreamOffsets, load_stream_offsets
 from libs.types.tenant import Images
-from spark.batch.table_batch import TenantSink
+from spark.batch.tenant_sink import TenantSink
 from spark.kafka.read_topics import read_range, topic_pattern
 from spark.kafka.topic_tails import has_ended, oldest_beyond
 from spark.sinks.port import BatchIdentity, ShowsTogether
@@ -65,39 +65,39 @@ def first_that_waits(seen: Seen) -> str | None:
     return min(candidates, default=None)
 
 
-def cut_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) -> tuple[DataFrame, Cut]:
+def cut_batch(sink: TenantSink, batch: BatchIdentity, events: DataFrame) -> tuple[DataFrame, Cut]:
     """The events that the batch takes in, those that waited for it among them, and the cut, which is durable."""
-    spark, file = events.sparkSession, context.cut_file
+    spark, file = events.sparkSession, sink.files.cut
     known = file.load()
-    ends = _ends(context, batch)
+    ends = _ends(sink, batch)
     if (known.query_id, known.batch_id) == (batch.query_id, batch.batch_id):
-        return _taken_in(context, events, known, ends), known
+        return _taken_in(sink, events, known, ends), known
     before = known.held if known.query_id == batch.query_id else {}
     oldest, newest = (known.oldest_held, known.newest_held) if before else ("", "")
     # Where the tenant's document has changed its mind, nothing waits any more.
-    until = first_that_waits(_seen(context, spark, events, ends, newest)) if context.moves_together else None
+    until = first_that_waits(_seen(sink, spark, events, ends, newest)) if sink.moves_together else None
     released = before if until is None or until > oldest else {}
     cut = Cut(query_id=batch.query_id, batch_id=batch.batch_id, until=until, released=released)
     if until is not None:
-        found = _with_those_that_waited(context, events, released, ends) if released else events
+        found = _with_those_that_waited(sink, events, released, ends) if released else events
         cut = _held_back(cut, found, {} if released else before, oldest, newest)
     file.store(cut)
-    return _taken_in(context, events, cut, ends), cut
+    return _taken_in(sink, events, cut, ends), cut
 
 
-def is_cut(context: TenantSink) -> bool:
+def is_cut(sink: TenantSink) -> bool:
     """Whether batches of the tenant are cut, or were, so that events may wait."""
-    known = context.cut_file.load()
-    return context.moves_together or bool(known.held or known.released or known.until is not None)
+    known = sink.files.cut.load()
+    return sink.moves_together or bool(known.held or known.released or known.until is not None)
 
 
-def show_what_waits(context: TenantSink, spark: SparkSession) -> None:
+def show_what_waits(sink: TenantSink, spark: SparkSession) -> None:
     """Show the tables of a batch that is written whole, also of one that was cut off in showing them; nothing where none is."""
-    cut = context.cut_file.load()
+    cut = sink.files.cut.load()
     if cut.publishing:
-        assert isinstance(context.sink, ShowsTogether)  # the tenant's document was checked
-        context.sink.show_together(spark, context.tenant.tenant, cut.publishing)
-        context.cut_file.store(msgspec.structs.replace(cut, publishing=()))
+        assert isinstance(sink.sink, ShowsTogether)  # the tenant's document was checked
+        sink.sink.show_together(spark, sink.tenant.tenant, cut.publishing)
+        sink.files.cut.store(msgspec.structs.replace(cut, publishing=()))
 
 
 def _held_back(cut: Cut, events: DataFrame, still_held: Offsets, oldest: str, newest: str) -> Cut:
@@ -122,18 +122,18 @@ def _held_back(cut: Cut, events: DataFrame, still_held: Offsets, oldest: str, ne
     )
 
 
-def _taken_in(context: TenantSink, events: DataFrame, cut: Cut, ends: StreamOffsets) -> DataFrame:
-    return passing(cut, _with_those_that_waited(context, events, cut.released, ends) if cut.released else events)
+def _taken_in(sink: TenantSink, events: DataFrame, cut: Cut, ends: StreamOffsets) -> DataFrame:
+    return passing(cut, _with_those_that_waited(sink, events, cut.released, ends) if cut.released else events)
 
 
-def _with_those_that_waited(context: TenantSink, events: DataFrame, before: Offsets, ends: StreamOffsets) -> DataFrame:
+def _with_those_that_waited(sink: TenantSink, events: DataFrame, before: Offsets, ends: StreamOffsets) -> DataFrame:
     """Snapshot rows of the batch's own pass as they came; those that stand between events that waited were taken in then."""
-    with_before = context.settings.images is Images.BEFORE_AND_AFTER
+    with_before = sink.settings.images is Images.BEFORE_AND_AFTER
     own = events.where(~is_live() | ~_is_among(before))
     waited = [
         read_range(
             events.sparkSession,
-            context.kafka,
+            sink.kafka,
             topic,
             of,
             {partition: ends[topic][partition] for partition in of},
@@ -144,18 +144,18 @@ def _with_those_that_waited(context: TenantSink, events: DataFrame, before: Offs
     return functools.reduce(DataFrame.unionByName, waited, own)
 
 
-def _seen(context: TenantSink, spark: SparkSession, events: DataFrame, ends: StreamOffsets, newest_held: str) -> Seen:
+def _seen(sink: TenantSink, spark: SparkSession, events: DataFrame, ends: StreamOffsets, newest_held: str) -> Seen:
     [newest] = events.where(is_live()).agg(sf.max("order")).collect()[0]
     newest = max("" if newest is None else newest[:_PREFIX_CHARACTERS], newest_held)
     if not newest:
         return Seen(newest="", beyond=None, has_ended=True)
-    tenant, topics = context.tenant.tenant, topic_pattern(context.tenant)
-    boundaries = transactions_topic(tenant, context.tenant.sources[0].name)
+    tenant, topics = sink.tenant.tenant, topic_pattern(sink.tenant)
+    boundaries = transactions_topic(tenant, sink.tenant.sources[0].name)
     deadline_s = time.monotonic() + _END_WITHIN_S
     while True:
         # First whether it has ended: then all of it is written, and events outside of the batch lie after it.
-        is_over = has_ended(spark, context.kafka, boundaries)
-        beyond = oldest_beyond(spark, context.kafka, topics, ends, but=sink_request_topics(tenant))
+        is_over = has_ended(spark, sink.kafka, boundaries)
+        beyond = oldest_beyond(spark, sink.kafka, topics, ends, but=sink_request_topics(tenant))
         if is_over is not False or beyond is not None or time.monotonic() > deadline_s:
             return Seen(newest=newest, beyond=beyond, has_ended=bool(is_over))
         time.sleep(_PAUSE_S)
@@ -169,5 +169,5 @@ def _is_among(places: Mapping[str, Mapping[int, int]]) -> Column:
     )
 
 
-def _ends(context: TenantSink, batch: BatchIdentity) -> StreamOffsets:
-    return load_stream_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)
+def _ends(sink: TenantSink, batch: BatchIdentity) -> StreamOffsets:
+    return load_stream_offsets(sink.state.folder, sink.tenant.tenant, batch.batch_id)

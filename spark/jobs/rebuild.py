@@ -140,7 +140,7 @@ def _rebuilt(
 def _check(log: StoredLog, place: WarehouseTable, key: Sequence[str], unavailable: Sequence[str]) -> None:
     if not key:
         raise TableRefused(
-            f"{place}: its source has no key, so that nothing tells which changes are of one row; "
+            f"{place}: its source has no key, so that no column says which changes are of one row; "
             "name the columns that do by --key"
         )
     columns = log.rows.columns

@@ -2,7 +2,7 @@
 
     lasting_faults ▶ due ▶ topic headwater.sink-handovers ▶ tenant_operator ▶ the tenant's ConfigMap
 
-This process knows only what it has said itself. So a process that has run for a while says of each tenant without a fault
+A process knows its own reports alone. So a process that has run for a while says of each tenant without a fault
 once that it has none: the one before may have ended with one.
 """
 

@@ -1,6 +1,6 @@
-"""Records about this job's tenants, told to their operator beside the job's loop.
+"""Records about this job's tenants, for their operator: sent beside the job's loop.
 
-A record is told in a thread, so that the loop waits for nothing. While Kafka does not take it, it is told again and again.
+A thread sends each record, so that the loop waits for nothing. A record that Kafka does not take is sent again.
 """
 
 import threading
@@ -33,7 +33,7 @@ def own_tenants(places: Places, key_of: Callable[[str, str, str], str]) -> dict[
 
 
 class Teller(Generic[Record, Told]):
-    """Tells records one after another, and keeps what it has told of each key."""
+    """Sends records one after another, and remembers the last one of each key."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Teller(Generic[Record, Told]):
         kept: Callable[[Record | None, float], Told],
         refused_event: str,
     ) -> None:
-        """``tell``: durable when it returns; raises TransientError where it may not be. ``kept``: what is kept of a record
-        that was told at a second. ``refused_event``: the log's name for a failure.
+        """``tell``: durable when it returns; raises TransientError where it may not be. ``kept``: the memory of a record
+        that was sent at a second. ``refused_event``: the log's name for a failure.
         """
         self.told: dict[str, Told] = {}
         self._tell = tell
@@ -52,11 +52,11 @@ class Teller(Generic[Record, Told]):
         self._is_telling = False
 
     def is_busy(self, now_s: float) -> bool:
-        """It tells something at this moment, or waits for Kafka."""
+        """A thread is sending, or waits for Kafka."""
         return self._is_telling or now_s < self._not_before_s
 
     def say(self, news: Mapping[str, Record | None]) -> None:
-        """Tell ``news`` in a thread beside, if there are any. Not while it is busy."""
+        """Send ``news`` in a thread, if there are any. Not while it is busy."""
         if news:
             self._is_telling = True
             threading.Thread(target=self._say, args=(news,), daemon=True).start()

@@ -2,7 +2,7 @@
 
     KeptStates.faults ▶ due ▶ topic headwater.sink-handovers ▶ tenant_operator ▶ the tenant's ConfigMap
 
-What this process has said is all that it knows. So a process that starts says of each tenant once that it goes on, when it
+A process knows its own reports alone. So a process that starts says of each tenant once that it goes on, when it
 does: the one before may have ended while the tenant stood still.
 """
 

@@ -49,7 +49,7 @@ _OF_THE_WORLD_IN_JAVA: Final = (
 def is_of_job(error: BaseException) -> bool:
     """Whether an error of one tenant's work concerns all of the job's tenants.
 
-    That the session is gone is not asked here: the job's loop asks that itself, once a second (``_Fleet.supervise``).
+    That the session is gone is not asked here: the job's loop asks that itself, once a second (``Fleet.supervise``).
     """
     return is_of_all(error)
 

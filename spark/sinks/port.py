@@ -1,6 +1,6 @@
 """The sink's port, between the streaming job and one kind of warehouse.
 
-``spark/batch/apply.py`` calls it for each table of a micro-batch: ``is_applied`` ▶ ``ensure_table`` ▶ ``merge_into``,
+``spark.batch`` calls it for each table of a micro-batch: ``is_applied`` ▶ ``ensure_table`` ▶ ``merge_into``,
 ``append_to`` or ``merge_versions``. A new warehouse is a folder beside ``iceberg/`` and a line in ``registry.py``.
 """
 

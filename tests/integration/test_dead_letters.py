@@ -14,8 +14,9 @@ from libs.operations.dead_letters import plain_key
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable
-from spark.batch import apply as batch
-from spark.batch.table_batch import TableBatch, TenantSink
+from spark.batch import commit
+from spark.batch.context import BatchContext
+from spark.batch.table_batch import TableBatch
 from spark.owed import retries, table_failures
 from spark.sinks.port import BatchIdentity, TableRefused
 from tests.integration.sink_tenant import ID, NOTE, StartTenant, orders, row
@@ -178,10 +179,10 @@ def test_letters_of_a_commit_that_nobody_answered_for_are_taken_up_once(
     tenant = start_tenant("iceberg", schema, other, mode=SinkMode.APPEND)
     tenant.write(schema, row(1, "a", 1), row(2, "b", BAD), row(2, "c", 3))
     tenant.run_until_done(3)
-    write_batch = batch.write_batch
+    write_batch = commit.write_batch
     failures: list[int] = []
 
-    def fail(context: TenantSink, table: TableBatch, *arguments: Any) -> None:
+    def fail(context: BatchContext, table: TableBatch, *arguments: Any) -> None:
         if table.newest.table_schema != schema or table.replay is None or len(failures) == table_failures.TRIES:
             write_batch(context, table, *arguments)
             return
@@ -190,7 +191,7 @@ def test_letters_of_a_commit_that_nobody_answered_for_are_taken_up_once(
         failures.append(1)
         raise PySparkException("the catalog did not answer")
 
-    monkeypatch.setattr(batch, "write_batch", fail)
+    monkeypatch.setattr(commit, "write_batch", fail)
     tenant.write(schema, row(1, "d", 4))
     tenant.write(other, row(1, "one", 1))
 
@@ -221,13 +222,13 @@ def test_letters_alone_that_were_written_unheard_are_taken_up_once(
     tenant = start_tenant("iceberg", schema, mode=SinkMode.APPEND)
     tenant.write(schema, row(1, "a", 1), row(2, "b", BAD), row(2, "c", 3))
     tenant.run_until_done(3)
-    write_batch, is_applied = batch.write_batch, tenant.sink.is_applied
+    write_batch, is_applied = commit.write_batch, tenant.sink.is_applied
     cut_off: list[BatchIdentity] = []
     refused: list[str] = []
 
-    def write_and_end(context: TenantSink, table: TableBatch, *arguments: Any) -> None:
+    def write_and_end(context: BatchContext, table: TableBatch, *arguments: Any) -> None:
         write_batch(context, table, *arguments)  # raises for the bad row, and is called again without
-        monkeypatch.setattr(batch, "write_batch", write_batch)
+        monkeypatch.setattr(commit, "write_batch", write_batch)
         cut_off.append(BatchIdentity(tenant.progress.query_id, tenant.progress.batch_id + 1))
         raise PySparkException("the executor is gone")
 
@@ -237,7 +238,7 @@ def test_letters_alone_that_were_written_unheard_are_taken_up_once(
             raise TableRefused(refused[-1])
         return is_applied(spark, table, identity, offsets)
 
-    monkeypatch.setattr(batch, "write_batch", write_and_end)
+    monkeypatch.setattr(commit, "write_batch", write_and_end)
     monkeypatch.setattr(tenant.sink, "is_applied", answer)
 
     assert tenant.replay(leave_out_refused=True) == (1, 0)

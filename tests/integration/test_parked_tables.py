@@ -20,9 +20,9 @@ from libs.sink_state.progress import ParkedTable
 from libs.sink_state.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import Consistency, SinkMode, TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.batch import apply as batch
-from spark.batch import resync
-from spark.batch.table_batch import TableBatch, TenantSink
+from spark.batch import apply, commit, plan, resync
+from spark.batch.context import BatchContext
+from spark.batch.table_batch import TableBatch
 from spark.owed import retries, table_failures
 from spark.sinks.port import BatchIdentity
 from tests.conftest import PostgresqlServer
@@ -74,7 +74,7 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
             repeated.append(point)
             raise RuntimeError(point)
 
-    monkeypatch.setattr(batch, "failpoint", fail_once)
+    monkeypatch.setattr(apply, "failpoint", fail_once)
     tenant.run_until(is_asked_and_begun)
     assert "breaks a CHECK" in refused[0].because
     assert not refused[0].is_catching_up
@@ -90,10 +90,10 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
             written.append(point)
             raise RuntimeError(point)
 
-    monkeypatch.setattr(batch, "failpoint", fail_when_written)
+    monkeypatch.setattr(commit, "failpoint", fail_when_written)
     tenant.run_until(lambda _: bool(written))
     assert parked(tenant) == begun
-    monkeypatch.setattr(batch, "failpoint", lambda _: None)
+    monkeypatch.setattr(commit, "failpoint", lambda _: None)
     tenant.settings = msgspec.structs.replace(tenant.settings, max_offsets_per_trigger=3 * LIMIT)
     tenant.run_until_noted(WAITING + 1)
 
@@ -116,7 +116,7 @@ def test_what_a_try_wrote_is_not_written_again(
         kill_at(where, tenant, monkeypatch)
         assert tenant.progress.tables == before.tables
     assert 1 < len(tenant.rows()) <= LIMIT + 1
-    unread = fail_to_read_once(batch, monkeypatch)
+    unread = fail_to_read_once(plan, monkeypatch)
     tenant.write(orders(), row(0, "last", 0))
     tenant.run_until_noted(WAITING + 2)
 
@@ -156,7 +156,7 @@ def test_what_a_try_staged_is_shown_or_undone(
     tenant = put_back(start_tenant, kind, monkeypatch, **together)
     kill_at("sink_after_merge_before_next_table", tenant, monkeypatch)
     assert len(tenant.rows()) == 1
-    unread = fail_to_read_once(batch, monkeypatch)
+    unread = fail_to_read_once(plan, monkeypatch)
 
     tenant.run_until(lambda tenant: parked(tenant) is None and is_stored(tenant))
     assert notes(tenant) == EVERY_NOTE[:1] + EVERY_NOTE[2:]
@@ -178,10 +178,10 @@ def test_a_table_that_is_parked_for_failing_may_have_been_written(
     monkeypatch.setattr(table_failures, "TRIES", 2)
     schema, other = orders(), orders(name="other")
     tenant = start_tenant("iceberg", schema, other, mode=SinkMode.APPEND)
-    write_batch = batch.write_batch
+    write_batch = commit.write_batch
     failures: list[int] = []
 
-    def fail(context: TenantSink, table: TableBatch, *arguments: Any) -> None:
+    def fail(context: BatchContext, table: TableBatch, *arguments: Any) -> None:
         if table.newest.table_schema != schema or len(failures) == table_failures.TRIES:
             write_batch(context, table, *arguments)
             return
@@ -190,7 +190,7 @@ def test_a_table_that_is_parked_for_failing_may_have_been_written(
             write_batch(context, table, *arguments)
         raise PySparkException("the catalog did not answer")
 
-    monkeypatch.setattr(batch, "write_batch", fail)
+    monkeypatch.setattr(commit, "write_batch", fail)
     tenant.write(schema, row(1, "one", 1), row(2, "two", 2))
     tenant.write(other, row(1, "one", 1))
     tenant.run_until(lambda tenant: bool(tenant.progress.parked_topics) and is_stored(tenant))
@@ -373,7 +373,8 @@ def kill_at(where: str, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None
             raise RuntimeError(point)
 
     with monkeypatch.context() as patched:
-        patched.setattr(batch, "failpoint", fail)
+        for module in (apply, commit):
+            patched.setattr(module, "failpoint", fail)
         tenant.run_until(lambda _: bool(passed))
 
 

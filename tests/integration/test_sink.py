@@ -42,6 +42,7 @@ from spark.kafka.read_topics import read_records
 from spark.owed.progress import load_progress
 from spark.settings import SinkJobSettings
 from spark.tenant import query as tenant_query
+from spark.tenant import run as query_run
 from spark.tenant.cpu_meter import CpuMeter
 from spark.tenant.query import TenantQuery
 from tests.sink_query import TIMEOUT_S, is_noted, run_until
@@ -327,7 +328,7 @@ def test_a_batch_that_outlasts_its_querys_stop_is_waited_for(
         assert may_end.wait(TIMEOUT_S)
         return apply_batch(*batch)
 
-    monkeypatch.setattr(tenant_query, "apply_batch", apply_slowly)
+    monkeypatch.setattr(query_run, "apply_batch", apply_slowly)
     run_until(tenant.query, has_begun.is_set, why=lambda: tenant.progress)  # and stops it
     following = TenantQuery(
         tenant.shared.session, tenant.settings, tenant.spec, tenant.shared.sink, behind=tenant.query

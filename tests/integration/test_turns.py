@@ -15,12 +15,12 @@ from libs.events.names import row_topic
 from libs.telemetry.faults import BATCH_OVERDUE, lasting_faults
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from spark.batch.apply import apply_batch
-from spark.batch.table_batch import TenantSink
+from spark.batch.tenant_sink import TenantSink
 from spark.kafka.read_topics import kafka_options, topic_pattern
 from spark.kafka.topic_ends import TopicEnds
 from spark.owed.progress import load_progress
 from spark.settings import SinkJobSettings
-from spark.tenant import query as tenant_query
+from spark.tenant import run as query_run
 from spark.tenant.query import TenantQuery
 from spark.tenant.turns import Turns
 from tests.integration.sink_tenant import orders, row
@@ -106,7 +106,7 @@ def test_tenants_that_hang_or_fail_hold_no_turn_of_the_others(packed: Packed, mo
             raise RuntimeError("poison")
         return apply_batch(context, *batch)
 
-    monkeypatch.setattr(tenant_query, "apply_batch", apply)
+    monkeypatch.setattr(query_run, "apply_batch", apply)
     try:
         packed.write(hanging, 1)
         packed.wait_for([], 0)

@@ -19,8 +19,10 @@ from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, So
 from libs.types.warehouse import WarehouseTable
 from libs.warehouse.dialect import DIALECTS
 from services.router.project import compile_projection, project_row
-from spark.batch.apply import _commit, _maintain, _parked, sink_table
-from spark.batch.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
+from spark.batch.commit import _commit, _maintain
+from spark.batch.outcome import parked_with
+from spark.batch.table_batch import Known, TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
+from spark.batch.write import sink_table
 from spark.jvm.containment import is_of_input, is_of_tenant
 from spark.jvm.java import java_class
 from spark.kafka.read_topics import events_of
@@ -29,6 +31,7 @@ from spark.transforms.local_rows import local_rows
 from spark.transforms.survey import survey
 from spark.transforms.warehouse_columns import TableColumn
 from tests.spark_session import SharedSpark
+from tests.unit.spark.contexts import context_of, tenant_sink
 from tests.unit.spark.events import (
     ORDERS,
     RECORD_COLUMNS,
@@ -40,7 +43,6 @@ from tests.unit.spark.events import (
     orders_schema,
     record,
 )
-from tests.unit.spark.test_resync import context as tenant_sink
 
 NOTE = column("note", "varchar(20)", charset="utf8mb4")
 COLUMNS = {"id": TableColumn("int"), "note": TableColumn("string")}
@@ -61,14 +63,12 @@ def test_dead_letters_set_nothing_back(shared: SharedSpark) -> None:
     letters = _table(shared, [put(1, 1, "one"), put(2, 1, "two")], orders_schema())
     reached = reached_with(letters)
     order, committed_at_us, offsets = reached.order, reached.committed_at_us, reached.offsets
-    held = replace(
-        letters, known_order=f"{order}9", known_committed_at_us=committed_at_us + 1, known_offsets={0: 99, 3: 7}
-    )
+    held = replace(letters, known=Known(order=f"{order}9", committed_at_us=committed_at_us + 1, offsets={0: 99, 3: 7}))
 
     assert offsets == {0: 2}
     later = reached_with(held)
     assert (later.order, later.committed_at_us, later.offsets) == (f"{order}9", committed_at_us + 1, {0: 99, 3: 7})
-    assert reached_with(replace(held, known_order="", known_committed_at_us=0, known_offsets={0: 1})) == reached
+    assert reached_with(replace(held, known=Known(offsets={0: 1}))) == reached
 
 
 @pytest.mark.parametrize(("cut", "copies_from"), [(Cut(), {}), (Cut(query_id="query", batch_id=5), {0: 6, 1: 3})])
@@ -82,9 +82,7 @@ def test_a_table_is_parked_with_what_the_batch_has_of_it(
     path.parent.mkdir(parents=True)
     path.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"{few.topic}":{{"0":6,"1":3}}}}')
 
-    first = _parked(
-        replace(tenant_sink(tmp_path), cut=cut), BatchIdentity("query", 5), replace(few, slices=slices), "so"
-    )
+    first = parked_with(context_of(tenant_sink(tmp_path), cut=cut), replace(few, slices=slices), "so")
 
     assert (first.from_offsets, first.to_offsets) == ({0: 5, 2: 8}, {0: 7, 2: 9})
     assert first.copies_from == copies_from
@@ -273,7 +271,6 @@ def _table_of(batch: DataFrame, *schemas: DeliveredSchema) -> TableBatch:
         schemas={schema.table_schema.version: schema for schema in schemas},
         parked=None,
         is_passed_over=False,
-        known_order="",
     )
 
 
@@ -323,9 +320,9 @@ class Refusing:
 
 def test_a_table_that_was_written_and_may_not_be_maintained_is_not_parked(shared: SharedSpark, tmp_path: Path) -> None:
     """Its batch would come to it once more, under another identity."""
-    context = replace(tenant_sink(tmp_path), sink=Refusing())  # type: ignore[arg-type]
+    context = context_of(tenant_sink(tmp_path, sink=Refusing()), spark=shared.session)
 
-    maintained = _maintain(context, shared.session, WarehouseTable(namespace=("acme", "shop", "shop"), name="orders"))
+    maintained = _maintain(context, WarehouseTable(namespace=("acme", "shop", "shop"), name="orders"))
 
     assert maintained == Maintained()
 
@@ -346,12 +343,13 @@ def test_a_batch_that_a_table_has_is_passed_over_though_the_table_would_be_refus
     shared: SharedSpark, tmp_path: Path
 ) -> None:
     """Killed behind its commit, with a tenant's document changed in between: parked, a log would have the batch once more."""
-    context = replace(tenant_sink(tmp_path), settings=SinkSettings(mode=SinkMode.MIRROR), sink=Holding())  # type: ignore[arg-type]
+    tenant = tenant_sink(tmp_path, settings=SinkSettings(mode=SinkMode.MIRROR), sink=Holding())
+    context = context_of(tenant, BatchIdentity("query", 1))
     table = _table(shared, [put(1, 1, "one")], orders_schema(key=()))
     placeless = replace(table, slices=[replace(part, newest_place=None) for part in table.slices])
     with pytest.raises(TableRefused):
         sink_table(context, placeless)
 
-    commit = _commit(context, BatchIdentity("query", 1), placeless)
+    commit = _commit(context, placeless)
 
     assert commit.timings is None

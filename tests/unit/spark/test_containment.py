@@ -14,19 +14,19 @@ from libs.config.connections import KafkaSettings
 from libs.errors import Fenced, PipelineHalted, TransientError
 from libs.telemetry.faults import lasting_faults
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
-from spark.batch import apply
-from spark.jobs import sink_job
+from spark.batch import commit
+from spark.batch.plan import Part
+from spark.jobs import fleet as fleet_module
 from spark.jvm.containment import is_of_input, is_of_tenant
 from spark.owed.table_failures import TRIES, TableFailures
 from spark.settings import SessionSettings, SinkJobSettings
-from spark.sinks.port import BatchIdentity
 from spark.tenant.moves import Moves, Step, _Tenant
 from spark.tenant.query import TenantQuery
 from spark.tenant.stream import TenantStream
 from spark.tenant.stream_log import StreamLog
 from spark.tenant.turns import has_turn
+from tests.unit.spark.contexts import context_of, tenant_sink
 from tests.unit.spark.test_moves import place
-from tests.unit.spark.test_resync import context
 
 
 def spec(name: str) -> TenantSpec:
@@ -57,10 +57,11 @@ def test_a_query_that_cannot_be_made_is_one_tenants(tmp_path: Path, monkeypatch:
             raise ZeroDivisionError
         return query(tenant.tenant, tmp_path)
 
-    monkeypatch.setattr(sink_job, "TenantQuery", made)
-    fleet: Any = sink_job._Fleet(settings(tmp_path), {"iceberg": SimpleNamespace()})  # type: ignore[dict-item]
+    monkeypatch.setattr(fleet_module, "TenantQuery", made)
+    fleet: Any = fleet_module.Fleet(settings(tmp_path), {"iceberg": SimpleNamespace()})  # type: ignore[dict-item]
     fleet._spark = object()
-    fleet._moves = SimpleNamespace(look=lambda documents, _: set(documents), waiting=(), places=None)
+    moves = SimpleNamespace(look=lambda documents, _: set(documents), waiting=(), places=None)
+    fleet._parts = SimpleNamespace(moves=moves, told=None, kept=None, cpu=None, turns=None, decoders=None)
     fleet._documents = {name: spec(name) for name in ("bad", "good")}
 
     with structlog.testing.capture_logs():  # drawing a trace takes a second
@@ -88,9 +89,9 @@ def test_an_unforeseen_error_of_a_query_is_a_failure_of_its_own(
     with structlog.testing.capture_logs():
         made.supervise()
 
-    assert len(made._failures) == 1
+    assert made._back_off.failures == 1
     assert not made.is_running
-    made._start_at_s = 0.0
+    made._back_off = replace(made._back_off, start_at_s=0.0)
     with pytest.raises(TransientError):
         made.supervise()
 
@@ -134,7 +135,7 @@ def test_a_query_that_fails_as_if_the_session_were_gone_is_one_tenants(
     with structlog.testing.capture_logs():
         made.supervise()
 
-    assert len(made._failures) == 1
+    assert made._back_off.failures == 1
 
 
 def test_a_look_at_a_tenants_topics_that_fails_is_raised_in_its_turn(
@@ -185,25 +186,25 @@ def applied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     failures = TableFailures()
 
     def apply_tables(errors: dict[str, Exception], tables: Sequence[str] = TABLES) -> list[str]:
-        def part(_context: object, _batch: object, each: Any) -> Any:
+        def part(_context: object, each: Any) -> Any:
             if each.own.topic in errors:
                 raise errors[each.own.topic]
             return SimpleNamespace(topic=each.own.topic, commit=object())
 
-        def parked(_context: object, _batch: object, failed: Any) -> Any:
+        def parked(_context: object, failed: Any) -> Any:
             return SimpleNamespace(topic=failed.table.topic, commit=None)
 
         def one_by_one(_spark: object, work: Any, parts: Sequence[Any], _at_most: int) -> list[Any]:
             return [work(each) for each in parts]
 
-        monkeypatch.setattr(apply, "_apply_part", part)
-        monkeypatch.setattr(apply, "_parked_for_failing", parked)
-        monkeypatch.setattr(apply, "side_by_side", one_by_one)
-        sink: Any = context(tmp_path)
-        sink = replace(sink, failures=failures)
-        parts: Any = [apply._Part(SimpleNamespace(topic=name, parked=None, fresh=[1])) for name in tables]  # type: ignore[arg-type]
+        monkeypatch.setattr(commit, "_apply_part", part)
+        monkeypatch.setattr(commit, "_parked_for_failing", parked)
+        monkeypatch.setattr(commit, "side_by_side", one_by_one)
+        sink = tenant_sink(tmp_path)
+        sink = replace(sink, owed=replace(sink.owed, failures=failures))
+        parts: Any = [Part(SimpleNamespace(topic=name, parked=None, fresh=[1])) for name in tables]  # type: ignore[arg-type]
         with structlog.testing.capture_logs():
-            outcomes = apply._apply_tables(sink, None, BatchIdentity("q", 1), parts)  # type: ignore[arg-type]
+            outcomes = commit._apply_tables(context_of(sink), parts)
         return [each.topic for each in outcomes if each.commit is None]
 
     return apply_tables

@@ -9,6 +9,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,13 +20,11 @@ from libs.mysql.logical import column
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, WarehouseTable, warehouse_table
-from spark.batch.apply import _write_anew, sink_table, write_batch
 from spark.batch.events_at_hand import EventsAtHand
 from spark.batch.phases import WriteSplit
 from spark.batch.small_tables import ByQuery, merge_at_hand, why_by_query
-from spark.batch.table_batch import TableBatch, TenantSink
-from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.retries import Retries
+from spark.batch.table_batch import Known, TableBatch
+from spark.batch.write import sink_table, write_anew, write_batch
 from spark.sinks.clickhouse import sink as clickhouse_sink
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
@@ -44,6 +43,7 @@ from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows, postgresql_settings
 from tests.marks import gate, rest
 from tests.spark_session import Row, SharedSpark
+from tests.unit.spark.contexts import context_of, tenant_sink
 from tests.unit.spark.events import COMMITTED_AT_US, SOURCE, Change, events, orders_schema
 
 SCHEMA = orders_schema(
@@ -131,23 +131,7 @@ class Tables:
         self._delivered = delivered
         self._known_order = ""
         tenant = TenantSpec(tenant=f"history-{next(_tenants)}", sources=())
-        self._context = TenantSink(
-            tenant=tenant,
-            settings=SinkSettings(**sink),
-            sink=self._sink,
-            kafka=None,  # type: ignore[arg-type]
-            schemas=DeliveredSchemas(None, tenant.tenant),  # type: ignore[arg-type]
-            state_dir=None,  # type: ignore[arg-type]
-            tables_in_parallel=1,
-            retries=Retries(),
-            parked_keys=None,  # type: ignore[arg-type]
-            max_parked_keys=1,
-            resyncs=None,  # type: ignore[arg-type]
-            newest_events=None,  # type: ignore[arg-type]
-            cut_file=None,  # type: ignore[arg-type]
-            read_ahead_file=None,  # type: ignore[arg-type]
-            batch_limit=1_000,
-        )
+        self._context = context_of(tenant_sink(Path(), tenant.tenant, settings=SinkSettings(**sink), sink=self._sink))
 
     @property
     def place(self) -> WarehouseTable:
@@ -164,7 +148,7 @@ class Tables:
             schemas={self._delivered.table_schema.version: self._delivered},
             parked=None,
             is_passed_over=False,
-            known_order=self._known_order,
+            known=Known(order=self._known_order),
             is_anew=is_anew,
         )
         if batch_id is None:
@@ -176,15 +160,15 @@ class Tables:
         wanted, columns = ready_table(spark, self._sink, [wanted])
         if not is_anew and self._is_merged_at_hand(table, wanted, columns):
             return self.rows()
-        write = _write_anew if is_anew else write_batch
+        write = write_anew if is_anew else write_batch
         write(self._context, table, wanted, columns)
         return self.rows()
 
     def _is_merged_at_hand(self, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> bool:
         if not self._warehouse.is_at_hand or why_by_query(self._context, table) is not None:
             return False
-        context = replace(self._context, at_hand=EventsAtHand(table.events, {table.topic: 1}))
-        done = merge_at_hand(context, table, wanted, columns)
+        at_hand = EventsAtHand(table.events, {table.topic: 1})
+        done = merge_at_hand(self._context, table, wanted, columns, at_hand)
         assert done is not ByQuery.FAILED
         return isinstance(done, WriteSplit)
 
@@ -494,8 +478,8 @@ class LeftUnderWay:
 @pytest.mark.parametrize(
     "moment",
     [
-        "spark.batch.apply.changes_of",
-        *rest("spark.batch.apply.versions_of", because="the commit is refused as at the last of these moments"),
+        "spark.batch.write.changes_of",
+        *rest("spark.batch.write.versions_of", because="the commit is refused as at the last of these moments"),
         COMMIT,
     ],
 )
@@ -690,7 +674,7 @@ def _model(changes: Sequence[Change]) -> list[tuple[Any, ...]]:
 def test_mode_and_deletes_are_for_a_tables_life(shared: SharedSpark) -> None:
     mirror = Tables(shared, deletes=Deletes.SOFT)
     mirror.apply(put(1, 1, "a", op="c"))
-    mirror._context = dataclasses.replace(mirror._context, settings=SinkSettings())
+    mirror._context = context_of(dataclasses.replace(mirror._context.of, settings=SinkSettings()))
 
     with pytest.raises(TableRefused, match=r"soft deletes, but the tenant's sink.deletes is hard"):
         mirror.apply(put(2, 1, "b"))

@@ -40,7 +40,7 @@ def bounds(
 def batch_of(shared: SharedSpark, changes: list[Change], schema: DeliveredSchema) -> TableBatch:
     _, slices, _ = survey(events(shared.session, schema.topic, changes))
     versions = {schema.table_schema.version: schema}
-    return TableBatch(schema.topic, slices, shared.session.range(0), versions, None, False, "")
+    return TableBatch(schema.topic, slices, shared.session.range(0), versions, None, is_passed_over=False)
 
 
 @pytest.mark.parametrize(("ops", "first"), [("crc", True), ("rrr", True), ("cuc", False), ("crd", False)])

@@ -12,13 +12,13 @@ from pyspark.sql import functions as sf
 
 from libs.mysql.logical import column
 from libs.types.tenant import SinkMode, SinkSettings
-from spark.batch.apply import sink_table
+from spark.batch.write import sink_table
 from spark.sinks.new_keys import ask
 from spark.transforms.local_rows import local_rows
 from spark.transforms.sql_text import quoted
 from tests.spark_session import SharedSpark
+from tests.unit.spark.contexts import context_of, tenant_sink
 from tests.unit.spark.events import orders_schema
-from tests.unit.spark.test_resync import context as tenant_sink
 from tests.unit.spark.test_small_tables import put, table_batch
 
 VALUES: dict[str, Callable[[random.Random], Any]] = {
@@ -35,7 +35,7 @@ VALUES: dict[str, Callable[[random.Random], Any]] = {
 def test_keys_are_new_where_no_stored_one_is_among_them(shared: SharedSpark, tmp_path: Path) -> None:
     """Keys of one to three columns; whether or not they are, stored rows with one of them lie within what is said of them."""
     chance, spark = random.Random(59), shared.session
-    sink = replace(tenant_sink(tmp_path), settings=SinkSettings(mode=SinkMode.MIRROR), sink=shared.sink)
+    sink = context_of(tenant_sink(tmp_path, settings=SinkSettings(mode=SinkMode.MIRROR), sink=shared.sink))
     told = []
     for _ in range(8):
         types = chance.choices([*VALUES], k=chance.randrange(1, 4))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from libs.errors import PipelineHalted
 from libs.sink_state.read_ahead import ReadAhead, read_ahead_path
-from spark.batch.files import read_ahead_file
+from spark.batch.files import batch_files
 from spark.batch.read_ahead import nearly_read, range_of, still_ahead
 
 TOPICS = ("a", "b", "c", "d")
@@ -50,7 +50,7 @@ def test_an_unreadable_file_halts_the_tenant(tmp_path: Path) -> None:
     path.write_bytes(b"{rubbish")
 
     with pytest.raises(PipelineHalted, match="put it back from a backup"):
-        read_ahead_file(tmp_path, "acme").load()
+        batch_files(tmp_path, "acme").read_ahead.load()
 
 
 steps = st.lists(

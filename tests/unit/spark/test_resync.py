@@ -1,46 +1,23 @@
 """Which requests to build a table anew are due, through kills, repeats and queries that begin anew."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from libs.sink_state.read_ahead import ReadAhead
 from libs.sink_state.resync import ResyncAnswer, ResyncRequest, resyncs_path
 from libs.sink_state.stream_offsets import offsets_path
-from libs.types.tenant import SinkSettings, TenantSpec
-from spark.batch.files import cut_file, read_ahead_file
-from spark.batch.newest_events import NewestEvents
+from spark.batch.context import BatchContext
 from spark.batch.resync import _ends, due_resyncs, gives_up, refuse
-from spark.batch.table_batch import TenantSink
-from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.parked_keys import ParkedKeysFile
-from spark.owed.resync_answers import ResyncAnswers
-from spark.owed.retries import Retries
 from spark.sinks.port import BatchIdentity, TableRefused
+from tests.unit.spark.contexts import BATCH, context_of, tenant_sink
 
 TOPIC = "acme.shop.shop.orders"
-BATCH = BatchIdentity("query", 5)
 
 
-def context(state_dir: Path) -> TenantSink:
-    return TenantSink(
-        tenant=TenantSpec(tenant="acme", sources=()),
-        settings=SinkSettings(),
-        sink=None,  # type: ignore[arg-type]
-        kafka=None,  # type: ignore[arg-type]
-        schemas=DeliveredSchemas(None, "acme"),  # type: ignore[arg-type]
-        state_dir=state_dir,
-        tables_in_parallel=1,
-        retries=Retries(),
-        parked_keys=ParkedKeysFile(state_dir, "acme"),
-        max_parked_keys=1,
-        resyncs=ResyncAnswers(state_dir, "acme"),
-        newest_events=NewestEvents(None),  # type: ignore[arg-type]
-        cut_file=cut_file(state_dir, "acme"),
-        read_ahead_file=read_ahead_file(state_dir, "acme"),
-        batch_limit=1_000,
-    )
+def context(state_dir: Path, batch: BatchIdentity = BATCH, **fields: Any) -> BatchContext:
+    return context_of(tenant_sink(state_dir), batch, **fields)
 
 
 def request(name: str, topic: str = TOPIC) -> ResyncRequest:
@@ -50,35 +27,35 @@ def request(name: str, topic: str = TOPIC) -> ResyncRequest:
 def test_of_several_requests_the_newest_counts(tmp_path: Path) -> None:
     sink = context(tmp_path)
 
-    due = due_resyncs(sink, BATCH, [request("a"), request("b"), request("c", "acme.shop.shop.items")])
+    due = due_resyncs(sink, [request("a"), request("b"), request("c", "acme.shop.shop.items")])
 
     assert {topic: each.id for topic, each in due.items()} == {TOPIC: "b", "acme.shop.shop.items": "c"}
-    answer = sink.resyncs.of("a")
+    answer = sink.owed.resyncs.of("a")
     assert answer is not None
     assert "newer request" in answer.refused_because
 
 
 def test_a_refused_request_stays_refused_when_its_batch_comes_again(tmp_path: Path) -> None:
     """The batch's own events were applied instead, under its identity: the table would be taken for built."""
-    refuse(context(tmp_path), BATCH, request("a"), "because")
+    refuse(context(tmp_path), request("a"), "because")
 
-    assert due_resyncs(context(tmp_path), BATCH, [request("a")]) == {}
+    assert due_resyncs(context(tmp_path), [request("a")]) == {}
 
 
 def test_a_request_that_was_fulfilled_acts_once(tmp_path: Path) -> None:
     """Only the batch that did it meets it again, to find that the table holds it; a query that begins anew passes over it."""
     sink = context(tmp_path)
     done = ResyncAnswer(topic=TOPIC, query_id=BATCH.query_id, batch_id=BATCH.batch_id, at_us=1, is_done=True)
-    sink.resyncs.store("a", done)
+    sink.owed.resyncs.store("a", done)
 
-    assert set(due_resyncs(sink, BATCH, [request("a")])) == {TOPIC}
-    assert due_resyncs(sink, BatchIdentity("query", 6), [request("a")]) == {}
-    assert due_resyncs(sink, BatchIdentity("anew", 5), [request("a")]) == {}
+    assert set(due_resyncs(sink, [request("a")])) == {TOPIC}
+    assert due_resyncs(context(tmp_path, BatchIdentity("query", 6)), [request("a")]) == {}
+    assert due_resyncs(context(tmp_path, BatchIdentity("anew", 5)), [request("a")]) == {}
 
 
 def test_a_building_that_fails_is_tried_again_a_few_times_over_restarts(tmp_path: Path) -> None:
-    assert [gives_up(context(tmp_path), BATCH, request("a")) for _ in range(3)] == [False, False, True]
-    assert set(due_resyncs(context(tmp_path), BATCH, [request("a")])) == {TOPIC}
+    assert [gives_up(context(tmp_path), request("a")) for _ in range(3)] == [False, False, True]
+    assert set(due_resyncs(context(tmp_path), [request("a")])) == {TOPIC}
 
 
 def test_answers_that_cannot_be_read_are_none(tmp_path: Path) -> None:
@@ -86,7 +63,7 @@ def test_answers_that_cannot_be_read_are_none(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text("{")
 
-    assert context(tmp_path).resyncs.of("a") is None
+    assert context(tmp_path).owed.resyncs.of("a") is None
 
 
 def test_a_sink_that_is_not_past_the_copy_does_not_build(tmp_path: Path) -> None:
@@ -95,10 +72,10 @@ def test_a_sink_that_is_not_past_the_copy_does_not_build(tmp_path: Path) -> None
     path.parent.mkdir(parents=True)
     path.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"{TOPIC}":{{"0":8}}}}')
     with pytest.raises(TableRefused, match="has not read topic"):
-        _ends(context(tmp_path), BATCH, request("a"))
+        _ends(context(tmp_path), request("a"))
 
     path.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"{TOPIC}":{{"0":12}}}}')
 
-    assert _ends(context(tmp_path), BATCH, request("a")) == {0: 12}
+    assert _ends(context(tmp_path), request("a")) == {0: 12}
     ahead = ReadAhead(from_offsets={TOPIC: {0: 8}}, to_offsets={TOPIC: {0: 20}})
-    assert _ends(replace(context(tmp_path), ahead=ahead), BATCH, request("a")) == {0: 20}
+    assert _ends(context(tmp_path, ahead=ahead), request("a")) == {0: 20}

@@ -22,12 +22,13 @@ from libs.sink_state.progress import ParkedTable
 from libs.types.tenant import Consistency, Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import warehouse_table
 from spark.batch import small_tables
-from spark.batch.apply import sink_table, write_batch
 from spark.batch.events_at_hand import EventsAtHand, _grouped
 from spark.batch.phases import WriteSplit
 from spark.batch.small_tables import ByQuery, merge_at_hand, why_by_query
-from spark.batch.table_batch import Replay, TableBatch, key_bounds
+from spark.batch.table_batch import Known, TableBatch, key_bounds
+from spark.batch.write import sink_table, write_batch
 from spark.jvm.errors import MALFORMED_RECORD, has_condition
+from spark.owed.replays import Replay
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg import row_merge
 from spark.sinks.iceberg.sink import IcebergSink, load_table
@@ -37,8 +38,8 @@ from spark.transforms.survey import survey
 from tests.marks import rest
 from tests.spark_session import SharedSpark
 from tests.unit.events.golden import records, table_schemas
+from tests.unit.spark.contexts import context_of, tenant_sink
 from tests.unit.spark.events import SOURCE, Change, events, orders_schema
-from tests.unit.spark.test_resync import context as tenant_sink
 
 ID = column("id", "int", is_optional=False)
 NOTE = column("note", "varchar(20)", charset="utf8mb4")
@@ -63,7 +64,7 @@ class Tenant:
         self._rows = shared.rows
         self._sink = IcebergSink(msgspec.structs.replace(shared.iceberg, format_version=format_version))
         settings = SinkSettings(mode=mode, **sink)
-        self._context = replace(tenant_sink(state_dir), tenant=tenant, settings=settings, sink=self._sink)
+        self._context = context_of(tenant_sink(state_dir, tenant.tenant, settings=settings, sink=self._sink))
         self._delivered = delivered
         self._batches = itertools.count()
         self._known_order = ""
@@ -76,15 +77,14 @@ class Tenant:
 
     def apply(self, changes: Sequence[Change], *, at_hand: bool) -> WriteSplit | ByQuery | None:
         """One batch. None: it was to go by a query."""
-        table = replace(table_batch(self._spark, self._delivered, changes), known_order=self._known_order)
+        table = replace(table_batch(self._spark, self._delivered, changes), known=Known(order=self._known_order))
         self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
         self._sink.begin_batch(self._spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
         wanted, columns = ready_table(self._spark, self._sink, [sink_table(self._context, table)])
         wanted = replace(wanted, changes=len(changes), key_bounds=key_bounds(table, columns, wanted.key))
         if at_hand:
             small = table.topic if why_by_query(self._context, table) is None else "another"
-            context = replace(self._context, at_hand=EventsAtHand(table.events, {small: 1}))
-            done = merge_at_hand(context, table, wanted, columns)
+            done = merge_at_hand(self._context, table, wanted, columns, EventsAtHand(table.events, {small: 1}))
             if isinstance(done, WriteSplit):
                 return done
         write_batch(self._context, table, wanted, columns)
@@ -113,7 +113,6 @@ def table_batch(spark: SparkSession, delivered: DeliveredSchema, changes: Sequen
         schemas={delivered.table_schema.version: delivered},
         parked=None,
         is_passed_over=False,
-        known_order="",
     )
 
 
@@ -343,7 +342,7 @@ def test_what_is_small(shared: SharedSpark, tmp_path: Path) -> None:
 
     def why(table: TableBatch, sink: Any = shared.sink, **settings: Any) -> ByQuery | None:
         settings = {"mode": SinkMode.MIRROR, **settings}
-        return why_by_query(replace(tenant_sink(tmp_path), sink=sink, settings=SinkSettings(**settings)), table)
+        return why_by_query(context_of(tenant_sink(tmp_path, sink=sink, settings=SinkSettings(**settings))), table)
 
     assert why(table) is None
     assert why(replace(table, slices=[replace(part, newest_delete=None)]), deletes=Deletes.SOFT) is None
@@ -363,8 +362,8 @@ def test_what_is_small(shared: SharedSpark, tmp_path: Path) -> None:
     for changed in (
         {"parked": ParkedTable(because="so", from_offsets={}, to_offsets={})},
         {"replay": Replay((), {})},
-        {"known_deleted": (late,)},
-        {"known_truncated": "9"},
+        {"known": Known(deleted=(late,))},
+        {"known": Known(truncated="9")},
     ):
         assert why(replace(table, **changed)) is ByQuery.EVENTS, changed
 
@@ -381,10 +380,10 @@ def test_a_table_under_two_versions_is_written_by_a_query_beside_small_ones(
         events=batch,
         schemas={1: older, 2: newer},
     )
-    context = replace(tenant_sink(tmp_path), sink=shared.sink, settings=SinkSettings(mode=SinkMode.MIRROR))
-    context = replace(context, at_hand=EventsAtHand(batch, {"another": 1}))
+    context = context_of(tenant_sink(tmp_path, sink=shared.sink, settings=SinkSettings(mode=SinkMode.MIRROR)))
+    at_hand = EventsAtHand(batch, {"another": 1})
 
-    assert merge_at_hand(context, table, sink_table(context, table), {}) is ByQuery.EVENTS
+    assert merge_at_hand(context, table, sink_table(context, table), {}, at_hand) is ByQuery.EVENTS
 
 
 def test_a_table_whose_events_are_not_all_there_is_not_written(shared: SharedSpark) -> None:

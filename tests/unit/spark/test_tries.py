@@ -22,12 +22,15 @@ from libs.sink_state.progress import (
 )
 from libs.sink_state.resync import ResyncRequest
 from libs.types.warehouse import WarehouseTable
-from spark.batch.apply import _Anew, _apply_anew, _Asked, _settled_tries, _table_batch
-from spark.batch.table_batch import TenantSink
+from spark.batch.apply import settled_tries
+from spark.batch.commit import _apply_resync
+from spark.batch.plan import Asked as AskedFor
+from spark.batch.plan import Resync, _table_batch
+from spark.batch.tenant_sink import StateFolder, TenantSink
 from spark.owed.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch
 from spark.owed.tries import Settled, Tries, settle
 from spark.sinks.port import BatchIdentity, TableRefused
-from tests.unit.spark.test_resync import context as tenant_sink
+from tests.unit.spark.contexts import context_of, tenant_sink
 
 TOPIC = "acme.shop.shop.orders"
 WAITS = ParkedTable(because="no key; add one", from_offsets={0: 10}, to_offsets={0: 90})
@@ -130,12 +133,12 @@ def test_dead_letters_that_a_try_took_up_wait_again_if_it_was_not_written(
     tmp_path: Path, sink: Asked, query_id: str, waits: bool
 ) -> None:
     """A query that began anew has forgotten them, with every other key."""
-    context, later = sink_of(tmp_path, sink), BatchIdentity(query_id, 6)
-    context.parked_keys.store(TOPIC, later, ParkedKeysOfTable(released={"1": KEY}, released_by=5))
+    tenant, later = sink_of(tmp_path, sink), BatchIdentity(query_id, 6)
+    tenant.owed.parked_keys.store(TOPIC, later, ParkedKeysOfTable(released={"1": KEY}, released_by=5))
 
-    _settled_tries(context, None, later, PROGRESS)  # type: ignore[arg-type]
+    settled_tries(tenant, None, later, PROGRESS, Cut())  # type: ignore[arg-type]
 
-    assert context.parked_keys.of_table(TOPIC, later).keys == ({"1": KEY} if waits else {})
+    assert tenant.owed.parked_keys.of_table(TOPIC, later).keys == ({"1": KEY} if waits else {})
 
 
 def test_what_nobody_answers_for_is_asked_again(tmp_path: Path) -> None:
@@ -187,52 +190,55 @@ def test_a_table_whose_part_was_found_is_not_counted_again() -> None:
 def test_what_an_earlier_batch_wrote_is_settled_for_good_before_anything_else(tmp_path: Path) -> None:
     """And kept; what waits behind it is due at once."""
     kept: list[SinkProgress] = []
-    context = replace(sink_of(tmp_path, Asked()), keep=lambda: kept.append(load_progress(tmp_path, "acme")))
-    assert context.retries.is_due(TOPIC, 1)
+    state = StateFolder(tmp_path, keep=lambda: kept.append(load_progress(tmp_path, "acme")))
+    tenant = replace(sink_of(tmp_path, Asked()), state=state)
+    assert tenant.owed.retries.is_due(TOPIC, 1)
 
-    tries = _settled_tries(context, None, BatchIdentity("query", 6), PROGRESS)  # type: ignore[arg-type]
+    tries = settled_tries(tenant, None, BatchIdentity("query", 6), PROGRESS, Cut())  # type: ignore[arg-type]
 
     assert tries.settled.progress.tables == {TOPIC: WRITTEN}
     assert kept == [tries.settled.progress]
-    assert context.retries.is_due(TOPIC, 1)
-    _settled_tries(context, None, BATCH, PROGRESS)  # type: ignore[arg-type]
+    assert tenant.owed.retries.is_due(TOPIC, 1)
+    settled_tries(tenant, None, BATCH, PROGRESS, Cut())  # type: ignore[arg-type]
     assert len(kept) == 1
 
 
 def test_where_batches_are_cut_nothing_joins_what_nobody_answers_for(tmp_path: Path) -> None:
     """What a cut held back lies among what was written. Elsewhere the table waits alone, and is not built anew either."""
-    context = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
+    tenant = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
     with pytest.raises(TableRefused):
-        _settled_tries(replace(context, cut=Cut(query_id="query", batch_id=5)), None, BATCH, PROGRESS)  # type: ignore[arg-type]
+        settled_tries(tenant, None, BATCH, PROGRESS, Cut(query_id="query", batch_id=5))  # type: ignore[arg-type]
     request = ResyncRequest(id="a", topic=TOPIC, from_offsets={}, to_offsets={0: 90})
-    context = replace(context, tries=_settled_tries(context, None, BATCH, PROGRESS))  # type: ignore[arg-type]
+    tries = settled_tries(tenant, None, BATCH, PROGRESS, Cut())  # type: ignore[arg-type]
+    context = context_of(tenant, BATCH, tries=tries)
 
-    assert _apply_anew(context, BATCH, _Anew(request, None, PARKED, ())) is None  # type: ignore[arg-type]
+    assert _apply_resync(context, Resync(request, PARKED, ())) is None
 
-    answer = context.resyncs.of("a")
+    answer = context.owed.resyncs.of("a")
     assert answer is not None
     assert "did not answer whether it has what was tried" in answer.refused_because
 
 
 def test_of_a_table_that_nobody_answers_for_a_batch_without_its_events_does_nothing(tmp_path: Path) -> None:
     """Dead letters that it is to take up wait too, and so it is told. It counts as tried: batches do not wake one another."""
-    context = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
-    context = replace(context, tries=_settled_tries(context, None, BATCH, PROGRESS))  # type: ignore[arg-type]
-    context.parked_keys.store(TOPIC, BATCH, ParkedKeysOfTable(keys={"1": KEY}))
-    nothing = _Asked(replays={}, resyncs=(), retried=frozenset())
+    tenant = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
+    tries = settled_tries(tenant, None, BATCH, PROGRESS, Cut())  # type: ignore[arg-type]
+    context = context_of(tenant, BATCH, tries=tries)
+    context.owed.parked_keys.store(TOPIC, BATCH, ParkedKeysOfTable(keys={"1": KEY}))
+    nothing = AskedFor(replays={}, resyncs=(), retried=frozenset())
     letters = replace(nothing, replays={TOPIC: [ReplayRequest(id="r", topic=TOPIC)]})
 
     for asked in (nothing, letters):
-        assert _table_batch(context, BATCH, PROGRESS, TOPIC, [], None, asked) is None  # type: ignore[arg-type]
+        assert _table_batch(context, PROGRESS, TOPIC, [], None, asked) is None  # type: ignore[arg-type]
 
-    assert not context.retries.is_any_due([TOPIC])
-    table = context.parked_keys.of_table(TOPIC, BATCH)
+    assert not context.owed.retries.is_any_due([TOPIC])
+    table = context.owed.parked_keys.of_table(TOPIC, BATCH)
     assert table.keys == {"1": KEY}
     assert table.answers == {"r": ReplayAnswer(batch_id=BATCH.batch_id, keys=1, refused=1)}
 
 
 def sink_of(state_dir: Path, sink: Asked) -> TenantSink:
-    return replace(tenant_sink(state_dir), sink=sink)  # type: ignore[arg-type]
+    return tenant_sink(state_dir, sink=sink)
 
 
 def test_progress_of_an_older_release_has_no_tries() -> None:

@@ -1,0 +1,41 @@
+"""What a tenant's tables are owed besides new events, and by when: one owner of all that remembers it.
+
+| the table has | remembered by |
+|---|---|
+| events that wait because the table is parked | its ``ParkedTable``, in the progress (``progress``) |
+| a write of such events with an unknown result | its ``Try``, in the progress (``tries``) |
+| keys whose events are dead letters | ``ParkedKeysFile`` |
+| another try at a certain time | ``Retries``, of one life of the query |
+| failures in a row beside tables that were written | ``TableFailures``, over the lives of the query |
+| a request to build it again | ``ResyncAnswers`` |
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spark.owed.parked_keys import ParkedKeysFile
+from spark.owed.resync_answers import ResyncAnswers
+from spark.owed.retries import Retries
+from spark.owed.table_failures import TableFailures
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """Of one tenant's tables."""
+
+    parked_keys: ParkedKeysFile
+    resyncs: ResyncAnswers
+    retries: Retries = field(default_factory=Retries)
+    failures: TableFailures = field(default_factory=TableFailures)
+
+
+def owed_in(
+    state_dir: Path, tenant: str, *, keep: Callable[[], None] = lambda: None, failures: TableFailures | None = None
+) -> Owed:
+    """As the tenant's state has it. ``keep``: called after each durable change. ``failures``: as counted before; None: none."""
+    return Owed(
+        parked_keys=ParkedKeysFile(state_dir, tenant, keep=keep),
+        resyncs=ResyncAnswers(state_dir, tenant, keep=keep),
+        failures=TableFailures() if failures is None else failures,
+    )
