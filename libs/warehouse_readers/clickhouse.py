@@ -18,9 +18,7 @@ from libs.types.warehouse import OWN_SQL_TYPES, SOURCE_PROPERTY, TABLE_PROPERTY,
 from libs.warehouse_readers.table_progress import PROGRESS_SCHEMA, progress_table
 from libs.warehouse_readers.warehouse import (
     DUCKDB_DIGITS,
-    PART_COLUMN,
     SORTED_BATCH_ROWS,
-    VALUE_COLUMN,
     KeyCondition,
     QueryFailed,
     SqlDialect,
@@ -30,6 +28,7 @@ from libs.warehouse_readers.warehouse import (
     for_duckdb,
     named_table,
     spans_sql,
+    sums_statement,
 )
 
 _ARROW_TYPES: Final = {
@@ -172,8 +171,7 @@ class ClickhouseTable:
     ) -> list[tuple[Any, int, int | None]]:
         """See ``libs.warehouse_readers.warehouse.StoredTable``; the server adds up."""
         current = self._current_rows(key, latest_by, where, among=None, only=only)
-        valued = f"SELECT {part} AS {PART_COLUMN}, {value} AS {VALUE_COLUMN} FROM {current}"
-        statement = f"SELECT {PART_COLUMN}, count(), sum({VALUE_COLUMN}) FROM ({valued}) GROUP BY {PART_COLUMN}"
+        statement = sums_statement(current, part, value)
         with _reading(self.settings, self.place) as client:
             return [(part, count, total) for part, count, total in client.query(statement).result_rows]
 

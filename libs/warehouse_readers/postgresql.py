@@ -20,9 +20,7 @@ from libs.types.warehouse import OWN_COLUMN_PREFIX, PROGRESS_VIEW, WarehouseTabl
 from libs.warehouse_readers.table_progress import PROGRESS_SCHEMA, progress_table
 from libs.warehouse_readers.warehouse import (
     DUCKDB_DIGITS,
-    PART_COLUMN,
     SORTED_BATCH_ROWS,
-    VALUE_COLUMN,
     KeyCondition,
     QueryFailed,
     SqlDialect,
@@ -30,6 +28,7 @@ from libs.warehouse_readers.warehouse import (
     TenantTable,
     for_duckdb,
     named_table,
+    sums_statement,
 )
 
 _ARROW_TYPES: Final = {
@@ -200,10 +199,8 @@ class PostgresqlTable:
     ) -> list[tuple[Any, int, int | None]]:
         """See ``libs.warehouse_readers.warehouse.StoredTable``; the server adds up."""
         current = self._current_rows(key, latest_by, where, among=None, only=only)
-        valued = f"SELECT {part} AS {PART_COLUMN}, {value} AS {VALUE_COLUMN} FROM {current}"
-        statement = f"SELECT {PART_COLUMN}, count(*), sum({VALUE_COLUMN}) FROM ({valued}) valued GROUP BY {PART_COLUMN}"
         with _reading(self.settings, self.place) as connection:
-            return connection.execute(sql.SQL(statement)).fetchall()
+            return connection.execute(sql.SQL(sums_statement(current, part, value))).fetchall()
 
     def _current_rows(
         self,

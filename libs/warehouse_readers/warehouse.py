@@ -613,9 +613,13 @@ def sums_of(
     zoneless = unsorted.cast(_schema_without_zones(unsorted.schema))
     with _sorting(zoneless, temporary_dir) as connection:
         current = _current_rows(columns, key, latest_by, only)
-        valued = f"SELECT {part} AS {PART_COLUMN}, {value} AS {VALUE_COLUMN} FROM ({current})"
-        summed = f"SELECT {PART_COLUMN}, count(*), sum({VALUE_COLUMN}) FROM ({valued}) GROUP BY {PART_COLUMN}"
-        return connection.sql(summed).fetchall()
+        return connection.sql(sums_statement(f"({current})", part, value)).fetchall()
+
+
+def sums_statement(current: str, part: str, value: str) -> str:
+    """``StoredTable.sums`` in the SQL of every warehouse. ``current``: the text after FROM that gives the rows."""
+    valued = f"SELECT {part} AS {PART_COLUMN}, {value} AS {VALUE_COLUMN} FROM {current}"
+    return f"SELECT {PART_COLUMN}, count(*), sum({VALUE_COLUMN}) FROM ({valued}) AS valued GROUP BY {PART_COLUMN}"
 
 
 @contextlib.contextmanager
