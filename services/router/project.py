@@ -282,6 +282,9 @@ def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
 
     A text is itself and a decimal has all digits of its scale (``12.50``); every other value is its JSON form without
     quotes, so an integer is its digits and a date its days since 1970.
+
+    Raises:
+        InvalidEvent: a decimal is not in its form.
     """
     if value == _NULL:
         return None
@@ -293,7 +296,10 @@ def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
     if text == UNAVAILABLE_VALUE:
         return None
     if logical_type.kind is LogicalKind.DECIMAL:
-        return f"{decimal_of_wire(text, logical_type.scale):f}".encode()
+        try:
+            return f"{decimal_of_wire(text, logical_type.scale):f}".encode()
+        except ValueError as error:
+            raise InvalidEvent("a DECIMAL's value is not base64: not a reader wrote it") from error
     return text.encode()
 
 

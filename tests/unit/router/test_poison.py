@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.errors import ServiceUnavailable
+from libs.errors import InvalidEvent, ServiceUnavailable
 from libs.tenants import document as tenant_documents
 from libs.tenants import fit as tenant_fit
 from libs.tenants.document import read_tenant
 from libs.types.table import TableSchema
 from libs.types.tenant import RowFilter
+from libs.types.value import LogicalKind, LogicalType
 from services.router import match, project, route_book
 from services.router.route_book import RouteBook, RouteView
 from services.router.topic_claims import TopicClaims
@@ -26,6 +27,11 @@ def test_random_documents_and_names_harm_nobody() -> None:
     refused = [reason for seed in range(ROUNDS) if (reason := poisoned(seed)) is not None]
 
     assert ROUNDS / 20 < len(refused) < ROUNDS
+
+
+def test_a_masked_decimal_that_is_no_base64_is_refused_in_words() -> None:
+    with pytest.raises(InvalidEvent, match="not base64"):
+        project.mask_text(b'"A"', LogicalType(kind=LogicalKind.DECIMAL, scale=2))
 
 
 def book_of(*tenants: Any) -> RouteView:
