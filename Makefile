@@ -15,7 +15,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words widths planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-dts fuzz-vitess fuzz-views fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words widths planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-dts fuzz-vitess fuzz-views fuzz-sinks fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ fuzz-vitess: setup ## the same statements over the shards of the stand-in for Vi
 
 fuzz-views: setup ## random views of tenants over random rows, compared with MySQL's own evaluation (as above)
 	@$(call DIFFERENTIAL,views)
+
+fuzz-sinks: setup ## random DDL and rows through the sinks into Iceberg, Delta and PostgreSQL, compared after each batch (as above)
+	@$(call DIFFERENTIAL,sinks)
 
 fuzz-tenants: setup-python ## lay random tenants' documents and random names at the source beside a good tenant (ROUNDS=10000 SEED=0)
 	@$(VENV) -m tests.fuzz.poison --rounds $(or $(ROUNDS),10000) --seed $(or $(SEED),0)

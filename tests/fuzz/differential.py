@@ -6,9 +6,10 @@
 |---|---|
 | mysql, dts, vitess | the reader with the server; see ``tests.fuzz.source.trial`` |
 | views | a tenant and its view with MySQL; see ``tests.fuzz.views.trial`` |
+| sinks | tenants' warehouses with MySQL; see ``tests.fuzz.sinks.trial`` |
 
-``make fuzz-source``, ``fuzz-dts``, ``fuzz-vitess`` and ``fuzz-views`` run it. It starts a server of its own. Exit code 1:
-something differed; the smallest program that shows it is printed, and kept in ``.fuzz/SOURCE``.
+``make fuzz-source``, ``fuzz-dts``, ``fuzz-vitess``, ``fuzz-views`` and ``fuzz-sinks`` run it. It starts servers of its own.
+Exit code 1: something differed; the smallest program that shows it is printed, and kept in ``.fuzz/SOURCE``.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from pathlib import Path
 
 from tests.conftest import start_mysql_in
 from tests.fuzz.hunt import Campaign, hunt, program_of
+from tests.fuzz.sinks.campaign import SinkCampaign
+from tests.fuzz.sinks.warehouses import Warehouses
 from tests.fuzz.source.campaign import KINDS, SourceCampaign
 from tests.fuzz.views.campaign import ViewCampaign
 
@@ -28,23 +31,25 @@ _KEPT = Path(".fuzz")
 _OPTIONS = ("--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0")
 
 
-def campaign_of(source: str) -> Campaign:
-    """The fuzzer of that name."""
+def campaign_of(source: str, folder: Path, servers: ExitStack) -> Campaign:
+    """The fuzzer of that name; further servers that it needs lie in ``folder``."""
+    if source == "sinks":
+        return SinkCampaign(Warehouses(folder, servers))
     return ViewCampaign() if source == "views" else SourceCampaign(KINDS[source])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.differential", description=__doc__)
-    parser.add_argument("source", choices=(*KINDS, "views"))
+    parser.add_argument("source", choices=(*KINDS, "views", "sinks"))
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--finds", type=int, default=1, help="how many before it ends")
     parser.add_argument("--replay", type=Path, nargs="+", help="programs instead of random ones")
     chosen = parser.parse_args()
-    campaign = campaign_of(chosen.source)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, ExitStack() as servers:
-        server = start_mysql_in(Path(folder), servers, extra_options=_OPTIONS)
+        campaign = campaign_of(chosen.source, Path(folder), servers)
+        server = start_mysql_in(Path(folder) / "mysql", servers, extra_options=_OPTIONS)
         if chosen.replay:
             found = {path: campaign.replayed(server, program_of(path)) for path in chosen.replay}
             for path, words in found.items():
