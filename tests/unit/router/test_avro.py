@@ -322,7 +322,7 @@ def answering(
     [
         (409, SchemaRefused, "relax the subject's compatibility"),
         (422, SchemaRefused, "refuses the schema"),
-        (401, SchemaRefused, "schema_registry.username"),
+        (401, ServiceUnavailable, "schema_registry.username"),
         (403, SchemaRefused, "schema_registry.username"),
         (404, ServiceUnavailable, "schema_registry.url"),
         (429, ServiceUnavailable, "answers 429"),
