@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 
 from libs.config.connections import KafkaSettings
 from spark.jvm.errors import described, lost_partitions
+from spark.kafka import kafka_ranges
 from spark.kafka.kafka_ranges import OffsetRange, records_of
 from spark.kafka.read_topics import kafka_options
-from spark.transforms import kafka_ranges
 from tests.spark_session import shared_spark
 
 Ranges = dict[str, OffsetRange]

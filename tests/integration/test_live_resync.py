@@ -113,7 +113,7 @@ def test_a_damaged_table_is_the_sources_again(
         exit_code, said = headwater.run_here("resync", tenant, "orders")
         assert exit_code == 0, said + headwater.logs()
         assert f"{database}.orders: built again from " in said
-        assert ("taking it up" in said) is (tenant == "acme")
+        assert ("continuing it" in said) is (tenant == "acme")
 
     assert running_resyncs(headwater.home.data_dir, "acme") == {}
     exit_code, said = headwater.run_here("check")

@@ -21,7 +21,7 @@ from libs.types.tenant import SinkMode
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.spark_types import spark_type
 from services.router.deliver import Announced, BatchPlace, deliver_batch, read_changes
-from services.router.match import RouteBook
+from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 from spark.transforms.fill import fill_of
 from tests.conftest import MysqlServer
@@ -95,7 +95,7 @@ class SinkTrial(Trial):
         lives = [TenantLife(warehouses, sink_settings(text)) for text in program.tenants]
         self._tenants = {life.name: _Tenant(life) for life in lives}
         keys = MaskKeys(Path("unused"), {})
-        self._book = RouteBook(SOURCE, [life.spec for life in lives], self._fetch, TopicClaims(), keys)
+        self._routes = RouteBook(SOURCE, [life.spec for life in lives], self._fetch, TopicClaims(), keys).view()
         self._announced = Announced()
         self._topics: set[str] = set()
         self._followed: dict[TableId, _Table] = {}
@@ -154,7 +154,7 @@ class SinkTrial(Trial):
         written: dict[TableId, set[Key]] = {}
         for payload in self._payloads:
             place, changes = BatchPlace(f"headwater.changes.{SOURCE}", 0, next(self._offsets)), read_changes(payload)
-            for delivery in deliver_batch(changes, self._book, self._announced, place, max_event_bytes=1_000_000):
+            for delivery in deliver_batch(changes, self._routes, self._announced, place, max_event_bytes=1_000_000):
                 if delivery.dead_letters:
                     raise Difference(f"the router set aside {delivery.table}: {delivery.reason}")
                 records = read_back(delivery.records)

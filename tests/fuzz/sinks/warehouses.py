@@ -18,15 +18,13 @@ from libs.sink_state.progress import SinkProgress
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable
 from spark.batch.apply import apply_batch
-from spark.batch.files import cut_file, read_ahead_file
+from spark.batch.files import batch_files
 from spark.batch.newest_events import NewestEvents
-from spark.batch.table_batch import TenantSink
+from spark.batch.tenant_sink import BatchLimits, StateFolder, TenantSink
 from spark.jvm.java import activate
 from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.parked_keys import ParkedKeysFile
+from spark.owed.owed import owed_in
 from spark.owed.progress import load_progress
-from spark.owed.resync_answers import ResyncAnswers
-from spark.owed.retries import Retries
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.port import BatchIdentity, Sink
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
@@ -127,7 +125,7 @@ class TenantLife:
         self._state = tempfile.TemporaryDirectory(prefix="fuzz-sink-")
         self._spark: SparkSession | None = None
         self._stream = self._opened_stream()
-        self._context = self._opened_context()
+        self._sink = self._opened_sink()
 
     @property
     def name(self) -> str:
@@ -142,7 +140,7 @@ class TenantLife:
         self._spark = self._spark or shared_spark().session.newSession()
         self._batch(ends)
         if is_cut_off:
-            self._stream, self._context = self._opened_stream(), self._opened_context()
+            self._stream, self._sink = self._opened_stream(), self._opened_sink()
             self._batch(ends)
         self._stream.done()
 
@@ -156,13 +154,13 @@ class TenantLife:
         activate(self._spark)
         found = {topic: {0: end} for topic, end in ends.items()}
         number = self._stream.next_batch(found, lambda partitions: dict.fromkeys(partitions, 0))
-        apply_batch(self._context, BatchIdentity(self._stream.query_id, number), self._spark)
+        apply_batch(self._sink, BatchIdentity(self._stream.query_id, number), self._spark)
 
     def _opened_stream(self) -> TenantStream:
         stream_log = StreamLog(Path(self._state.name), self.name)
         return TenantStream(stream_log, self.spec, limit=_ALL, fails_on_loss=True)
 
-    def _opened_context(self) -> TenantSink:
+    def _opened_sink(self) -> TenantSink:
         folder, kafka = Path(self._state.name), self._warehouses.kafka
         return TenantSink(
             tenant=self.spec,
@@ -170,16 +168,11 @@ class TenantLife:
             sink=self.warehouse.sink,
             kafka=kafka,
             schemas=DeliveredSchemas(kafka, self.name),
-            state_dir=folder,
-            tables_in_parallel=3,
-            retries=Retries(),
-            parked_keys=ParkedKeysFile(folder, self.name),
-            max_parked_keys=1_000,
-            resyncs=ResyncAnswers(folder, self.name),
+            state=StateFolder(folder),
+            owed=owed_in(folder, self.name),
+            limits=BatchLimits(offsets=_ALL, parked_keys=1_000, tables_in_parallel=3),
+            files=batch_files(folder, self.name),
             newest_events=NewestEvents(kafka),
-            cut_file=cut_file(folder, self.name),
-            read_ahead_file=read_ahead_file(folder, self.name),
-            batch_limit=_ALL,
         )
 
 
