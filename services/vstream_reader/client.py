@@ -25,6 +25,7 @@ from libs.rpc.client import OwnsChannel, channel_to
 from libs.rpc.tls import refusal_in, was_closed, why_closed
 from libs.source.vitess.settings import VtgateSettings
 from protos.vitess import query_pb2, vtgate_pb2, vtgateservice_pb2, vtrpc_pb2
+from services.vstream_reader.fields import OTHER_SCHEMA_REMEDY
 
 _SERVICE: Final = vtgateservice_pb2.DESCRIPTOR.services_by_name["Vitess"].full_name
 _PLACE: Final = "vtgate"
@@ -207,8 +208,7 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str, has_condition: 
         )
     if _FIELD_MISMATCH.search(details):
         return PipelineHalted(
-            f"{text}; the log was written under another schema than the table has now: run the tablets with "
-            "--track_schema_versions, or copy the table anew"
+            f"{text}; the log was written under another schema than the table has now: {OTHER_SCHEMA_REMEDY}"
         )
     if _OTHERS_SHARDS.search(details):
         return ShardsNotInStream(

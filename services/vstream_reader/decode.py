@@ -41,7 +41,7 @@ from libs.types.table import TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import ValueModes
 from protos.vitess import binlogdata_pb2
-from services.vstream_reader.fields import reading, reads_otherwise_copied, table_schema
+from services.vstream_reader.fields import OTHER_SCHEMA_REMEDY, reading, reads_otherwise_copied, table_schema
 from services.vstream_reader.position import VitessPosition
 from services.vstream_reader.row_changes import ImagesAbsent, RowChangesDecoder, ValueAbsent
 from services.vstream_reader.shard_set import Shard, ShardSet
@@ -545,7 +545,7 @@ class StreamDecoder:
         if decoder.cells != len(schema.columns):
             return SchemaContradiction(
                 f"{schema.table_id}: vtgate sent a row of {decoder.cells} values where its FIELD event has "
-                f"{len(schema.columns)} columns ({where}): run the tablets with --track_schema_versions, or copy the table anew"
+                f"{len(schema.columns)} columns ({where}): {OTHER_SCHEMA_REMEDY}"
             )
         column = schema.columns[decoder.column]
         if isinstance(error, ValueAbsent):

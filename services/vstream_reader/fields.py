@@ -62,6 +62,12 @@ _TYPE_OF_VITESS: Final = {
 _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "ascii"})
 """Read in compiled code."""
 
+OTHER_SCHEMA_REMEDY: Final = (
+    "run the tablets with --track_schema_versions, or copy the table again. Vitess reads no log of a table with an "
+    "INVISIBLE column (vitess #9783): make the column VISIBLE, or exclude the table"
+)
+"""Where a tablet's columns of a table are not those of its log."""
+
 
 def table_schema(
     event: binlogdata_pb2.FieldEvent, keyspace: str, *, modes: ValueModes, key_columns: Sequence[KeyColumns] = ()
@@ -88,8 +94,8 @@ def _require_column_names(fields: Sequence[query_pb2.Field], keyspace: str, tabl
     if fields and all(field.name == f"@{number}" for number, field in enumerate(fields, 1)):
         raise SourceUnavailable(
             f"vtgate names the columns of {keyspace}.{table} @1 to @{len(fields)}: its tablet reads the log with another "
-            "schema than the table has now. This passes when the tablet has reloaded its schema; where it does not, run it "
-            "with --track_schema_versions, or copy the table anew"
+            "schema than the table has now. This passes when the tablet has reloaded its schema; where it does not, "
+            f"{OTHER_SCHEMA_REMEDY}"
         )
 
 

@@ -43,6 +43,7 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
         ),
         (UNKNOWN, "binlog truncated in the middle of event (errno 1236)", PipelineHalted, "repair the tablet"),
         (UNKNOWN, "cannot determine table columns for t: event has …", PipelineHalted, "--track_schema_versions"),
+        (UNKNOWN, "cannot determine table columns for t: event has …", PipelineHalted, "make the column VISIBLE"),
         (
             UNKNOWN,
             "not all journaling participants are in the stream: journal: …",

@@ -693,7 +693,7 @@ def test_a_column_may_be_named_with_an_at_sign() -> None:
 def test_a_row_that_contradicts_its_columns_halts() -> None:
     """Named: table, counts, shard, transaction and remedy."""
     with pytest.raises(
-        SchemaContradiction, match=r"ks\.t: .*3 values.*2 columns.*shard -80.*a:1-11.*copy the table anew"
+        SchemaContradiction, match=r"ks\.t: .*3 values.*2 columns.*shard -80.*a:1-11.*copy the table again"
     ):
         replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), inserted(1, "x", "too much")))
 
