@@ -4,6 +4,7 @@ The server has the capabilities of release 19c, so a client leaves out the field
 As python-oracledb's thin mode reads and writes them (``impl/thin/messages``); where ojdbc wants another form, the text says so.
 """
 
+import enum
 import struct
 from collections.abc import Sequence
 from datetime import datetime
@@ -39,6 +40,14 @@ NO_MORE_ROWS: Final = 1403
 _SCALED_IN_JAVA: Final = frozenset(
     {OracleType.NUMBER, OracleType.TIMESTAMP, OracleType.TIMESTAMP_TZ, OracleType.INTERVAL_DS}
 )
+
+
+class LobOperation(enum.IntEnum):
+    """A client's question about a LOB."""
+
+    LENGTH = 1
+    READ = 2
+    CHUNK_SIZE = 0x4000
 
 
 class BindType(NamedTuple):

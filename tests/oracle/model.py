@@ -219,8 +219,7 @@ class Transaction:
 
     def changed(self, table: ModelTable) -> list[str]:
         """The rows of a table that this transaction has changed, and that are there."""
-        places = dict.fromkeys(change.row_id for change in self._changes if change.table is table)
-        return [row_id for row_id in places if table.pending[row_id] is not None]
+        return [row_id for row_id in self._touched(table) if table.pending[row_id] is not None]
 
     def savepoint(self) -> int:
         """A place to roll back to."""
@@ -232,6 +231,8 @@ class Transaction:
             while len(self._changes) > savepoint:
                 change = self._changes.pop()
                 change.table.pending[change.row_id] = change.before
+                if change.row_id not in self._touched(change.table):  # its lock goes too
+                    del change.table.pending[change.row_id]
                 operation, text = _undo(change)
                 self._model.write(self, operation, table=change.table, row_id=change.row_id, text=text, is_undo=True)
 
@@ -241,9 +242,9 @@ class Transaction:
             if not self._has_begun:
                 return None
             scn = self._model.write(self, Operation.COMMIT, text="commit;")
-            for table, row_id in dict.fromkeys((change.table.object_id, change.row_id) for change in self._changes):
-                owner = next(each for each in self._model.tables.values() if each.object_id == table)
-                owner.versions.setdefault(row_id, []).append(Version(scn, owner.pending[row_id]))
+            for table in self._model.tables.values():
+                for row_id in self._touched(table):
+                    table.versions.setdefault(row_id, []).append(Version(scn, table.pending[row_id]))
             self._end()
             return scn
 
@@ -255,6 +256,10 @@ class Transaction:
                 self._model.write(self, Operation.ROLLBACK, text="rollback;")
                 self._end()
 
+    def _touched(self, table: ModelTable) -> dict[str, None]:
+        """The rows whose locks the transaction has, in the order in which it took them."""
+        return dict.fromkeys(change.row_id for change in self._changes if change.table is table)
+
     def _change(self, change: Change, operation: Operation, text: str) -> None:
         if not self._has_begun:
             self._model.write(self, Operation.START, text="set transaction read write;")
@@ -265,8 +270,8 @@ class Transaction:
 
     def _end(self) -> None:
         for table in self._model.tables.values():
-            for row_id in [change.row_id for change in self._changes if change.table is table]:
-                table.pending.pop(row_id, None)
+            for row_id in self._touched(table):
+                del table.pending[row_id]
         self._changes.clear()
         self._has_begun = False
 

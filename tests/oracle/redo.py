@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from libs.oracle.log_rows import NO_ROW_ID, Operation
+from libs.oracle.log_rows import Operation
 from tests.oracle.answers import Column, OracleType, Value
 from tests.oracle.sql import Table
 
@@ -177,6 +177,3 @@ def _conditions(table: Named, row: Row) -> str:
         else f'"{column.name}" = {literal(column, row[column.name])}'
         for column in table.columns
     )
-
-
-NO_ROW: Final = NO_ROW_ID

@@ -12,12 +12,9 @@ from tests.oracle.answers import Cursors, Database, DatabaseSession, Done, Oracl
 from tests.oracle.logon import Challenge
 from tests.oracle.messages import Execute
 from tests.oracle.packets import ConnectionEnded, Packets, ProtocolError
-from tests.oracle.statements import Cursor, Lobs, bound_values, fetch
+from tests.oracle.statements import LOB_CHUNK_BYTES, Cursor, Lobs, bound_values, fetch
 from tests.oracle.wire import Incomplete, Reader, Writer
 
-_LOB_READ: Final = 2
-_LOB_LENGTH: Final = 1
-_LOB_CHUNK_SIZE: Final = 0x4000
 _EXECUTES: Final = 0x20
 _FETCHES: Final = 0x40
 _DESCRIBES: Final = 0x20000 | 0x01
@@ -162,14 +159,14 @@ class Session:
         data, unit_bytes = self._lobs.value(locator), self._lobs.unit_bytes(locator)
         answer = Writer()
         match operation:
-            case 2:
+            case messages.LobOperation.READ:
                 part = data[unit_bytes * (begin - 1) :][: unit_bytes * amount]
                 answer.byte(messages.LOB_DATA).value(part)
                 result = len(part) // unit_bytes
-            case 1:
+            case messages.LobOperation.LENGTH:
                 result = len(data) // unit_bytes
-            case 0x4000:
-                result = 8_132
+            case messages.LobOperation.CHUNK_SIZE:
+                result = LOB_CHUNK_BYTES
             case _:
                 raise ProtocolError(f"operation {operation} on a LOB")
         return bytes(answer.byte(8).raw(locator).signed(result).data) + self._ended()

@@ -13,7 +13,7 @@ from tests.oracle.packets import ProtocolError
 from tests.oracle.wire import Writer
 
 _LOCATOR_BYTES: Final = 40
-_CHUNK_BYTES: Final = 8_132
+LOB_CHUNK_BYTES: Final = 8_132
 _LONGS: Final = frozenset({8, 24})
 """LONG and LONG RAW: a client defines LOBs so when it wants their values within the rows."""
 
@@ -124,7 +124,7 @@ def _write_lob(message: Writer, value: Value, defined: BindType | None, lobs: Lo
     assert isinstance(value, (str, bytes))
     data = in_units(value)
     unit_bytes = 2 if isinstance(value, str) else 1
-    message.number(_LOCATOR_BYTES).number(len(data) // unit_bytes).number(_CHUNK_BYTES)
+    message.number(_LOCATOR_BYTES).number(len(data) // unit_bytes).number(LOB_CHUNK_BYTES)
     if defined is not None and defined.prefetched:
         if isinstance(value, str):
             message.byte(1).number(messages.UTF_16).byte(1)

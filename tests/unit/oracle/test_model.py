@@ -160,6 +160,25 @@ def test_a_transaction_is_seen_from_its_commit_on(
     assert query(connection, "SELECT COUNT(*) FROM SHOP.ORDERS AS OF SCN :1", before) == [(0,)]
 
 
+def test_rows_are_free_again_after_a_rollback_to_a_savepoint(model: Model, orders: ModelTable) -> None:
+    first = model.begin()
+    row_id = first.insert(orders, order(1))
+    first.commit()
+    undone = model.begin()
+    savepoint = undone.savepoint()
+    undone.update(orders, row_id, {"note": "undone"})
+    undone.insert(orders, order(2))
+    undone.roll_back_to(savepoint)
+    assert not orders.pending
+
+    other = model.begin()
+    other.update(orders, row_id, {"note": "kept"})
+    undone.commit()
+    other.commit()
+    assert orders.at(model.scn) == {row_id: order(1, "kept")}
+    assert not orders.pending
+
+
 def test_undo_that_is_gone_and_scns_of_tomorrow_are_errors(
     model: Model, orders: ModelTable, connection: oracledb.Connection
 ) -> None:
