@@ -16,7 +16,7 @@ from tests.fuzz.sinks.trial import SinkCounts, SinkTrial
 from tests.fuzz.sinks.warehouses import KINDS, Warehouses
 from tests.fuzz.source.follower import Difference
 from tests.fuzz.source.program import Program, Step, without
-from tests.fuzz.source.trial import events_of_structlog
+from tests.fuzz.source.trial import carried_out, events_of_structlog
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 STEPS: Final = 40
@@ -26,18 +26,7 @@ _TRIES: Final = 60
 async def replay(server: MysqlServer, program: Program, counts: SinkCounts, warehouses: Warehouses) -> Find | None:
     """The first difference, with the statements up to it; None: all is right. The server may refuse some statements."""
     events_of_structlog(counts)
-    trial = SinkTrial(server, program, counts, warehouses)
-    done = 0
-    try:
-        trial.open()
-        for step in program.steps:
-            done += 1
-            await trial.take(step)
-    except Difference as difference:
-        return Find(replace(program, steps=program.steps[:done]), str(difference))
-    finally:
-        await trial.close()
-    return None
+    return await carried_out(SinkTrial(server, program, counts, warehouses), program)
 
 
 async def draw(

@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -34,10 +34,11 @@ from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import ValueModes
 from spark.transforms.fill import fill_of
 from tests.conftest import MysqlServer
+from tests.fuzz.hunt import Find
 from tests.fuzz.source.constants import UNREADABLE, value_of
 from tests.fuzz.source.followed import BinlogFollowed, Followed
 from tests.fuzz.source.follower import Difference, Follower, Published, previous_column, tables_of
-from tests.fuzz.source.program import BEGIN, DATABASES, READER, RESTART, Step
+from tests.fuzz.source.program import BEGIN, DATABASES, READER, RESTART, Program, Step
 from tests.fuzz.source.statements import GLOBALS
 from tests.fuzz.source.stored_rows import (
     Cell,
@@ -396,6 +397,21 @@ class Trial:
                         f"{table_id}.{column.name} ({column.source_type}): rows of before have {row[place]!r}, a sink fills "
                         f"{expected!r} ({fill})"
                     )
+
+
+async def carried_out(trial: Trial, program: Program) -> Find | None:
+    """The first difference, with the statements up to it; None: all is right. The server may refuse some statements."""
+    done = 0
+    try:
+        trial.open()
+        for step in program.steps:
+            done += 1
+            await trial.take(step)
+    except Difference as difference:
+        return Find(replace(program, steps=program.steps[:done]), str(difference))
+    finally:
+        await trial.close()
+    return None
 
 
 def last_transaction(uuid: str, executed: str) -> str:

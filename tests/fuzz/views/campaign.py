@@ -12,9 +12,8 @@ import msgspec
 from tests.conftest import MysqlServer
 from tests.fuzz.hunt import Find
 from tests.fuzz.source.campaign import kind_of
-from tests.fuzz.source.follower import Difference
 from tests.fuzz.source.program import Program, without
-from tests.fuzz.source.trial import events_of_structlog
+from tests.fuzz.source.trial import carried_out, events_of_structlog
 from tests.fuzz.views.statements import program_of_seed
 from tests.fuzz.views.trial import ViewCounts, ViewTrial
 from tests.fuzz.views.views import View
@@ -25,18 +24,7 @@ CORPUS: Final = Path(__file__).parent / "corpus"
 async def replay(server: MysqlServer, program: Program, counts: ViewCounts) -> Find | None:
     """The first difference, with the statements up to it; None: all is right. The server may refuse some statements."""
     events_of_structlog(counts)
-    trial = ViewTrial(server, program, counts)
-    done = 0
-    try:
-        trial.open()
-        for step in program.steps:
-            done += 1
-            await trial.take(step)
-    except Difference as difference:
-        return Find(replace(program, steps=program.steps[:done]), str(difference))
-    finally:
-        await trial.close()
-    return None
+    return await carried_out(ViewTrial(server, program, counts), program)
 
 
 async def shrink(server: MysqlServer, find: Find, *, tries: int = 120) -> Find:
