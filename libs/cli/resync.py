@@ -11,8 +11,9 @@ from libs.cli.on_the_way import interruptible, shown_on_the_way
 from libs.cli.sink_view import sink_view
 from libs.cli.terminal import echo
 from libs.mesh.home import Home
+from libs.mesh.resync_notes import forget
 from libs.mesh.sink_view import SinkView
-from libs.operations.resync import begin, carry_out, choose_table, forget
+from libs.operations.resync import begin, carry_out, choose_table
 
 _DEFAULT_TIMEOUT_S = 3_600.0
 

@@ -8,18 +8,15 @@ Each step is noted in ``resyncs/<tenant>.json`` of the mesh's folder for notes w
 that was killed is continued by the next one. Until the sink swaps, the table is as it was.
 """
 
-import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from libs.config.connections import KafkaSettings
-from libs.durable_file import replace_durably
 from libs.errors import InvalidSettings
 from libs.events.names import resyncs_topic
 from libs.mesh.catch_up import (
@@ -31,6 +28,7 @@ from libs.mesh.catch_up import (
     wait_until_delivered,
     wait_while_behind,
 )
+from libs.mesh.resync_notes import Resync, forget, running_resyncs, store
 from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.sink_view import SinkView
 from libs.mesh.tenant_topics import end_offsets
@@ -43,45 +41,6 @@ from libs.types.tenant import Operation, SinkMode, TenantSpec
 
 _ID_PREFIX: Final = "resync-"
 OnProgress = Callable[[str], None]
-
-
-class Resync(msgspec.Struct, frozen=True, kw_only=True):
-    """One that is under way."""
-
-    id: str
-    """Of the signal and of the request to the sink."""
-    topic: str
-    source: str
-    table: str
-    """``database.table`` at the source."""
-    begun_at_us: int
-    """Microseconds since 1970."""
-    from_offsets: Mapping[int, int]
-    """Where the table's topic ended before the copy was asked for, by Kafka partition; empty: a log's, from its first event."""
-    signal_offset: int | None = None
-    """Of the signal, in ``headwater.signals``; None: not sent, as far as is known, or there is none."""
-    to_offsets: Mapping[int, int] | None = None
-    """Where the table's topic ended after the copy, or of a log when it began; None: the copy is not all there."""
-
-    @property
-    def doing(self) -> str:
-        """The awaited step, in words."""
-        return "copying the source's rows" if self.to_offsets is None else "the sink builds it"
-
-
-def running_resyncs(notes_dir: Path, tenant: str) -> dict[str, Resync]:
-    """Those of ``tenant`` that have begun and are not answered, by topic. ``notes_dir``: as ``SinkView`` has it.
-
-    Raises:
-        InvalidSettings: the file is of another release, or broken.
-    """
-    path = _notes(notes_dir, tenant)
-    try:
-        return _decoder.decode(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except msgspec.DecodeError as error:
-        raise InvalidSettings(str(path), [f"cannot be read: {error}; remove it, and resync again"]) from error
 
 
 def begin(sinks: SinkView, tenant: str, table: str) -> tuple[Resync, bool]:
@@ -108,7 +67,7 @@ def begin(sinks: SinkView, tenant: str, table: str) -> tuple[Resync, bool]:
         from_offsets={} if is_log else ends,
         to_offsets=ends if is_log else None,
     )
-    _store(sinks.notes_dir, tenant, begun)
+    store(sinks.notes_dir, tenant, begun)
     return begun, False
 
 
@@ -217,7 +176,7 @@ def _copied(
     """With a copy of the source's rows in the table's topic; noted. Raises as ``carry_out``."""
     if resync.signal_offset is None:
         resync = msgspec.structs.replace(resync, signal_offset=_ask_for_copy(sinks.kafka, resync))
-        _store(sinks.notes_dir, tenant, resync)
+        store(sinks.notes_dir, tenant, resync)
     assert resync.signal_offset is not None
     signal = SentSignals((resync.id,), resync.signal_offset)
     try:
@@ -227,7 +186,7 @@ def _copied(
         raise
     ends = wait_until_delivered(sinks.kafka, resync.source, resync.topic, timeout_s=left_s(), on_progress=on_progress)
     resync = msgspec.structs.replace(resync, to_offsets=ends)
-    _store(sinks.notes_dir, tenant, resync)
+    store(sinks.notes_dir, tenant, resync)
     return resync
 
 
@@ -242,26 +201,3 @@ def _answer(sinks: SinkView, tenant: str, resync: Resync) -> ResyncAnswer | None
     """The sink's, where it is its last word."""
     answer = sinks.resync_answer(tenant, resync.id)
     return answer if answer is not None and (answer.is_done or answer.refused_because) else None
-
-
-def forget(notes_dir: Path, tenant: str, topic: str) -> Resync | None:
-    """Forget one that is over, or given up; returns it. None: there was none."""
-    running = running_resyncs(notes_dir, tenant)
-    if topic in running:
-        _write(notes_dir, tenant, {each: resync for each, resync in running.items() if each != topic})
-    return running.get(topic)
-
-
-def _store(notes_dir: Path, tenant: str, resync: Resync) -> None:
-    _write(notes_dir, tenant, {**running_resyncs(notes_dir, tenant), resync.topic: resync})
-
-
-def _write(notes_dir: Path, tenant: str, running: Mapping[str, Resync]) -> None:
-    replace_durably(_notes(notes_dir, tenant), msgspec.json.encode(running), writer=str(os.getpid()))
-
-
-def _notes(notes_dir: Path, tenant: str) -> Path:
-    return notes_dir / "resyncs" / f"{tenant}.json"
-
-
-_decoder = msgspec.json.Decoder(dict[str, Resync])

@@ -35,12 +35,12 @@ from libs.mesh.mesh import stack_kafka
 from libs.mesh.mesh_settings import MeshSettings, mesh_sources
 from libs.mesh.own_services import caller
 from libs.mesh.processes import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
+from libs.mesh.resync_notes import Resync, running_resyncs
 from libs.mesh.sink_state import committed_offsets, sink_progress
 from libs.mesh.state import ServicePhase, ServiceState, StackState
 from libs.mesh.taken_over import ChangedDocument, changed_since
 from libs.mesh.tenant_objects import objects_in_cluster, tenant_of
 from libs.mesh.tenant_topics import committed_ends, has_records_between, open_consumer
-from libs.operations.resync import Resync, running_resyncs
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.client import open_channel
 from libs.rpc.faults_client import gather_faults

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from importlib import metadata
 from typing import Final
 
 from libs.setup.installation import IMPORT_ROOT, is_checkout
@@ -14,10 +13,7 @@ _PACKAGES: Final = ("pyspark", "faust-streaming", "confluent-kafka", "pyiceberg"
 def project_version() -> str:
     """Of Headwater itself: pyproject.toml has it in a checkout, the wheel's record elsewhere."""
     if not is_checkout():
-        try:
-            return metadata.version("headwater")
-        except metadata.PackageNotFoundError:
-            return "unknown"
+        return _installed("headwater") or "unknown"
     for line in _PROJECT_FILE.read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "version":
@@ -29,9 +25,16 @@ def versions() -> dict[str, str]:
     """By name; "not installed" for a package that is missing."""
     found = {"headwater": project_version()}
     for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
+        found[package] = _installed(package) or "not installed"
     system = os.uname()
     return {**found, "python": sys.version.split()[0], "system": f"{system.sysname} {system.release} {system.machine}"}
+
+
+def _installed(package: str) -> str | None:
+    """Its version; None: not installed."""
+    from importlib import metadata  # every command prints no version; it costs each 0.03 CPU s
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -12,6 +12,8 @@ LONGEST_NAME: Final = 255
 LONGEST_REASON: Final = 4_000
 LARGEST_BYTES: Final = 64 << 10
 LARGE_BYTES: Final = 16 << 20
+MESSAGE_LIMIT_BYTES: Final = 64 << 20
+"""Largest answer: a table of thousands of columns, far above gRPC's own 4 MiB."""
 _LARGE: Final = frozenset({"RecordSchemaChange", "ReportProgress", "TellRefusals", "SendSignal"})
 """Methods whose requests carry definitions, or many reports at once."""
 _NAMES: Final = frozenset({"source", "source_partition", "tenant", "database", "table", "owner", "router"})

@@ -15,8 +15,8 @@ from libs.errors import (
     SchemaUnknown,
     ServiceUnavailable,
 )
+from libs.rpc.bounds import MESSAGE_LIMIT_BYTES
 from libs.rpc.renewing_channel import RenewingChannel
-from libs.rpc.server import MESSAGE_LIMIT_BYTES
 from libs.rpc.tls import TlsFiles, client_credentials
 
 _Answer = TypeVar("_Answer")

@@ -16,7 +16,7 @@ from libs.config.connections import GrpcServerSettings
 from libs.errors import InvalidSettings
 from libs.rpc import faults
 from libs.rpc.audit import Audited, TakeRecord
-from libs.rpc.bounds import LARGE_BYTES, BoundedRequests
+from libs.rpc.bounds import LARGE_BYTES, MESSAGE_LIMIT_BYTES, BoundedRequests
 from libs.rpc.callers import KnownCallers
 from libs.rpc.deadlines import Deadlines
 from libs.rpc.tls import server_credentials
@@ -25,9 +25,6 @@ from protos.headwater.faults.v1.faults_pb2_grpc import add_FaultsServicer_to_ser
 
 Register = Callable[[grpc.aio.Server], None]
 """Adds one servicer to a server, as the generated ``add_…_to_server`` does."""
-
-MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
-"""Largest answer: a table of thousands of columns, far above gRPC's own 4 MiB."""
 
 CONCURRENT_CALLS = 2_000
 """Beyond them a call is refused with RESOURCE_EXHAUSTED; streams count as long as they stand."""

@@ -9,8 +9,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from libs.mesh.resync_notes import running_resyncs
 from libs.mesh.state import read_ports
-from libs.operations.resync import running_resyncs
 from libs.servers.postgresql_server import connection_settings
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table

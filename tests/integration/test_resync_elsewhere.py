@@ -21,8 +21,8 @@ from libs.events.names import CHECKPOINTS_TOPIC, SINK_HANDOVERS_TOPIC, changes_t
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.kafka.sink_handovers import sink_handovers_topic
 from libs.mesh.mesh_settings import notes_dir_of
+from libs.mesh.resync_notes import running_resyncs
 from libs.mesh.tenant_topics import open_consumer
-from libs.operations.resync import running_resyncs
 from libs.sink_state.resync import ResyncAnswer, TenantResyncs, decode_resync_request, encode_resyncs
 from libs.source.signal_topic import SIGNALS_TOPIC
 from libs.types.checkpoint import Checkpoint, FencingToken, FinishedCopy, IncrementalSnapshot

@@ -9,7 +9,8 @@ import pytest
 from libs.errors import InvalidSettings
 from libs.mesh.catch_up import Behind, CopyLost, copy_behind
 from libs.mesh.home import Home, home_at
-from libs.operations.resync import Resync, _store, choose_table, forget, mistakes_of, running_resyncs
+from libs.mesh.resync_notes import Resync, forget, running_resyncs, store
+from libs.operations.resync import choose_table, mistakes_of
 from libs.sink_state.progress import SinkProgress, TableProgress
 from libs.types.checkpoint import Checkpoint, FencingToken, FinishedCopy, IncrementalSnapshot, TableCopy
 from libs.types.order import EventOrder
@@ -117,10 +118,10 @@ def test_what_was_done_is_there_for_the_next_command(tmp_path: Path) -> None:
     """Each step replaces the file whole; one table's end leaves another's."""
     home = home_at(tmp_path)
     orders, items = resync("orders"), resync("items")
-    _store(home.data_dir, "acme", orders)
-    _store(home.data_dir, "acme", items)
+    store(home.data_dir, "acme", orders)
+    store(home.data_dir, "acme", items)
     sent = msgspec.structs.replace(orders, signal_offset=7)
-    _store(home.data_dir, "acme", sent)
+    store(home.data_dir, "acme", sent)
 
     assert running_resyncs(home.data_dir, "acme") == {"orders": sent, "items": items}
     assert forget(home.data_dir, "acme", "orders") == sent
@@ -131,7 +132,7 @@ def test_what_was_done_is_there_for_the_next_command(tmp_path: Path) -> None:
 
 def test_a_broken_file_is_named_with_the_remedy(tmp_path: Path) -> None:
     home: Home = home_at(tmp_path)
-    _store(home.data_dir, "acme", resync("orders"))
+    store(home.data_dir, "acme", resync("orders"))
     (path,) = (home.data_dir / "resyncs").iterdir()
     path.write_text("{")
 
