@@ -31,7 +31,8 @@ from libs.errors import InvalidSettings
 from libs.mesh.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.dts.settings import DtsSnapshotMode, DtsSnapshotSettings, DtsSourceSettings, SubscriptionSettings
-from libs.source.mysql.settings import DatabaseSettings, MysqlSourceSettings, SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import DatabaseSettings, MysqlSourceSettings, SnapshotSettings
+from libs.source.snapshot_mode import SnapshotMode
 from libs.source.vitess.settings import (
     KeyspaceSettings,
     VitessSnapshotMode,

@@ -21,7 +21,8 @@ from libs.migrate.carry import (
     whole_seconds,
 )
 from libs.migrate.properties import PROPERTIES
-from libs.source.mysql.settings import SnapshotLock, SnapshotMode, TlsMode
+from libs.source.mysql.settings import SnapshotLock, TlsMode
+from libs.source.snapshot_mode import SnapshotMode
 
 
 def _snapshot_mode(value: str, migration: Migration) -> None:

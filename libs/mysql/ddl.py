@@ -74,13 +74,13 @@ from libs.mysql.row_key import row_key
 from libs.mysql.shown_definition import doubtful_members
 from libs.mysql.unseen_values import may_change_values
 from libs.types.table import Born, Column, FormerName, Index, TableId, TableSchema
+from libs.types.unseen_rows import UnseenRows
 
 __all__ = [
     "DdlNotUnderstood",
     "StatementContext",
     "TableChange",
     "TableChangeKind",
-    "UnseenRows",
     "apply_database_ddl",
     "apply_ddl",
     "changed_database",
@@ -279,16 +279,6 @@ def changed_database(
             return name
         case _:
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class UnseenRows:
-    """Rows that a statement made come, go or change, of which the log has none."""
-
-    clause: str
-    """``DROP PARTITION``, for example."""
-    table_ids: tuple[TableId, ...]
-    """The table, and the one that a partition was exchanged with."""
 
 
 def unseen_rows(

@@ -19,8 +19,9 @@ from libs.mysql.preflight import Fault, PreflightReport, check_source
 from libs.operations.exposure import exposed_database, exposed_kafka
 from libs.source.mysql.client import Connection, connect, mysql_error_code, query, servers_of
 from libs.source.mysql.replica_lag import replica_lag_s
-from libs.source.mysql.settings import DatabaseSettings, SnapshotMode
+from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import captured_tables
+from libs.source.snapshot_mode import SnapshotMode
 from libs.tenants.place import nearest
 from libs.types.table import TableId
 

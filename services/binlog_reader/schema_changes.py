@@ -16,7 +16,6 @@ from libs.mysql.binlog_events import QueryEvent
 from libs.mysql.ddl import (
     TableChange,
     TableChangeKind,
-    UnseenRows,
     apply_database_ddl,
     apply_ddl,
     changed_database,
@@ -27,11 +26,13 @@ from libs.mysql.ddl_syntax import SYSTEM_ZONE, DdlNotUnderstood, SentIn, Stateme
 from libs.mysql.sql_lexer import first_words, names_in, sql_mode_of
 from libs.source.mysql.client import Connection
 from libs.source.mysql.snapshot import database_charsets, statement_context, table_definitions, without_places
-from libs.source.mysql.table_schemas import is_made_again
+from libs.source.mysql.unseen_changes import redefined_unseen, renamed_unseen
 from libs.source.signals import ExecuteSnapshot
+from libs.source.table_schemas import is_made_again
 from libs.source.unseen_policy import UnseenAction, action_for
-from libs.source.unseen_rows import redefined_unseen, renamed_unseen, report_unseen_rows
+from libs.source.unseen_rows import report_unseen_rows
 from libs.types.table import TableId, TableSchema
+from libs.types.unseen_rows import UnseenRows
 from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.gather import Gatherer
 from services.binlog_reader.incremental import IncrementalCopy

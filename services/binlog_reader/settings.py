@@ -9,7 +9,8 @@ from libs.config.connections import (
     KafkaSettings,
     TelemetrySettings,
 )
-from libs.source.mysql.settings import DatabaseSettings, MysqlSourceSettings, SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import DatabaseSettings, MysqlSourceSettings, SnapshotSettings
+from libs.source.snapshot_mode import SnapshotMode
 from libs.source.unseen_policy import SHADOW_TABLES
 from libs.types.bounds import bounds
 

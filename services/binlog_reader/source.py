@@ -20,9 +20,9 @@ from libs.source.incremental import has_begun
 from libs.source.mysql.replica_lag import ReplicaThrottle
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import CopiedAt, oldest_position
-from libs.source.mysql.snapshot_mode import Beginning, beginning
 from libs.source.mysql.table_copy import Readers
 from libs.source.port import ReadBatch
+from libs.source.snapshot_mode import Beginning, beginning
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot
 from libs.types.position import SourcePartition
 from services.binlog_reader.chunks import Chunks

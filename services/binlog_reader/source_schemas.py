@@ -14,8 +14,9 @@ from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.mysql.snapshot import CopiedAt, ReadView, captured_tables, source_tables, table_definitions
-from libs.source.mysql.table_schemas import TableSchemas
+from libs.source.mysql.table_schemas import MYSQL_SCHEMAS, learn_tables
 from libs.source.port import ReadBatch
+from libs.source.table_schemas import TableSchemas
 from libs.types.checkpoint import Checkpoint
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
@@ -51,6 +52,7 @@ class SourceSchemas:
         self._followed_databases: set[str] = set()
         self.is_captured = capture_filter(settings)
         self.tables = TableSchemas(
+            MYSQL_SCHEMAS,
             SourcePartition(source=settings.source, name=SOURCE_PARTITION),
             schema_history,
             gatherer.entries,
@@ -90,7 +92,8 @@ class SourceSchemas:
                 "no table of the source matches include_tables "
                 f"({', '.join(self._settings.include_tables)}): correct the pattern (it must match database.table)"
             )
-        learned = self.tables.learn(
+        learned = learn_tables(
+            self.tables,
             view.connection,
             filter(self.is_followed, tables),
             order=at.order,

@@ -17,7 +17,6 @@ from libs.events.schema_change import SchemaChangeKind
 from libs.mysql.ddl import (
     TableChange,
     TableChangeKind,
-    UnseenRows,
     apply_database_ddl,
     apply_ddl,
     changed_database,
@@ -37,12 +36,15 @@ from libs.source.mysql.snapshot import (
     statement_context,
     table_definitions,
 )
-from libs.source.mysql.table_schemas import TableSchemas, is_made_again
+from libs.source.mysql.table_schemas import MYSQL_SCHEMAS, learn_tables
+from libs.source.mysql.unseen_changes import redefined_unseen, renamed_unseen
+from libs.source.table_schemas import TableSchemas, is_made_again
 from libs.source.unseen_policy import UnseenPolicy
-from libs.source.unseen_rows import redefined_unseen, renamed_unseen, report_unseen_rows
+from libs.source.unseen_rows import report_unseen_rows
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
+from libs.types.unseen_rows import UnseenRows
 from libs.types.value_modes import ValueModes
 from services.dts_decoder.decode import DdlStatement, UnknownTable
 from services.dts_decoder.position import SOURCE_KIND, DtsPosition, encode_position
@@ -71,7 +73,7 @@ class SubscribedTables:
         self._source, self._source_partition = partition.source, partition.name
         self._database = database
         self._is_captured = is_captured
-        self._tables = TableSchemas(partition, history, batch, is_captured, modes)
+        self._tables = TableSchemas(MYSQL_SCHEMAS, partition, history, batch, is_captured, modes)
         self._context = StatementContext()
         self._charsets: Mapping[str, str] = {}
 
@@ -113,7 +115,8 @@ class SubscribedTables:
             raise SourceMisconfigured(
                 "no table of the source matches include_tables: correct the pattern (it must match database.table)"
             )
-        learned = self._tables.learn(
+        learned = learn_tables(
+            self._tables,
             view.connection,
             (table for table in tables if table.database in databases),
             order=view.order,

@@ -32,7 +32,7 @@ from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
 from libs.events.envelope import VitessSourceBlock
 from libs.events.schema_change import SchemaChangeKind
 from libs.failpoints import failpoint
-from libs.mysql.ddl import TableChangeKind, UnseenRows, apply_ddl, unseen_rows
+from libs.mysql.ddl import TableChangeKind, apply_ddl, unseen_rows
 from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
 from libs.mysql.schema_change_event import schema_change_key, schema_change_value
@@ -48,6 +48,7 @@ from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgr
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from libs.types.table import TableId, TableSchema
+from libs.types.unseen_rows import UnseenRows
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.answers import ANSWERS_AHEAD, Answers, Arrived
 from services.vstream_reader.client import ShardsNotInStream, Vtgate

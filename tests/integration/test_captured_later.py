@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from libs.errors import SchemaUnknown
-from libs.source.mysql.settings import SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import SnapshotSettings
+from libs.source.snapshot_mode import SnapshotMode
 from tests.conftest import MysqlServer
 from tests.integration.log_reading import LogReading
 

@@ -3,7 +3,8 @@
 import pytest
 
 from libs.errors import SourceUnavailable
-from libs.source.mysql.settings import SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import SnapshotSettings
+from libs.source.snapshot_mode import SnapshotMode
 from services.binlog_reader.position import decode_position
 from tests.conftest import MysqlServer
 from tests.integration.log_reading import Event, LogReading, events_of, ids

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from libs.source.mysql.client import Connection
-from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import DatabaseSettings, SnapshotSettings
+from libs.source.snapshot_mode import SnapshotMode
 from libs.telemetry.faults import lasting_faults
 from services.binlog_reader import chunks, incremental
 from services.binlog_reader.incremental import Chunk

@@ -17,7 +17,8 @@ from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import Packets
 from libs.servers.process import stop
 from libs.source.mysql.client import connect, raise_error_packet, start_dump
-from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import DatabaseSettings, SnapshotSettings
+from libs.source.snapshot_mode import SnapshotMode
 from libs.source.unseen_policy import UnseenAction, UnseenPolicy
 from libs.telemetry.faults import lasting_faults
 from libs.types.table import TableId

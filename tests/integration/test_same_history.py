@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from libs.errors import PositionPurged, SourceUnavailable
-from libs.source.mysql.settings import SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import SnapshotSettings
+from libs.source.snapshot_mode import SnapshotMode
 from services.binlog_reader import log_following
 from tests.conftest import MysqlServer, StartMysql
 from tests.integration.log_reading import Event, LogReading, ids

@@ -9,8 +9,9 @@ from libs.errors import PipelineHalted, SourceUnavailable, UndecodableValue
 from libs.events.dead_letter import UndecodedRow, decode_undecoded_row
 from libs.mysql.text_row import row_cells
 from libs.source.failure_policy import FailureHandling
-from libs.source.mysql.settings import SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import SnapshotSettings
 from libs.source.mysql.table_copy import Readers
+from libs.source.snapshot_mode import SnapshotMode
 from libs.types.value_modes import TimePrecision, ValueModes
 from services.binlog_reader import initial_copy
 from tests.conftest import MysqlServer

@@ -8,6 +8,7 @@ import msgspec
 from libs.config.load import Secret
 from libs.source.failure_policy import FailureHandling
 from libs.source.key_columns import KeyColumns
+from libs.source.snapshot_mode import SnapshotMode
 from libs.source.unseen_policy import UnseenPolicy
 from libs.types.bounds import bounds
 from libs.types.value_modes import ValueModes
@@ -53,29 +54,6 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     server_public_key_file: str | None = None
     """The server's RSA key (PEM; status Caching_sha2_password_rsa_public_key), by which a password goes to it without TLS.
     None: the server is asked for it, which trusts the network."""
-
-
-class SnapshotMode(enum.Enum):
-    """A reader's first step; Debezium's ``snapshot.mode``. An interrupted copy always goes on."""
-
-    INITIAL = "initial"
-    """Without a checkpoint: copy the rows there are, then follow the log."""
-    ALWAYS = "always"
-    """At each start that finds no unfinished copy: copy all rows, then follow the log. With a checkpoint the log is followed up
-    to the copy first."""
-    INITIAL_ONLY = "initial_only"
-    """Without a checkpoint: copy the rows there are. The log is not followed."""
-    NO_DATA = "no_data"
-    """Without a checkpoint: learn the tables' schemas, then follow the log from now."""
-    SCHEMA_ONLY = "schema_only"
-    """Debezium's older name of ``no_data``."""
-    NEVER = "never"
-    """Without a checkpoint: follow the log from its beginning, which must hold every CREATE TABLE."""
-    WHEN_NEEDED = "when_needed"
-    """As ``initial``; and when the source no longer holds the log to resume from, copy all rows again."""
-    RECOVERY = "recovery"
-    """With a checkpoint: learn the tables' schemas again, as they are now, then follow the log: for a schema history that was
-    lost while no table changed. Set the mode back afterwards."""
 
 
 class SnapshotLock(enum.Enum):

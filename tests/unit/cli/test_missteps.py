@@ -29,7 +29,6 @@ from libs.mesh.home import Home, home_at, write_examples
 from libs.mesh.state import ServicePhase, ServiceState, StackPhase, StackState, hold, replace_file, write_state
 from libs.mesh.taken_over import note_taken_over
 from libs.mesh.tenant_topics import committed_ends
-from libs.mysql.ddl import UnseenRows
 from libs.operations.erase.held import Held
 from libs.operations.erase.places import Erasure
 from libs.rpc.server import start_server
@@ -45,6 +44,7 @@ from libs.types.checkpoint import Checkpoint, FencingToken, IncrementalSnapshot
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from libs.types.table import TableId
+from libs.types.unseen_rows import UnseenRows
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 from tests.headwater_command import run_here
 

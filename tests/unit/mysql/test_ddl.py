@@ -9,7 +9,6 @@ from libs.mysql.ddl import (
     StatementContext,
     TableChange,
     TableChangeKind,
-    UnseenRows,
     apply_database_ddl,
     apply_ddl,
     depends_on_session,
@@ -19,6 +18,7 @@ from libs.mysql.ddl import (
 from libs.mysql.ddl_syntax import SentIn
 from libs.mysql.sql_lexer import SqlMode
 from libs.types.table import TableId, TableSchema
+from libs.types.unseen_rows import UnseenRows
 
 ORDERS = TableId(database="shop", table="orders")
 

@@ -12,7 +12,6 @@ import yaml
 
 from libs.check.metrics import record_tables
 from libs.check.run import CheckReport
-from libs.mysql.ddl import UnseenRows
 from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
 from libs.source.status import ReaderStatus
 from libs.source.unseen_rows import report_unseen_rows
@@ -22,6 +21,7 @@ from libs.telemetry.sink_faults import sink_faults
 from libs.types.fault import FaultScope
 from libs.types.position import SourcePartition
 from libs.types.table import TableId
+from libs.types.unseen_rows import UnseenRows
 from spark.owed.progress import observe_batch, tell_faults
 from tests.promql import Prometheus
 from tests.unit.check.test_rounds import checked

@@ -1,8 +1,30 @@
 """A reader's first step, by its ``snapshot.mode`` and its checkpoint: a plain function, one table."""
 
+import enum
 from dataclasses import dataclass
 
-from libs.source.mysql.settings import SnapshotMode
+
+class SnapshotMode(enum.Enum):
+    """A reader's first step; Debezium's ``snapshot.mode``. An interrupted copy always goes on."""
+
+    INITIAL = "initial"
+    """Without a checkpoint: copy the rows there are, then follow the log."""
+    ALWAYS = "always"
+    """At each start that finds no unfinished copy: copy all rows, then follow the log. With a checkpoint the log is followed up
+    to the copy first."""
+    INITIAL_ONLY = "initial_only"
+    """Without a checkpoint: copy the rows there are. The log is not followed."""
+    NO_DATA = "no_data"
+    """Without a checkpoint: learn the tables' schemas, then follow the log from now."""
+    SCHEMA_ONLY = "schema_only"
+    """Debezium's older name of ``no_data``."""
+    NEVER = "never"
+    """Without a checkpoint: follow the log from its beginning, which must hold every CREATE TABLE."""
+    WHEN_NEEDED = "when_needed"
+    """As ``initial``; and when the source no longer holds the log to resume from, copy all rows again."""
+    RECOVERY = "recovery"
+    """With a checkpoint: learn the tables' schemas again, as they are now, then follow the log: for a schema history that was
+    lost while no table changed. Set the mode back afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

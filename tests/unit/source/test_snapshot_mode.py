@@ -2,8 +2,7 @@
 
 import pytest
 
-from libs.source.mysql.settings import SnapshotMode
-from libs.source.mysql.snapshot_mode import Beginning, beginning
+from libs.source.snapshot_mode import Beginning, SnapshotMode, beginning
 
 COPY = Beginning(learns_schemas=True, copies=True)
 LEARN = Beginning(learns_schemas=True)
