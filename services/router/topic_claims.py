@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from libs.config.connections import KafkaSettings
 from libs.errors import ServiceUnavailable
@@ -168,6 +168,18 @@ def _topic_of(key: bytes) -> str:
     return key.decode(errors="replace").rpartition("@")[0]
 
 
+def _announced_in(message: Message, topic: str) -> TableOf | None:
+    """The table that a record of ``table-schemas`` announces for ``topic``; None: none."""
+    key, value = message.key(), message.value()
+    if key is None or value is None or folded_topic(_topic_of(bytes(key))) != topic:
+        return None
+    try:
+        delivered = decode_delivered_schema(value)
+    except msgspec.DecodeError:  # not written by a router: it does not name the topic's owner
+        return None
+    return delivered.source, delivered.table_schema.table_id
+
+
 def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[TableOf]:
     """The tables that were written to a tenant's topic, or are being written, the last one first. ``topic``: as
     ``folded_topic`` has it. Blocks.
@@ -193,25 +205,25 @@ def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[Tabl
         found = consumer.list_topics(schemas_topic, timeout=_READ_TIMEOUT_S).topics[schemas_topic]
         if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return []
+        # librdkafka tells of an end after a fetch that came back empty, and of none where writes do not pause.
+        _, end = consumer.get_watermark_offsets(TopicPartition(schemas_topic, 0), timeout=_READ_TIMEOUT_S)
         consumer.assign([TopicPartition(schemas_topic, 0, 0)])
-        while time.monotonic() < deadline_s:
+        following = 0
+        while following < end and time.monotonic() < deadline_s:
             message = consumer.poll(_POLL_S)
             if message is None:
                 continue
             if (error := message.error()) is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    return list(reversed(written))
-                raise ServiceUnavailable(f"{schemas_topic} cannot be read: {error}")
-            key, value = message.key(), message.value()
-            if key is None or value is None or folded_topic(_topic_of(bytes(key))) != topic:
-                continue
-            try:
-                delivered = decode_delivered_schema(value)
-            except msgspec.DecodeError:  # not written by a router: it does not name the topic's owner
-                continue
-            table = (delivered.source, delivered.table_schema.table_id)
-            written.pop(table, None)  # so that it stands last
-            written[table] = None
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise ServiceUnavailable(f"{schemas_topic} cannot be read: {error}")
+                following = end  # the rest are markers of transactions
+            else:
+                following = int(message.offset() or 0) + 1
+                if (table := _announced_in(message, topic)) is not None:
+                    written.pop(table, None)  # so that it stands last
+                    written[table] = None
+        if following >= end:
+            return list(reversed(written))
     except KafkaException as error:
         raise ServiceUnavailable(f"{schemas_topic} cannot be read: {error}") from error
     finally:

@@ -11,9 +11,11 @@ from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, PipelineHalted
+from libs.events.names import table_schemas_topic
 from libs.kafka.clients import TopicSpec, all_topics, client_config, create_topics, ensure_partitions, ensure_topics
 from libs.kafka.tail import identify_log
 from libs.mesh.tenant_topics import committed_ends, end_offsets, open_consumer, read_to_end
+from services.router.topic_claims import announced_tables
 from tests.kafka_reading import TopicRecords
 from tests.waiting import wait_until
 
@@ -161,6 +163,21 @@ def test_a_topic_is_read_to_its_end_while_others_write_to_it(
     assert offsets == [message.offset() for message in again][: len(offsets)]
     assert 50 < len(offsets) < len(again)
     assert max(message.offset() or 0 for message in again) < end
+
+
+def test_the_owner_of_a_topic_is_found_while_routers_announce_tables(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    """A tenant's ``table-schemas`` topic that is written without a pause has no end that librdkafka tells."""
+    kafka, tenant = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("claims")
+    schemas_topic = table_schemas_topic(tenant)
+    ensure_topics(kafka, [TopicSpec(name=schemas_topic)])
+
+    with committing(kafka, schemas_topic, unique_name("busy")):
+        wait_until(lambda: end_offsets(kafka, [schemas_topic])[schemas_topic, 0] > 100, because="much is written")
+        found = announced_tables(kafka, tenant, f"{tenant}.shop.db.t")
+
+    assert found == []
 
 
 @contextmanager
