@@ -7,7 +7,7 @@ PYTHON ?= $(shell for each in $(wildcard .venv/bin/python) python3 python3.13 py
 	$$each $(FITS) && echo $$each && break; done)
 VENV := .venv/bin/python
 PYTEST_OPTIONS ?=
-GROUPS := binlog_reader vstream_reader dts_decoder schema_history checkpoint_committer router tenant_operator spark cli build
+GROUPS := binlog_reader vstream_reader dts_decoder logminer_reader schema_history checkpoint_committer router tenant_operator spark cli build
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
