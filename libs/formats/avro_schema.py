@@ -21,6 +21,7 @@ AvroSchema = Any
 
 _PRIMITIVES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
+    "int8": "int",
     "int16": "int",
     "int32": "int",
     "int64": "long",
@@ -29,7 +30,7 @@ _PRIMITIVES: Final[Mapping[str, str]] = {
     "string": "string",
     "bytes": "bytes",
 }
-_CONNECT_TYPES: Final[Mapping[str, str]] = {"int16": "int16"}
+_CONNECT_TYPES: Final[Mapping[str, str]] = {"int8": "int8", "int16": "int16"}
 """Named in a member, because Avro's type is wider."""
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _LOGICAL_TYPES: Final[Mapping[str, str]] = {

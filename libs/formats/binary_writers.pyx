@@ -9,7 +9,7 @@ https://avro.apache.org/docs/1.12.0/specification/#binary-encoding, https://prot
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.math cimport isinf
+from libc.math cimport INFINITY, NAN, isinf
 from libc.stdint cimport INT32_MAX, INT32_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove
@@ -47,6 +47,7 @@ cdef enum:  # wire types of Protobuf
 
 _KINDS = {
     "boolean": _BOOLEAN,
+    "int8": _INT,
     "int16": _INT,
     "int32": _INT,
     "int64": _LONG,
@@ -59,6 +60,7 @@ _KINDS = {
 }
 _WIRE_TYPES = {
     "boolean": _VARINT,
+    "int8": _VARINT,
     "int16": _VARINT,
     "int32": _VARINT,
     "int64": _VARINT,
@@ -163,19 +165,10 @@ cdef class _Writer:
         if node.kind == _BYTES:
             return self._write_bytes(node)
         if node.kind == _BOOLEAN:
-            return self._write_boolean(node)
+            return _write_boolean(self, node)
         if node.kind == _ARRAY:
             return self._write_array(node)
         return self._write_floating(node)
-
-    cdef int _write_boolean(self, _Node node) except -1:
-        if self._is_next(b"true", 4):
-            self._place += 4
-            return self._put(b"\x01", 1)
-        if self._is_next(b"false", 5):
-            self._place += 5
-            return self._put(b"\x00", 1)
-        self._refuse(node, "a boolean")
 
     cdef int _write_integer(self, _Node node) except -1:
         cdef Py_ssize_t place = self._place
@@ -205,6 +198,8 @@ cdef class _Writer:
         cdef char* end = NULL
         cdef double number
         cdef float single
+        if self._is_next(b'"', 1):
+            return _write_named_number(self, node)
         while self._place + size < self._end and self._data[self._place + size] in b"+-.0123456789eE":
             size += 1
         if size == 0 or size >= _LONGEST_NUMBER:
@@ -547,6 +542,36 @@ cdef _Node _avro_node(connect, str name):
     node.fields = tuple([_avro_node(field, node.name) for field in connect.get("fields", ())])
     node.items = _avro_node(connect["items"], node.name) if "items" in connect else None
     return node
+
+
+cdef int _write_boolean(_Writer writer, _Node node) except -1:
+    if writer._is_next(b"true", 4):
+        writer._place += 4
+        return writer._put(b"\x01", 1)
+    if writer._is_next(b"false", 5):
+        writer._place += 5
+        return writer._put(b"\x00", 1)
+    writer._refuse(node, "a boolean")
+
+
+cdef int _write_named_number(_Writer writer, _Node node) except -1:
+    """A number that JSON has no digits for, as Connect's JsonConverter writes it."""
+    cdef const char* text = NULL
+    cdef Py_ssize_t size = writer._read_string(node, &text)
+    cdef double number = 0.0
+    cdef float single
+    if size == 3 and memcmp(text, b"NaN", 3) == 0:
+        number = NAN
+    elif size == 8 and memcmp(text, b"Infinity", 8) == 0:
+        number = INFINITY
+    elif size == 9 and memcmp(text, b"-Infinity", 9) == 0:
+        number = -INFINITY
+    else:
+        writer._refuse(node, "a number")
+    if node.kind == _DOUBLE:
+        return writer._put(<char*>&number, sizeof(number))
+    single = <float>number
+    return writer._put(<char*>&single, sizeof(single))
 
 
 cdef class AvroWriter(_Writer):

@@ -123,6 +123,7 @@ def connect_field(column: Column, source_type: Mapping[str, str] = _NO_PARAMETER
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _CONNECT_TYPES: Final[Mapping[LogicalKind, tuple[str, str | None]]] = {
     LogicalKind.BOOLEAN: ("boolean", None),
+    LogicalKind.INT8: ("int8", None),
     LogicalKind.INT16: ("int16", None),
     LogicalKind.INT32: ("int32", None),
     LogicalKind.INT64: ("int64", None),
@@ -135,6 +136,7 @@ _CONNECT_TYPES: Final[Mapping[LogicalKind, tuple[str, str | None]]] = {
     LogicalKind.HEX: ("string", None),
     LogicalKind.DECIMAL: ("bytes", _DECIMAL),
     LogicalKind.DECIMAL_TEXT: ("string", None),
+    LogicalKind.VARIABLE_SCALE_DECIMAL: ("struct", "io.debezium.data.VariableScaleDecimal"),
     LogicalKind.DATE: ("int32", "io.debezium.time.Date"),
     LogicalKind.CONNECT_DATE: ("int32", "org.apache.kafka.connect.data.Date"),
     LogicalKind.ISO_DATE: ("string", "io.debezium.time.IsoDate"),
@@ -149,9 +151,12 @@ _CONNECT_TYPES: Final[Mapping[LogicalKind, tuple[str, str | None]]] = {
     LogicalKind.CONNECT_TIMESTAMP: ("int64", "org.apache.kafka.connect.data.Timestamp"),
     LogicalKind.ISO_TIMESTAMP: ("string", "io.debezium.time.IsoTimestamp"),
     LogicalKind.ZONED_TIMESTAMP: ("string", "io.debezium.time.ZonedTimestamp"),
+    LogicalKind.MICRO_DURATION: ("int64", "io.debezium.time.MicroDuration"),
+    LogicalKind.INTERVAL: ("string", "io.debezium.time.Interval"),
     LogicalKind.YEAR: ("int32", "io.debezium.time.Year"),
     LogicalKind.JSON: ("string", "io.debezium.data.Json"),
     LogicalKind.JSON_VARIANT: ("string", "io.debezium.data.Json"),
+    LogicalKind.XML: ("string", "io.debezium.data.Xml"),
     LogicalKind.ENUM: ("string", "io.debezium.data.Enum"),
     LogicalKind.ENUM_SET: ("string", "io.debezium.data.EnumSet"),
     LogicalKind.BITS: ("bytes", "io.debezium.data.Bits"),
@@ -161,6 +166,12 @@ _CONNECT_TYPES: Final[Mapping[LogicalKind, tuple[str, str | None]]] = {
 }
 _SRID: Final = {"type": "int32", "optional": True, "field": "srid"}
 _PARTS: Final[Mapping[LogicalKind, ConnectSchema]] = {
+    LogicalKind.VARIABLE_SCALE_DECIMAL: {
+        "fields": [
+            {"type": "int32", "optional": False, "field": "scale"},
+            {"type": "bytes", "optional": False, "field": "value"},
+        ]
+    },
     LogicalKind.GEOMETRY: {"fields": [{"type": "bytes", "optional": False, "field": "wkb"}, _SRID]},
     LogicalKind.POINT: {
         "fields": [
@@ -173,7 +184,11 @@ _PARTS: Final[Mapping[LogicalKind, ConnectSchema]] = {
     LogicalKind.FLOAT_VECTOR: {"items": {"type": "float", "optional": False}},
 }
 """The members of a struct or an array."""
-_DOCS: Final = {LogicalKind.GEOMETRY: "Geometry", LogicalKind.POINT: "Geometry (POINT)"}
+_DOCS: Final = {
+    LogicalKind.VARIABLE_SCALE_DECIMAL: "Variable scaled decimal",
+    LogicalKind.GEOMETRY: "Geometry",
+    LogicalKind.POINT: "Geometry (POINT)",
+}
 
 
 def _parameters(logical_type: LogicalType) -> dict[str, str]:
@@ -217,7 +232,7 @@ def _default(column: Column, text: str) -> Any:
     match logical_type.kind:
         case LogicalKind.BOOLEAN:
             return _integer(text) != 0
-        case LogicalKind.INT16 | LogicalKind.INT32 | LogicalKind.YEAR:
+        case LogicalKind.INT8 | LogicalKind.INT16 | LogicalKind.INT32 | LogicalKind.YEAR:
             return _integer(text)
         case LogicalKind.INT64:
             return min(_integer(text), 2**63 - 1)

@@ -19,6 +19,7 @@ from libs.formats.connect_schema import ConnectSchema
 
 _SCALARS: Final[Mapping[str, str]] = {
     "boolean": "bool",
+    "int8": "int32",
     "int16": "int32",
     "int32": "int32",
     "int64": "int64",
@@ -195,8 +196,8 @@ def _label(connect: ConnectSchema, type_name: str) -> str:
 
 
 def _meta(connect: ConnectSchema) -> tuple[tuple[str, str], ...]:
-    if connect["type"] == "int16":
-        return (("connect.type", "int16"),)
+    if connect["type"] in ("int8", "int16"):
+        return (("connect.type", connect["type"]),)
     if connect.get("name") != _CONNECT_DECIMAL:
         return ()
     parameters = connect["parameters"]

@@ -9,7 +9,7 @@ import binascii
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 import orjson
@@ -19,6 +19,8 @@ from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 
 LONGEST_VALUE: Final = 60
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
+_EXACT: Final = Context(prec=200)
+"""An Oracle NUMBER has up to 126 digits before the point."""
 _OPERATIONS: Final = {"c": "INSERT", "u": "UPDATE", "d": "DELETE", "r": "READ", "t": "TRUNCATE"}
 
 
@@ -119,6 +121,11 @@ def _decimal(value: str, logical_type: LogicalType) -> Decimal:
     return Decimal(unscaled).scaleb(-logical_type.scale)
 
 
+def _own_scale(value: Mapping[str, Any], _: LogicalType) -> str:
+    unscaled = int.from_bytes(base64.b64decode(value["value"], validate=True), "big", signed=True)
+    return f"{Decimal(unscaled).scaleb(-value['scale'], _EXACT):f}"
+
+
 def _time(value: int, _: LogicalType) -> str:
     sign = "-" if value < 0 else ""
     seconds, micros = divmod(abs(value), 1_000_000)
@@ -144,6 +151,7 @@ def _bytes(value: str, _: LogicalType) -> str:
 
 _SPELLINGS: Final[Mapping[LogicalKind, Callable[[Any, LogicalType], Any]]] = {
     LogicalKind.DECIMAL: _decimal,
+    LogicalKind.VARIABLE_SCALE_DECIMAL: _own_scale,
     LogicalKind.MICRO_TIME: _time,
     LogicalKind.DATE: _date,
     LogicalKind.TIMESTAMP_MS: _timestamp_ms,

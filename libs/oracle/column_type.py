@@ -7,7 +7,7 @@ ANSI and DB2 names are Oracle's own types: INTEGER is NUMBER(38,0), DOUBLE PRECI
 from dataclasses import dataclass
 from typing import Final
 
-from libs.oracle.sql_lexer import TokenCursor
+from libs.oracle.sql_lexer import TokenCursor, tokens_of
 
 
 class UnknownColumnType(ValueError):
@@ -25,6 +25,25 @@ class OracleType:
     year or of days."""
     scale: int | None = None
     """Digits after the point of a NUMBER; None: any number of them. Digits of the fraction of an INTERVAL DAY TO SECOND."""
+
+    def __str__(self) -> str:
+        """As ``Column.source_type`` has it; ``parse_column_type`` reads it.
+
+        >>> str(OracleType("NUMBER", 38)), str(OracleType("TIMESTAMP WITH TIME ZONE", 6))
+        ('NUMBER', 'TIMESTAMP(6) WITH TIME ZONE')
+        """
+        first, _, rest = self.name.partition(" ")
+        match self.name:
+            case "NUMBER":
+                return "NUMBER" if self.scale is None else f"NUMBER({self.size},{self.scale})"
+            case "INTERVAL YEAR TO MONTH":
+                return f"INTERVAL YEAR({self.size}) TO MONTH"
+            case "INTERVAL DAY TO SECOND":
+                return f"INTERVAL DAY({self.size}) TO SECOND({self.scale})"
+            case _ if self.size is None:
+                return self.name
+            case _:
+                return f"{first}({self.size}) {rest}".rstrip()
 
 
 _TEXTS: Final = {
@@ -47,6 +66,47 @@ _DEFAULT_LEADING: Final = 2
 _MOST_DIGITS: Final = 38
 _MOST_BITS: Final = 126
 _FLOAT_BITS: Final = {"FLOAT": _MOST_BITS, "REAL": 63}
+
+
+def parse_column_type(text: str) -> OracleType:
+    """The type of a text, as DDL or ``Column.source_type`` has it.
+
+    Raises:
+        UnknownColumnType: it is none of Oracle's own.
+        UnreadableSql: its parameters have no known form.
+    """
+    return read_column_type(TokenCursor(tokens_of(text)))
+
+
+def type_of_catalog(
+    data_type: str,
+    *,
+    data_length: int | None = None,
+    char_length: int | None = None,
+    precision: int | None = None,
+    scale: int | None = None,
+) -> OracleType:
+    """The type of a row of DBA_TAB_COLS: DATA_TYPE, DATA_LENGTH, CHAR_LENGTH, DATA_PRECISION, DATA_SCALE.
+
+    It equals the type that the DDL of the column gives (Oracle Database Reference, "ALL_TAB_COLUMNS").
+
+    >>> str(type_of_catalog("NUMBER", data_length=22)), str(type_of_catalog("NUMBER", data_length=22, scale=0))
+    ('NUMBER', 'NUMBER(38,0)')
+
+    Raises:
+        UnknownColumnType: an object type, or another that no rule here knows.
+    """
+    match data_type:
+        case "NUMBER":
+            return OracleType("NUMBER", _MOST_DIGITS if precision is None else precision, scale)
+        case "FLOAT":
+            return OracleType("FLOAT", _MOST_BITS if precision is None else precision)
+        case "CHAR" | "VARCHAR2" | "NCHAR" | "NVARCHAR2":
+            return OracleType(data_type, char_length or data_length)
+        case "RAW" | "UROWID":
+            return OracleType(data_type, data_length)
+        case _:
+            return parse_column_type(data_type)
 
 
 def read_column_type(cursor: TokenCursor) -> OracleType:

@@ -664,12 +664,24 @@ def _load(name: str, decode: Callable[[Any], Any] | None) -> Evaluate:
     return evaluate
 
 
+_WHOLE_NUMBERS: Final = frozenset(
+    {
+        LogicalKind.BOOLEAN,
+        LogicalKind.INT8,
+        LogicalKind.INT16,
+        LogicalKind.INT32,
+        LogicalKind.INT64,
+        LogicalKind.YEAR,
+    }
+)
+
+
 def _reading_of(column: Column) -> tuple[_Domain, Callable[[Any], Any] | None] | None:
     """The domain of a column's values and how its JSON form is read; None where it cannot be compared at all."""
     match column.logical_type.kind:
         case LogicalKind.INT64 if "unsigned" in column.source_type:
             return _Domain.NUMBER, lambda number: number + 2**64 if number < 0 else number
-        case LogicalKind.BOOLEAN | LogicalKind.INT16 | LogicalKind.INT32 | LogicalKind.INT64 | LogicalKind.YEAR:
+        case kind if kind in _WHOLE_NUMBERS:
             return _Domain.NUMBER, int
         case LogicalKind.FLOAT32:
             return _Domain.NUMBER, _single
@@ -678,9 +690,11 @@ def _reading_of(column: Column) -> tuple[_Domain, Callable[[Any], Any] | None] |
         case LogicalKind.DECIMAL:
             scale = column.logical_type.scale
             return _Domain.NUMBER, lambda text: decimal_of_wire(text, scale)
+        case LogicalKind.VARIABLE_SCALE_DECIMAL:
+            return _Domain.NUMBER, lambda number: decimal_of_wire(number["value"], number["scale"])
         case LogicalKind.BITS:
             return _Domain.NUMBER, lambda text: int.from_bytes(base64.b64decode(text), "little")
-        case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET:
+        case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET | LogicalKind.INTERVAL:
             return _Domain.TEXT, None
         case LogicalKind.DECIMAL_TEXT:
             return _Domain.NUMBER, Decimal
@@ -699,24 +713,24 @@ def _reading_of(column: Column) -> tuple[_Domain, Callable[[Any], Any] | None] |
         case LogicalKind.TIMESTAMP_NS:
             return _Domain.MOMENT, lambda nanos: nanos // 1000
         case LogicalKind.ZONED_TIMESTAMP | LogicalKind.ISO_TIMESTAMP | LogicalKind.ISO_DATE:
-            return _Domain.MOMENT, _moment_us
+            return _Domain.MOMENT, _wire_moment_us
         case LogicalKind.TIME_MS | LogicalKind.CONNECT_TIME:
             return _Domain.CLOCK, lambda millis: millis * 1000
-        case LogicalKind.MICRO_TIME:
+        case LogicalKind.MICRO_TIME | LogicalKind.MICRO_DURATION:
             return _Domain.CLOCK, int
         case LogicalKind.TIME_NS:
             return _Domain.CLOCK, lambda nanos: nanos // 1000
         case LogicalKind.ISO_TIME:
             return _Domain.CLOCK, lambda text: _clock_us(text.removesuffix("Z"))
-        case LogicalKind.JSON:
+        case LogicalKind.JSON | LogicalKind.XML:
             return _Domain.DOCUMENT, None
         case _:
             return None
 
 
-def _single(number: float) -> float:
-    """MySQL compares the four bytes that a FLOAT has: 0.1 in it is more than 0.1."""
-    return float(struct.unpack("<f", struct.pack("<f", number))[0])
+def _single(number: float | str) -> float:
+    """MySQL compares the four bytes that a FLOAT has: 0.1 in it is more than 0.1. A text is NaN or an infinity."""
+    return float(struct.unpack("<f", struct.pack("<f", float(number)))[0])
 
 
 # --- literals that stand for times and bytes ----------------------------------------------------------------------------
@@ -725,7 +739,24 @@ _DAY_US: Final = 86_400_000_000
 _MOMENT: Final = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?)?Z?", re.ASCII
 )
+_WIRE_MOMENT: Final = re.compile(
+    r"(-?\d{4})(-\d\d-\d\d(?:T\d\d:\d\d:\d\d)?)(\.\d{1,6})?\d{0,3}(?:Z|([+-])(\d\d):(\d\d))?", re.ASCII
+)
+_CYCLES: Final = 25
+"""Of 400 years, after which the calendar begins again: it makes a year from -9999 on one that has four digits."""
 _CLOCK: Final = re.compile(r"(-?)(\d{1,3}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
+
+
+def _wire_moment_us(text: str) -> int:
+    """Of an event's text, which may have an offset, nanoseconds, and a year before 1 (Oracle's)."""
+    match = _WIRE_MOMENT.fullmatch(text)
+    if match is None:
+        raise ValueError("no date or time")
+    year, rest, micros, sign, hours, minutes = match.groups()
+    shifted = int(year) + (_CYCLES * 400 if year.startswith("-") else 0)
+    local = _moment_us(f"{shifted:04d}{rest}{micros or ''}") - (int(year) < 0) * _CYCLES * 146_097 * _DAY_US
+    offset_us = 60_000_000 * (60 * int(hours or 0) + int(minutes or 0))
+    return local + offset_us if sign == "-" else local - offset_us
 
 
 def _moment_us(text: str) -> int:

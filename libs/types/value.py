@@ -15,6 +15,7 @@ class LogicalKind(enum.Enum):
 
     BOOLEAN = "boolean"
     """true or false [boolean]"""
+    INT8 = "int8"
     INT16 = "int16"
     INT32 = "int32"
     INT64 = "int64"
@@ -35,6 +36,9 @@ class LogicalKind(enum.Enum):
     """base64 of the unscaled number, big-endian two's complement [bytes, org.apache.kafka.connect.data.Decimal]"""
     DECIMAL_TEXT = "decimal_text"
     """text with all digits of the scale [string]"""
+    VARIABLE_SCALE_DECIMAL = "variable_scale_decimal"
+    """``{"scale":n,"value":base64 of the unscaled number}``: each value has a scale of its own, below 0 too
+    [struct, io.debezium.data.VariableScaleDecimal]"""
     DATE = "date"
     """days since 1970-01-01 [int32, io.debezium.time.Date]"""
     CONNECT_DATE = "connect_date"
@@ -62,13 +66,20 @@ class LogicalKind(enum.Enum):
     ISO_TIMESTAMP = "iso_timestamp"
     """a wall clock without zone as ``2024-01-02T03:04:05.678Z`` [string, io.debezium.time.IsoTimestamp]"""
     ZONED_TIMESTAMP = "zoned_timestamp"
-    """ISO 8601 text in UTC, ``2024-01-02T03:04:05.678Z`` [string, io.debezium.time.ZonedTimestamp]"""
+    """ISO 8601 text: ``2024-01-02T03:04:05.678Z``. Oracle's TIMESTAMP WITH TIME ZONE keeps its offset, as ``+02:00``
+    [string, io.debezium.time.ZonedTimestamp]"""
+    MICRO_DURATION = "micro_duration"
+    """microseconds of an interval; a month counts as 365.25 / 12 days [int64, io.debezium.time.MicroDuration]"""
+    INTERVAL = "interval"
+    """ISO 8601 text with all parts: ``P0Y0M5DT10H11M12.5S``, ``P-3Y-6M0DT0H0M0S`` [string, io.debezium.time.Interval]"""
     YEAR = "year"
     """[int32, io.debezium.time.Year]"""
     JSON = "json"
     """the document as text [string, io.debezium.data.Json]"""
     JSON_VARIANT = "json_variant"
     """the same; no source has it: it is JSON that a tenant wants as VARIANT in its tables (``libs.warehouse.json_variants``)"""
+    XML = "xml"
+    """the document as text [string, io.debezium.data.Xml]"""
     ENUM = "enum"
     """[string, io.debezium.data.Enum]"""
     ENUM_SET = "enum_set"
@@ -88,9 +99,10 @@ class LogicalType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     kind: LogicalKind
     precision: int = 0
-    """Digits of a DECIMAL or DECIMAL_TEXT; width of BITS."""
+    """Digits of a DECIMAL or DECIMAL_TEXT; 0: each DECIMAL_TEXT has its own scale, as Oracle's NUMBER. Width of BITS."""
     scale: int = 0
-    """Digits after the point of a DECIMAL or DECIMAL_TEXT; fractional-second digits of a ZONED_TIMESTAMP."""
+    """Digits after the point of a DECIMAL or DECIMAL_TEXT, in Oracle also below 0 or above the precision; fractional-second
+    digits of a ZONED_TIMESTAMP."""
     allowed: tuple[str, ...] = ()
     """Members of an ENUM or ENUM_SET, in order."""
 

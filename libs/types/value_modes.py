@@ -51,8 +51,27 @@ class UnsignedBigintMode(enum.Enum):
     """Text (the Vitess connector's default)."""
 
 
+class IntervalMode(enum.Enum):
+    """The form of Oracle's INTERVAL columns."""
+
+    NUMERIC = "numeric"
+    """Microseconds; a month counts as 365.25 / 12 days."""
+    STRING = "string"
+    """ISO 8601 text: ``P3Y6M0DT0H0M0S``."""
+
+
+class ZeroScaleMode(enum.Enum):
+    """The form of Oracle's NUMBER(p,0) of at most 18 digits where ``decimal`` is double or string. With precise it is the
+    smallest integer in any case."""
+
+    EXACT = "exact"
+    """As ``decimal`` says."""
+    INTEGER = "integer"
+    """The smallest integer (``legacy.decimal.handling.strategy=true``)."""
+
+
 class BinaryMode(enum.Enum):
-    """The form of BINARY, VARBINARY and BLOB columns."""
+    """The form of BINARY, VARBINARY, RAW and BLOB columns."""
 
     BYTES = "bytes"
     """Connect's bytes, which are base64 in JSON."""
@@ -90,4 +109,16 @@ class VitessValueModes(ValueModes, frozen=True, kw_only=True):
     unsigned_bigint: UnsignedBigintMode = UnsignedBigintMode.STRING
 
 
+class OracleValueModes(ValueModes, frozen=True, kw_only=True):
+    """``ValueModes`` with the Oracle connector's further choices. ``unsigned_bigint`` means nothing to it."""
+
+    time_precision: TimePrecision = TimePrecision.ADAPTIVE
+    """``time.precision.mode``. Of adaptive, a TIMESTAMP(7) to (9) is in nanoseconds, which reach from 1678 to 2261."""
+    interval: IntervalMode = IntervalMode.NUMERIC
+    """``interval.handling.mode``: numeric, string."""
+    zero_scale_numbers: ZeroScaleMode = ZeroScaleMode.EXACT
+    """``legacy.decimal.handling.strategy``: exact (false), integer (true)."""
+
+
+DEFAULT_ORACLE_MODES: Final = OracleValueModes()
 DEFAULT_MODES: Final = ValueModes()

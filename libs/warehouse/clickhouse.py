@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from libs.types.value import LogicalKind, LogicalType
-from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, UNSIGNED_BIGINT
+from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, UNSIGNED_BIGINT, decimal_digits
 
 _UBIGINT: Final = "ubigint"
 _SHOWN: Final[Mapping[str, str]] = {
@@ -26,6 +26,8 @@ _SHOWN: Final[Mapping[str, str]] = {
     "binary": "String",
 }
 _DECIMAL_KINDS: Final = frozenset({LogicalKind.DECIMAL, LogicalKind.DECIMAL_TEXT})
+_MOST_DIGITS: Final = 76
+"""Of a Decimal256 (ClickHouse manual, "Decimal")."""
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _WIDENINGS: Final = frozenset({("int", "bigint"), ("float", "double")})
 _INTEGER_DIGITS: Final = {"int": 10, "bigint": 19, _UBIGINT: 20}
@@ -37,7 +39,8 @@ def own_type(sql_type: str, logical_type: LogicalType | None) -> str:
     if kind is LogicalKind.INT64 and sql_type == UNSIGNED_BIGINT:
         return _UBIGINT
     if logical_type is not None and kind in _DECIMAL_KINDS and sql_type == "string":
-        return f"decimal({logical_type.precision},{logical_type.scale})"
+        digits = decimal_digits(logical_type)
+        return sql_type if digits is None or digits[0] > _MOST_DIGITS else f"decimal({digits[0]},{digits[1]})"
     return sql_type
 
 

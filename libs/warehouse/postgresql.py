@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from libs.types.value import LogicalKind, LogicalType
-from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS
+from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, decimal_digits
 
 _TYPES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
@@ -22,9 +22,12 @@ _TYPES: Final[Mapping[str, str]] = {
     "string": "text",
     "binary": "bytea",
 }
-_SPARK_TYPES: Final = {**{own: spark for spark, own in _TYPES.items()}, "json": "string"}
+_ANY_NUMBER: Final = "numeric"
+_MOST_DIGITS: Final = 1000
+"""Of ``numeric(p,s)`` (PostgreSQL manual 8.1.2)."""
+_SPARK_TYPES: Final = {**{own: spark for spark, own in _TYPES.items()}, "json": "string", _ANY_NUMBER: "string"}
 _JSON_KINDS: Final = frozenset({LogicalKind.JSON, LogicalKind.GEOMETRY, LogicalKind.POINT, LogicalKind.FLOAT_VECTOR})
-_DECIMAL_KINDS: Final = frozenset({LogicalKind.DECIMAL, LogicalKind.DECIMAL_TEXT})
+_DECIMAL_KINDS: Final = frozenset({LogicalKind.DECIMAL, LogicalKind.DECIMAL_TEXT, LogicalKind.VARIABLE_SCALE_DECIMAL})
 _NUMERIC: Final = re.compile(r"(?:numeric|decimal)\((\d+),\s*(\d+)\)")
 _INTEGER_DIGITS: Final = {"integer": 10, "bigint": 19}
 _WIDENINGS: Final = frozenset({("integer", "bigint"), ("real", "double precision"), ("json", "text")})
@@ -38,7 +41,8 @@ def own_type(sql_type: str, logical_type: LogicalType | None) -> str:
     if logical_type is not None and logical_type.kind in _JSON_KINDS and sql_type == "string":
         return "json"
     if logical_type is not None and logical_type.kind in _DECIMAL_KINDS and sql_type == "string":
-        return f"numeric({logical_type.precision},{logical_type.scale})"
+        digits = decimal_digits(logical_type)
+        return _ANY_NUMBER if digits is None or digits[0] > _MOST_DIGITS else f"numeric({digits[0]},{digits[1]})"
     if number := _NUMERIC.fullmatch(sql_type):
         return f"numeric({number[1]},{number[2]})"
     return _TYPES[sql_type]
@@ -59,6 +63,8 @@ def is_wider(new: str, old: str) -> bool:
     """
     if (old, new) in _WIDENINGS:
         return True
+    if new == _ANY_NUMBER:
+        return old in _INTEGER_DIGITS or _NUMERIC.fullmatch(old) is not None
     wide = _NUMERIC.fullmatch(new)
     if wide is None or new == old:
         return False

@@ -8,7 +8,7 @@ one. ``spark/transforms/value_types.py`` makes the values.
 from typing import Final
 
 from libs.types.table import Column
-from libs.types.value import LogicalKind
+from libs.types.value import LogicalKind, LogicalType
 
 MAX_DECIMAL_DIGITS: Final = 38
 """Of Spark's and Iceberg's DECIMAL; MySQL's has up to 65."""
@@ -39,6 +39,7 @@ BINARIES: Final = frozenset({LogicalKind.BYTES, LogicalKind.BASE64, LogicalKind.
 
 _PLAIN: Final = {
     LogicalKind.BOOLEAN: "boolean",
+    LogicalKind.INT8: "int",
     LogicalKind.INT16: "int",
     LogicalKind.INT32: "int",
     LogicalKind.INT64: "bigint",
@@ -46,6 +47,10 @@ _PLAIN: Final = {
     LogicalKind.FLOAT64: "double",
     LogicalKind.STRING: "string",
     LogicalKind.ZONED_TIMESTAMP: "timestamp",
+    LogicalKind.MICRO_DURATION: "bigint",
+    LogicalKind.INTERVAL: "string",
+    LogicalKind.XML: "string",
+    LogicalKind.VARIABLE_SCALE_DECIMAL: "string",
     LogicalKind.YEAR: "int",
     LogicalKind.JSON: "string",
     LogicalKind.JSON_VARIANT: VARIANT_TYPE,
@@ -68,12 +73,30 @@ def spark_type(column: Column) -> str:
     match logical_type.kind:
         case LogicalKind.INT64 if is_unsigned_bigint(column):
             return UNSIGNED_BIGINT
-        case LogicalKind.DECIMAL | LogicalKind.DECIMAL_TEXT if logical_type.precision > MAX_DECIMAL_DIGITS:
-            return "string"
         case LogicalKind.DECIMAL | LogicalKind.DECIMAL_TEXT:
-            return f"decimal({logical_type.precision},{logical_type.scale})"
+            digits = decimal_digits(logical_type)
+            if digits is None or digits[0] > MAX_DECIMAL_DIGITS:
+                return "string"
+            return f"decimal({digits[0]},{digits[1]})"
         case kind:
             return _PLAIN[kind]
+
+
+def decimal_digits(logical_type: LogicalType) -> tuple[int, int] | None:
+    """All digits of a decimal, and those after the point, where its scale is neither negative nor larger than all of them.
+
+    None: each value has a scale of its own. Oracle's NUMBER(3,-2) has values up to 99,900, its NUMBER(2,5) up to 0.00099.
+
+    >>> from libs.types.value import LogicalKind
+    >>> decimal_digits(LogicalType(kind=LogicalKind.DECIMAL, precision=18, scale=-2))
+    (20, 0)
+    >>> decimal_digits(LogicalType(kind=LogicalKind.DECIMAL, precision=2, scale=5))
+    (5, 5)
+    """
+    precision, scale = logical_type.precision, logical_type.scale
+    if not precision or logical_type.kind is LogicalKind.VARIABLE_SCALE_DECIMAL:
+        return None
+    return (precision - scale, 0) if scale < 0 else (max(precision, scale), scale)
 
 
 def is_unsigned_bigint(column: Column) -> bool:

@@ -21,6 +21,7 @@ import scala.runtime.AbstractFunction0;
 
 public class DecodeValues {
   private static final int MOST_LONG_DIGITS = 18;
+  private static final int MOST_SCALE = 1000;
   private static final long[] POWERS_OF_TEN = new long[MOST_LONG_DIGITS + 1];
   private static final UTF8String PATTERN = UTF8String.fromString("0000-00-00T00:00:00");
   private static final int MOST_FRACTION_DIGITS = 6;
@@ -59,6 +60,19 @@ public class DecodeValues {
     if (isStrict) {
       Platform.throwException(
           QueryExecutionErrors.malformedRecordsDetectedInRecordParsingError("a number with more digits than its column", null));
+    }
+    return null;
+  }
+
+  /** Big-endian two's complement bytes as text with all digits and no exponent. No bytes, or more zeros than any source's numbers
+   *  have, fail by the condition that malformed JSON has; null, if not "isStrict". */
+  public static UTF8String numberText(byte[] unscaled, int scale, boolean isStrict) {
+    if (unscaled.length > 0 && Math.abs((long) scale) <= MOST_SCALE) {
+      return UTF8String.fromString(new BigDecimal(new BigInteger(unscaled), scale).toPlainString());
+    }
+    if (isStrict) {
+      Platform.throwException(
+          QueryExecutionErrors.malformedRecordsDetectedInRecordParsingError("a number without bytes, or of a scale beyond 1000", null));
     }
     return null;
   }

@@ -19,6 +19,7 @@ from spark.transforms.warehouse_columns import Fill
 
 _NUMBERS: Final = frozenset(
     {
+        LogicalKind.INT8,
         LogicalKind.INT16,
         LogicalKind.INT32,
         LogicalKind.INT64,
@@ -26,6 +27,7 @@ _NUMBERS: Final = frozenset(
         LogicalKind.FLOAT64,
         LogicalKind.DECIMAL,
         LogicalKind.DECIMAL_TEXT,
+        LogicalKind.VARIABLE_SCALE_DECIMAL,
         LogicalKind.YEAR,
     }
     | TIMES
@@ -132,7 +134,7 @@ def _literal(column: Column, text: str) -> str | None:
         case kind if kind in BINARIES:
             digits = _HEX.fullmatch(text)
             return None if digits is None else _bytes(bytes.fromhex(digits[1]))
-        case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET | LogicalKind.JSON:
+        case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET | LogicalKind.JSON | LogicalKind.XML:
             return literal(text)
         case LogicalKind.JSON_VARIANT:
             return f"parse_json({literal(text)})"

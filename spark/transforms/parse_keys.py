@@ -15,7 +15,7 @@ from spark.transforms.parsed_row import parsed_row
 from spark.transforms.value_types import decoded, row_type
 from spark.transforms.warehouse_columns import TableColumn
 
-_WHOLE_NUMBERS: Final = frozenset({LogicalKind.INT16, LogicalKind.INT32, LogicalKind.INT64})
+_WHOLE_NUMBERS: Final = frozenset({LogicalKind.INT8, LogicalKind.INT16, LogicalKind.INT32, LogicalKind.INT64})
 _BIGINT: Final = LongType()
 
 

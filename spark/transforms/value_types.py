@@ -24,13 +24,14 @@ from pyspark.sql.types import (
 
 from libs.types.table import Column
 from libs.types.value import LogicalKind
-from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, UNSIGNED_BIGINT, is_unsigned_bigint, spark_type
+from libs.warehouse.spark_types import UNSIGNED_BIGINT, is_unsigned_bigint, spark_type
 from spark.jvm.java import column_function
 from spark.transforms.parsed_variant import parsed_variant
 
 _CLASS: Final = "DecodeValues"
 _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.BOOLEAN: BooleanType(),
+    LogicalKind.INT8: IntegerType(),
     LogicalKind.INT16: IntegerType(),
     LogicalKind.INT32: IntegerType(),
     LogicalKind.INT64: LongType(),
@@ -43,6 +44,9 @@ _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.HEX: StringType(),
     LogicalKind.DECIMAL: BinaryType(),
     LogicalKind.DECIMAL_TEXT: StringType(),
+    LogicalKind.VARIABLE_SCALE_DECIMAL: StructType(
+        [StructField("scale", IntegerType()), StructField("value", BinaryType())]
+    ),
     LogicalKind.DATE: IntegerType(),
     LogicalKind.CONNECT_DATE: IntegerType(),
     LogicalKind.ISO_DATE: StringType(),
@@ -57,6 +61,9 @@ _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.CONNECT_TIMESTAMP: LongType(),
     LogicalKind.ISO_TIMESTAMP: StringType(),
     LogicalKind.ZONED_TIMESTAMP: StringType(),
+    LogicalKind.MICRO_DURATION: LongType(),
+    LogicalKind.INTERVAL: StringType(),
+    LogicalKind.XML: StringType(),
     LogicalKind.YEAR: IntegerType(),
     LogicalKind.JSON: StringType(),
     LogicalKind.JSON_VARIANT: StringType(),
@@ -93,10 +100,16 @@ def decoded(column: Column, value: SparkColumn, *, is_strict: bool = True) -> Sp
             return sf.when(
                 value < 0, (wide + sf.lit(str(2**64)).cast(UNSIGNED_BIGINT)).cast(UNSIGNED_BIGINT)
             ).otherwise(wide)
-        case LogicalKind.DECIMAL if logical_type.precision > MAX_DECIMAL_DIGITS:
-            return _decimal_text(value, logical_type.scale)
+        case LogicalKind.VARIABLE_SCALE_DECIMAL:
+            return _number_text(value.getField("value"), value.getField("scale"), is_strict=is_strict)
+        case LogicalKind.DECIMAL if spark_type(column) == "string":
+            return _number_text(value, sf.lit(logical_type.scale), is_strict=is_strict)
+        case LogicalKind.DECIMAL if logical_type.scale < 0:
+            text = _number_text(value, sf.lit(logical_type.scale), is_strict=is_strict)
+            return cast(text, spark_type(column))
         case LogicalKind.DECIMAL:
-            return _decimal(value, logical_type.precision, logical_type.scale, is_strict=is_strict)
+            digits = max(logical_type.precision, logical_type.scale)
+            return _decimal(value, digits, logical_type.scale, is_strict=is_strict)
         case LogicalKind.DECIMAL_TEXT:
             return cast(value, spark_type(column))
         case LogicalKind.JSON_VARIANT:
@@ -130,7 +143,7 @@ def decoded(column: Column, value: SparkColumn, *, is_strict: bool = True) -> Sp
 
 
 def _thousandth(nanoseconds: SparkColumn) -> SparkColumn:
-    """Whole microseconds: no source has finer ones. Not by ``/``, which goes through a double."""
+    """Whole microseconds: Oracle alone has finer ones, and no warehouse. Not by ``/``, which goes through a double."""
     return sf.floor(nanoseconds.cast("decimal(20,0)") / sf.lit(1000).cast("decimal(4,0)")).cast("bigint")
 
 
@@ -149,64 +162,11 @@ def _decimal(unscaled: SparkColumn, precision: int, scale: int, *, is_strict: bo
     return decimal(unscaled, precision, scale, is_strict)
 
 
+def _number_text(unscaled: SparkColumn, scale: SparkColumn, *, is_strict: bool) -> SparkColumn:
+    """Big-endian two's complement bytes as text with all digits and no exponent."""
+    return column_function(_CLASS, "numberText", "string")(unscaled, scale, is_strict)
+
+
 def _local_time(micros: SparkColumn) -> SparkColumn:
     """As a cast of ``timestamp_micros`` has it in a session in UTC, which goes through a date of the calendar."""
     return column_function(_CLASS, "localTime", "timestamp_ntz")(micros)
-
-
-_LIMB: Final = 10**9
-_LIMBS: Final = 8  # 72 decimal digits; DECIMAL(65) needs 65
-
-
-def _decimal_text(unscaled: SparkColumn, scale: int) -> SparkColumn:
-    """Big-endian two's complement bytes as decimal text: long multiplication in base 10**9, byte by byte."""
-    digits = sf.hex(unscaled)
-    is_negative = sf.conv(sf.substring(digits, 1, 2), 16, 10).cast("bigint") >= 128
-    magnitude = sf.aggregate(
-        sf.sequence(sf.lit(1), sf.length(digits), sf.lit(2)),
-        sf.array_repeat(sf.lit(0).cast("bigint"), _LIMBS),
-        lambda limbs, place: _times_256_plus(limbs, _byte(digits, place, is_negative)),
-    )
-    # -x = ~x + 1
-    plain = _limbs_text(sf.when(is_negative, _plus_one(magnitude)).otherwise(magnitude))
-    whole = sf.lpad(plain, _LIMBS * 9, "0")
-    split = _LIMBS * 9 - scale
-    integer = sf.coalesce(sf.nullif(sf.ltrim(sf.substring(whole, 1, split), sf.lit("0")), sf.lit("")), sf.lit("0"))
-    number = sf.concat(integer, sf.lit("."), sf.substring(whole, split + 1, scale)) if scale else integer
-    return sf.when(unscaled.isNull(), None).otherwise(sf.concat(sf.when(is_negative, "-").otherwise(""), number))
-
-
-def _byte(digits: SparkColumn, place: SparkColumn, is_negative: SparkColumn) -> SparkColumn:
-    byte = sf.conv(sf.substr(digits, place, sf.lit(2)), 16, 10).cast("bigint")
-    return sf.when(is_negative, sf.lit(255) - byte).otherwise(byte)
-
-
-def _times_256_plus(limbs: SparkColumn, byte: SparkColumn) -> SparkColumn:
-    return _carried(limbs, byte, factor=256)
-
-
-def _plus_one(limbs: SparkColumn) -> SparkColumn:
-    return _carried(limbs, sf.lit(1).cast("bigint"), factor=1)
-
-
-def _carried(limbs: SparkColumn, carry: SparkColumn, *, factor: int) -> SparkColumn:
-    """Limbs, the lowest first, times ``factor`` plus ``carry``."""
-
-    def step(state: SparkColumn, limb: SparkColumn) -> SparkColumn:
-        number = limb * factor + state.getField("carry")
-        return sf.struct(
-            ((number - number % _LIMB) / _LIMB).cast("bigint").alias("carry"),
-            sf.concat(state.getField("limbs"), sf.array(number % _LIMB)).alias("limbs"),
-        )
-
-    empty = sf.array().cast("array<bigint>")
-    return sf.aggregate(
-        limbs,
-        sf.struct(carry.cast("bigint").alias("carry"), empty.alias("limbs")),
-        step,
-        lambda state: state.getField("limbs"),
-    )
-
-
-def _limbs_text(limbs: SparkColumn) -> SparkColumn:
-    return sf.array_join(sf.transform(sf.reverse(limbs), lambda limb: sf.lpad(limb.cast("string"), 9, "0")), "")

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -94,6 +95,7 @@ def test_recorded_schema_changes_have_the_same_values() -> None:
 
 
 _NUMBERS = {
+    "int8": st.integers(-(2**7), 2**7 - 1),
     "int16": st.integers(-(2**15), 2**15 - 1),
     "int32": st.integers(-(2**31), 2**31 - 1),
     "int64": st.integers(-(2**63), 2**63 - 1),
@@ -228,3 +230,28 @@ def test_a_writer_goes_on_after_a_refusal() -> None:
         writer.write(b'{"a":"x"}')
 
     assert writer.write(b'{"a":1}') == b"!\x02"
+
+
+def test_numbers_that_json_has_no_digits_for_are_written() -> None:
+    """Connect's JsonConverter has them as texts; any other text is refused."""
+    schema = struct_of(plain("d", "double"), plain("f", "float"))
+    writer = AvroWriter(schema, b"")
+
+    found = [read(schema, writer.write(b'{"d":"%b","f":"%b"}' % (name, name))) for name in (b"Infinity", b"-Infinity")]
+
+    assert found == [{"d": float("inf"), "f": float("inf")}, {"d": float("-inf"), "f": float("-inf")}]
+    assert math.isnan(read(schema, writer.write(b'{"d":"NaN","f":1.5}'))["d"])
+    with pytest.raises(InvalidEvent):
+        writer.write(b'{"d":"1.5","f":1.5}')
+
+
+def test_number_of_its_own_scale_is_a_record() -> None:
+    """``VariableScaleDecimal``, and the smallest integer."""
+    number = Column(name="n", source_type="NUMBER", logical_type=LogicalType(kind=LogicalKind.VARIABLE_SCALE_DECIMAL))
+    tiny = Column(name="t", source_type="NUMBER(2,0)", logical_type=LogicalType(kind=LogicalKind.INT8))
+    schema = struct_of(connect_field(number), connect_field(tiny))
+
+    written = AvroWriter(schema, b"").write(b'{"n":{"scale":3,"value":"AeJA"},"t":-99}')
+
+    assert read(schema, written) == {"n": {"scale": 3, "value": b"\x01\xe2\x40"}, "t": -99}
+    assert avro_schema(connect_field(tiny)) == ["null", {"type": "int", "connect.type": "int8"}]

@@ -3,7 +3,7 @@
 import datetime
 import json
 import random
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from libs.mysql.logical import column, in_value_modes
 from libs.mysql.values import binary_writer, moment_writer, time_writer
+from libs.oracle.logical import column as oracle_column
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
@@ -100,6 +101,46 @@ def test_a_decimal_of_65_digits_is_exact_text(shared: SharedSpark) -> None:
     texts = _decoded(shared, item, [_wire(number) for number in unscaled])
 
     assert texts == [f"{scaled(number, 30):f}" for number in unscaled]
+
+
+def test_oracle_number_is_exact_whatever_its_scale(shared: SharedSpark) -> None:
+    """A NUMBER without a scale is text with all digits; one of a negative scale, or of more scale than digits, is a decimal."""
+    number = oracle_column("n", "NUMBER")
+    texts = ["0", "-123.456", "1" + "0" * 125, "0." + "0" * 129 + "1", "99999999999999999999999999999999999999"]
+    wires = [(_exponent(text), _wire(int(Decimal(text).scaleb(_exponent(text), Context(prec=200))))) for text in texts]
+    hundreds, small = oracle_column("h", "NUMBER(18,-2)"), oracle_column("s", "NUMBER(2,5)")
+
+    assert _decoded(shared, number, [*wires, None]) == [*texts, None]
+    assert _decoded(shared, hundreds, [_wire(99), _wire(-(10**18) + 1)]) == [Decimal(9900), Decimal(-(10**20) + 100)]
+    assert _decoded(shared, small, [_wire(99)]) == [Decimal("0.00099")]
+    assert (spark_type(number), spark_type(hundreds), spark_type(small)) == ("string", "decimal(20,0)", "decimal(5,5)")
+    with pytest.raises((PySparkException, Py4JJavaError)):
+        _decoded(shared, number, [(2**30, _wire(1))])
+    assert _decoded(shared, number, [(2**30, _wire(1)), (0, bytearray())], is_strict=False) == [None, None]
+
+
+def test_moment_with_an_offset_and_one_of_nanoseconds_is_that_moment(shared: SharedSpark) -> None:
+    """Oracle's TIMESTAMP(9) WITH TIME ZONE. No warehouse has nanoseconds: they are cut off."""
+    item = oracle_column("c", "TIMESTAMP(9) WITH TIME ZONE")
+    frame = local_rows(
+        shared.session, [("2026-11-21T05:29:36.123456789+05:30",), ("-4711-01-01T00:00:00Z",)], "w string"
+    )
+
+    found = frame.select(sf.unix_micros(decoded(item, sf.col("w")))).collect()
+
+    assert [micros for (micros,) in found] == [1_795_219_176_123_456, -210_831_897_600_000_000]
+
+
+def test_numbers_without_digits_are_read(shared: SharedSpark) -> None:
+    """Oracle's BINARY_DOUBLE has NaN and infinities, which JSON holds as texts."""
+    item = oracle_column("c", "BINARY_DOUBLE")
+    images = [(json.dumps({"c": text}),) for text in ("NaN", "Infinity", "-Infinity", 1.5)]
+    frame = local_rows(shared.session, images, "image string")
+    parsed = frame.select(parsed_row(shared.session, sf.col("image"), row_type([item])).alias("row"))
+
+    found = [str(value) for (value,) in parsed.select(decoded(item, sf.col("row.c"))).collect()]
+
+    assert found == ["nan", "inf", "-inf", "1.5"]
 
 
 def test_decimals_up_to_38_digits_are_exact(shared: SharedSpark) -> None:
@@ -219,6 +260,11 @@ def _decoded(shared: SharedSpark, item: Column, wire: list[Any], *, is_strict: b
 
 def _json_type(item: Column) -> DataType:
     return row_type([item]).fields[0].dataType
+
+
+def _exponent(text: str) -> int:
+    """Digits after the point."""
+    return len(text.partition(".")[2])
 
 
 def _wire(number: int) -> bytearray:

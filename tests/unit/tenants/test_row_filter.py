@@ -45,6 +45,11 @@ TABLE = TableSchema(
         column("shape", LogicalKind.GEOMETRY),
         column("year", LogicalKind.YEAR),
         column("single", LogicalKind.FLOAT32),
+        column("tiny", LogicalKind.INT8),
+        column("number", LogicalKind.VARIABLE_SCALE_DECIMAL),
+        column("took", LogicalKind.MICRO_DURATION),
+        column("span", LogicalKind.INTERVAL),
+        column("page", LogicalKind.XML),
     ),
 )
 
@@ -205,6 +210,21 @@ def test_decimals_keep_all_their_digits() -> None:
     assert not matches(f"total = {digits}.02", total=wire)
     assert matches(f"-total = -{digits}.01", total=wire)
     assert matches(f"total - 0.01 = {digits}", total=wire)
+
+
+def test_oracle_values_are_compared_by_what_they_are() -> None:
+    """A number of its own scale, a moment with an offset, nanoseconds or a year before 1, a NaN, an interval."""
+    thousandth = {"scale": 3, "value": base64.b64encode(b"\x01").decode()}
+
+    assert matches("number = 0.001 AND number < 0.0011", number=thousandth)
+    assert matches("number > 999", number={"scale": -3, "value": "AQ=="})
+    assert matches("zoned = '2024-01-31 22:00:00.123456'", zoned="2024-02-01T03:30:00.123456789+05:30")
+    assert matches("zoned = '2024-02-01 03:00:00'", zoned="2024-02-01T00:00:00-03:00")
+    assert matches("zoned < '0000-01-01'", zoned="-4711-01-01T00:00:00Z")
+    assert not matches("ratio > 1", ratio="NaN")
+    assert matches("ratio > 1 AND single < 0", ratio="Infinity", single="-Infinity")
+    assert matches("tiny = -1 AND took = '26:00:00'", tiny=-1, took=93_600_000_000)
+    assert matches("span = 'P0Y0M1DT0H0M0S' AND page IS NOT NULL", span="P0Y0M1DT0H0M0S", page="<a/>")
 
 
 def test_only_columns_that_are_named_are_needed() -> None:
