@@ -20,6 +20,7 @@ from libs.source.mysql.client import Connection
 from libs.source.mysql.snapshot import CopiedAt, append_rows
 from libs.source.port import ReadBatch
 from libs.source.signal_outcomes import note_finished, note_given_up
+from libs.source.table_reports import TableReports
 from libs.telemetry import metrics
 from libs.telemetry.faults import COPY_REFUSED, ROWS_SET_ASIDE, lift_fault, raise_fault
 from libs.types.checkpoint import TableCopy
@@ -42,7 +43,6 @@ from services.binlog_reader.position import SOURCE_PARTITION
 from services.binlog_reader.schema_changes import SchemaChanges
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.binlog_reader.source_schemas import SourceSchemas
-from services.binlog_reader.table_reports import TableReports
 
 log = structlog.get_logger()
 

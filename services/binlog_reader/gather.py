@@ -8,6 +8,7 @@ from libs.source.failure_handling import LeftOut
 from libs.source.mysql.snapshot import CopiedAt, ReadView
 from libs.source.mysql.table_copy import UnreadRow
 from libs.source.port import ReadBatch, ResumePoint
+from libs.source.table_reports import TableReports
 from libs.types.checkpoint import SnapshotProgress
 from libs.types.order import EventOrder
 from libs.types.table import TableSchema
@@ -15,7 +16,6 @@ from services.binlog_reader.decode import LogDecoder
 from services.binlog_reader.incremental import IncrementalCopy
 from services.binlog_reader.position import SOURCE_PARTITION, BinlogPosition, encode_position
 from services.binlog_reader.settings import BinlogReaderSettings
-from services.binlog_reader.table_reports import TableReports
 
 
 class Gatherer:

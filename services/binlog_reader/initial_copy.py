@@ -18,13 +18,13 @@ from libs.source.mysql.settings import SnapshotLock
 from libs.source.mysql.snapshot import Place, ReadView, append_rows, estimated_rows
 from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, open_readers
 from libs.source.port import ReadBatch
+from libs.source.table_reports import TableReports
 from libs.types.checkpoint import RangeProgress, SnapshotProgress
 from libs.types.table import TableSchema
 from services.binlog_reader.gather import Gatherer
 from services.binlog_reader.incremental import TableRefused
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.binlog_reader.source_schemas import SourceSchemas
-from services.binlog_reader.table_reports import TableReports
 
 log = structlog.get_logger()
 

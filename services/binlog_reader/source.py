@@ -23,6 +23,7 @@ from libs.source.mysql.snapshot import CopiedAt, oldest_position
 from libs.source.mysql.table_copy import Readers
 from libs.source.port import ReadBatch
 from libs.source.snapshot_mode import Beginning, beginning
+from libs.source.table_reports import TableReports
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot
 from libs.types.position import SourcePartition
 from services.binlog_reader.chunks import Chunks
@@ -38,7 +39,6 @@ from services.binlog_reader.schema_changes import SchemaChanges
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.binlog_reader.signals import Signals
 from services.binlog_reader.source_schemas import SourceSchemas
-from services.binlog_reader.table_reports import TableReports
 
 log = structlog.get_logger()
 
@@ -127,7 +127,7 @@ class BinlogChangeLog:
         partition = SourcePartition(source=settings.source, name=SOURCE_PARTITION)
         throttle = ReplicaThrottle(settings.database, settings.snapshot, partition)
         self._connections = Connections(settings.database)
-        self._reports = reports = TableReports(settings.source)
+        self._reports = reports = TableReports(partition)
         self._gatherer = gatherer = Gatherer(settings, identity, incremental, reports)
         self._schemas = schemas = SourceSchemas(settings, schema_history, gatherer, reports)
         self._copy = InitialCopy(settings, schemas, gatherer, reports, throttle)

@@ -16,6 +16,7 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.mysql.snapshot import CopiedAt, ReadView, captured_tables, source_tables, table_definitions
 from libs.source.mysql.table_schemas import MYSQL_SCHEMAS, learn_tables
 from libs.source.port import ReadBatch
+from libs.source.table_reports import TableReports
 from libs.source.table_schemas import TableSchemas
 from libs.types.checkpoint import Checkpoint
 from libs.types.order import EventOrder
@@ -27,7 +28,6 @@ from services.binlog_reader.gather import Gatherer
 from services.binlog_reader.incremental import TableRefused
 from services.binlog_reader.position import SOURCE_PARTITION, BinlogPosition, encode_position
 from services.binlog_reader.settings import BinlogReaderSettings
-from services.binlog_reader.table_reports import TableReports
 
 log = structlog.get_logger()
 

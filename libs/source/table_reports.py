@@ -7,7 +7,7 @@ import structlog
 from libs.telemetry import metrics
 from libs.telemetry.faults import CHANGES_LOST, ROWS_CHANGED_UNSEEN, TABLE_QUARANTINED, keep_faults, lift_fault
 from libs.types.fault import FaultScope
-from services.binlog_reader.position import SOURCE_PARTITION
+from libs.types.position import SourcePartition
 
 log = structlog.get_logger()
 
@@ -15,8 +15,9 @@ log = structlog.get_logger()
 class TableReports:
     """The last report of each table of a source."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self, partition: SourcePartition) -> None:
+        self._source = partition.source
+        self._quarantined_tables = metrics.READER_QUARANTINED_TABLES.labels(partition.source, partition.name)
         self.quarantined: Mapping[str, str] = {}
         """Tables that are passed over, each with the reason."""
         self.unseen: Mapping[str, str] = {}
@@ -52,7 +53,7 @@ class TableReports:
             if table not in quarantined:
                 log.info("table_released", table=table)
         self.quarantined = dict(quarantined)
-        metrics.READER_QUARANTINED_TABLES.labels(self._source, SOURCE_PARTITION).set(len(quarantined))
+        self._quarantined_tables.set(len(quarantined))
 
     def _keep_quarantine_faults(self, quarantined: Mapping[str, str]) -> None:
         scopes = {FaultScope(source=self._source, table=table): reason for table, reason in quarantined.items()}
