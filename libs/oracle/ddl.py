@@ -163,7 +163,7 @@ def _after(table: OracleTable, action: Action) -> OracleTable:
         case AddConstraint(constraint):
             return _with_constraint(table, constraint)
         case DropConstraint():
-            return replace(table, constraints=tuple(each for each in table.constraints if not _is_meant(each, action)))
+            return _without_constraint(table, action)
         case ChangeRows():
             return table
 
@@ -230,6 +230,14 @@ def _with_constraint(table: OracleTable, constraint: Constraint) -> OracleTable:
         return replace(table, constraints=(*table.constraints, constraint))
     others = tuple(each for each in table.constraints if not each.is_primary)
     return replace(table, constraints=(constraint, *others))
+
+
+def _without_constraint(table: OracleTable, dropped: DropConstraint) -> OracleTable:
+    """Of a key that was made without a name, Oracle alone knows the name that it gave."""
+    kept = tuple(each for each in table.constraints if not _is_meant(each, dropped))
+    if len(kept) == len(table.constraints) and any(each.name is None for each in kept):
+        raise Contradiction(table.table, "a constraint is dropped by a name that the server gave")
+    return replace(table, constraints=kept)
 
 
 def _is_meant(constraint: Constraint, dropped: DropConstraint) -> bool:

@@ -154,6 +154,7 @@ def tenant_view(
             former_names=_former_names(table, column, selection, field_names),
             earlier_names=(),
             is_late=False,
+            number=0,
         )
         for column in table.columns
         if column.name not in excluded
@@ -164,6 +165,7 @@ def tenant_view(
         key=tuple(names[name] for name in table.key),
         ddl="" if excluded or masks or selection.rename_columns else table.ddl,
         indexes=(),
+        object_ids=(),
         former_ids=(),
     )
     return TenantView(schema, excluded, unknown, masks, names, ())

@@ -56,7 +56,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_optional: bool = True
     """May be NULL."""
     charset: str | None = None
-    """MySQL's name of the character set; None for types without one."""
+    """The source's name of the character set; None for types without one."""
     is_generated: bool = False
     is_auto_increment: bool = False
     default_expression: str | None = None
@@ -79,6 +79,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As far as statements were followed; None: it came with the table, or nobody knows."""
     is_late: bool = False
     """The table lacked it when it was first recorded, under the names of that time."""
+    number: int = 0
+    """By which the source's log may name it (Oracle's INTCOL#, from 1); 0: no log does. Known to the reader only."""
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -131,6 +133,9 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     does not see."""
     indexes: tuple[Index, ...] = ()
     """Known to the source's reader only, which derives ``key`` from them; empty for tenants."""
+    object_ids: tuple[int, ...] = ()
+    """Numbers by which the source's log names the table and its partitions (Oracle's OBJECT_ID), the table's own first. Known
+    to the reader only; empty for tenants, and of sources whose logs have names."""
     former_ids: tuple[TableId, ...] = ()
     """Names that the table had, the oldest first; empty for tenants. What hides a table, or some of it, under one
     of them hides it under this one."""
