@@ -15,7 +15,7 @@ from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnav
 from libs.oracle.error_codes import REMEDIES, Treatment, treatment_of, treatment_of_driver
 from libs.source.oracle.settings import OracleDatabaseSettings
 
-__all__ = ["Connection", "call", "connect", "fetch", "hang_up", "oracle_error_code", "query"]
+__all__ = ["Connection", "call", "connect", "connect_to_tables", "fetch", "hang_up", "oracle_error_code", "query"]
 
 Connection = oracledb.Connection
 
@@ -58,6 +58,15 @@ def connect(settings: OracleDatabaseSettings) -> Connection:
     except oracledb.Error as error:
         raise _as_ours(error, f"{settings.host}:{settings.port}") from error
     call(connection, _SESSION)
+    return connection
+
+
+def connect_to_tables(settings: OracleDatabaseSettings) -> Connection:
+    """As ``connect``, in the pluggable database whose tables are captured: its dictionary, its rows. Raises the same."""
+    connection = connect(settings)
+    if settings.pdb_name is not None:
+        quoted = settings.pdb_name.replace('"', '""')
+        call(connection, f'ALTER SESSION SET CONTAINER = "{quoted}"')
     return connection
 
 

@@ -5,7 +5,12 @@ from typing import Annotated
 import msgspec
 
 from libs.config.load import Secret
+from libs.source.failure_policy import FailureHandling
+from libs.source.key_columns import KeyColumns
+from libs.source.snapshot_mode import SnapshotMode
+from libs.source.unseen_policy import TellingPolicy
 from libs.types.bounds import bounds
+from libs.types.value_modes import OracleValueModes
 
 
 class OracleDatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +26,11 @@ class OracleDatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     password: Secret = Secret("")
     connect_timeout_s: Annotated[float, bounds(0.1, 3_600)] = 10.0
     """How long to wait for a connection, in seconds."""
+
+    @property
+    def database_name(self) -> str:
+        """The database of the events' ``source`` blocks: the pluggable one, where there is one."""
+        return self.pdb_name or self.service_name
 
 
 class MiningSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,3 +50,45 @@ class MiningSettings(msgspec.Struct, frozen=True, kw_only=True):
     that is valid is read."""
     transaction_memory_mb: Annotated[int, bounds(1, 1 << 20)] = 64
     """Rows of open transactions that are kept in memory, in MB; the rest lies in files in ``spill_dir``."""
+
+
+class OracleSnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the captured tables' rows are copied, all of them AS OF one SCN, without a lock."""
+
+    mode: SnapshotMode = SnapshotMode.INITIAL
+    range_mb: Annotated[int, bounds(1, 1 << 20)] = 64
+    """About so much of a table's storage is read by one SELECT, in MB; a copy that breaks off goes on after the last range."""
+    chunk_rows: Annotated[int, bounds(1, 10_000_000)] = 20_000
+    """Rows read by one SELECT of a table that is read along its key: an index-organized one."""
+    incremental_chunk_rows: Annotated[int, bounds(1, 1_000_000)] = 2_000
+    """Rows of one chunk of an incremental snapshot."""
+    select_overrides: dict[str, str] = {}
+    """An SQL condition by table (``SCHEMA.TABLE``): the initial copy reads the rows that meet it, instead of all
+    (``snapshot.select.statement.overrides``)."""
+
+
+class OracleSourceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One Oracle database, and how its changes become events: the same in a reader's settings and in a source's document."""
+
+    database: OracleDatabaseSettings
+    include_tables: tuple[str, ...] = (".*",)
+    """Regular expressions; a table is captured when one matches its whole ``SCHEMA.TABLE``, in the case that Oracle has."""
+    exclude_tables: tuple[str, ...] = ()
+    mining: MiningSettings = MiningSettings()
+    snapshot: OracleSnapshotSettings = OracleSnapshotSettings()
+    signal_table: str | None = None
+    """``SCHEMA.TABLE`` of three columns (id, type, data): a row inserted into it is a signal (``signal.data.collection``).
+    Signals come by ``headwater.signals`` too, which needs no table at the source."""
+    values: OracleValueModes = OracleValueModes()
+    """Which of Debezium's forms times, decimals, intervals and bytes take."""
+    key_columns: tuple[KeyColumns, ...] = ()
+    """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
+    failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
+    """Treatment of a row that cannot be decoded: fail, warn, skip, dead-letter. By default one row stops no other."""
+    on_unseen_change: tuple[TellingPolicy, ...] = ()
+    """The action, by table, after a statement that changed rows without an event: warn or halt; no rule: warn."""
+    transaction_metadata: bool = False
+    """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
+    heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0
+    """How often, in seconds, a record goes to ``__debezium-heartbeat.<source>`` when nothing that is captured changes
+    (``heartbeat.interval.ms``); 0: never. The checkpoint moves without it too."""
