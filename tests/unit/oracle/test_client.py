@@ -72,7 +72,7 @@ def failure_of(connection: Connection) -> HeadwaterError:
         (310, SourceUnavailable),
         (1306, SourceUnavailable),
         (4036, SourceUnavailable),
-        (1089, SourceUnavailable),
+        (60, SourceUnavailable),
         (30_000, SourceUnavailable),  # nobody foresaw it
         (1031, AccessDenied),
         (1555, PipelineHalted),
