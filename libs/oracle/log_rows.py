@@ -32,6 +32,8 @@ class Operation(enum.IntEnum):
     UNSUPPORTED = 255
 
 
+ROW_ENDS: Final = Operation(0)
+"""INTERNAL: the row says where a change of several rows was stored."""
 ROW_OPERATIONS: Final = frozenset({Operation.INSERT, Operation.DELETE, Operation.UPDATE})
 LARGE_VALUE_BEGINS: Final = frozenset({Operation.LOB_LOCATOR, Operation.XML_BEGIN, Operation.LONG_TEXT_BEGIN})
 """Rows that name a column whose content follows."""

@@ -15,7 +15,17 @@ from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnav
 from libs.oracle.error_codes import REMEDIES, Treatment, treatment_of, treatment_of_driver
 from libs.source.oracle.settings import OracleDatabaseSettings
 
-__all__ = ["Connection", "call", "connect", "connect_to_tables", "fetch", "hang_up", "oracle_error_code", "query"]
+__all__ = [
+    "Connection",
+    "call",
+    "connect",
+    "connect_to_tables",
+    "fetch",
+    "hang_up",
+    "interrupt",
+    "oracle_error_code",
+    "query",
+]
 
 Connection = oracledb.Connection
 
@@ -109,6 +119,12 @@ def hang_up(connection: Connection) -> None:
     """Close a connection that no thread uses. One that is broken is closed too."""
     with contextlib.suppress(oracledb.Error):
         connection.close()
+
+
+def interrupt(connection: Connection) -> None:
+    """End the call that another thread is in. It raises SourceUnavailable (ORA-01013)."""
+    with contextlib.suppress(oracledb.Error):
+        connection.cancel()
 
 
 def oracle_error_code(error: BaseException) -> int | None:

@@ -1,0 +1,164 @@
+"""Mined rows as steps: a transaction that was committed, a statement of DDL, in the order of the log.
+
+Rows come by SCN. Those of the newest SCN are held until another SCN or the window's end has come: several commits at
+one SCN are brought into their order, and an error within an SCN leaves nothing half taken.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from libs.errors import PipelineHalted
+from libs.oracle.log_position import COMMITS_OF_AN_SCN, LogminerPosition
+from libs.oracle.log_rows import Operation
+from services.logminer_reader.mined_rows import MinedDdl, MinedRow
+from services.logminer_reader.transactions import OpenTransaction, OpenTransactions
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A transaction that is to be delivered. The receiver closes ``transaction``."""
+
+    transaction: OpenTransaction
+    scn: int
+    nth: int
+    """Its number among the commits of the SCN."""
+    time_us: int
+    """Microseconds since 1970."""
+    low_scn: int | None
+    """``LogminerPosition.low_scn`` once it is delivered; ``done_scn`` and ``done_commits`` are its own SCN and ``nth + 1``."""
+
+
+Step = Committed | MinedDdl
+
+
+class _Place(NamedTuple):
+    """The order of records within an SCN."""
+
+    thread: int
+    rs_id: str
+    ssn: int
+
+
+class LogSteps:
+    """Takes rows, and gives steps. Commits before ``position`` are passed over, and so are statements."""
+
+    def __init__(self, position: LogminerPosition, transactions: OpenTransactions) -> None:
+        self._begun = position
+        self._transactions = transactions
+        self._held: list[MinedRow] = []
+        """All of one SCN."""
+        self.mined_scn = position.mined_from - 1
+        """Every row up to this SCN was taken."""
+        self.commits = 0
+        """Of all transactions, captured or not."""
+        self.rolled_back = 0
+        self.done: tuple[int, int] = (position.done_scn, position.done_commits)
+        """As ``LogminerPosition.done_scn`` and ``done_commits``."""
+        self.committed_at_us = 0
+        """When the newest of them was committed."""
+
+    @property
+    def low_scn(self) -> int | None:
+        """As ``LogminerPosition.low_scn``."""
+        oldest = self._transactions.oldest_scn
+        return None if oldest is None or oldest >= self.done[0] else oldest
+
+    def take(self, rows: Sequence[MinedRow], begin: int = 0) -> tuple[list[Step], int]:
+        """The steps that are complete with these rows from the ``begin``th on, and the row to go on with.
+
+        It ends early after an SCN that has DDL: the statement may change which rows are to be mined.
+
+        Raises:
+            PipelineHalted: the log has a gap, its rows are not by SCN, or too many transactions committed at one SCN.
+            DiskFull: as ``OpenTransactions.add``.
+        """
+        steps: list[Step] = []
+        for nth in range(begin, len(rows)):
+            row = rows[nth]
+            if self._held and row.scn != self._held[0].scn:
+                if row.scn < self._held[0].scn:
+                    raise PipelineHalted(
+                        f"LogMiner gave a row of SCN {row.scn} after rows of SCN {self._held[0].scn}: report it, with the "
+                        "release of the database"
+                    )
+                steps += self._release()
+                if steps and isinstance(steps[-1], MinedDdl):
+                    return steps, nth
+            self._held.append(row)
+        return steps, len(rows)
+
+    def end_window(self, end: int) -> list[Step]:
+        """The steps of rows that are still held; then every commit up to SCN ``end`` is done."""
+        steps = list(self._release())
+        self.mined_scn = max(self.mined_scn, end)
+        if self.mined_scn + 1 > self.done[0]:
+            self.done = (self.mined_scn + 1, 0)
+        return steps
+
+    def drop_held(self) -> None:
+        """A window broke off: rows of its last SCN come again, because some of them may be missing."""
+        self._held.clear()
+
+    def _release(self) -> Iterator[Step]:
+        """All of an SCN: its commits in their order, then its DDL. A transaction commits before DDL of its session begins."""
+        held, self._held = self._held, []
+        ends: list[MinedRow] = []
+        statements: list[MinedRow] = []
+        for row in held:
+            match row.operation:
+                case Operation.COMMIT:
+                    ends.append(row)
+                case Operation.ROLLBACK:
+                    if (transaction := self._transactions.ended(row.xid, row.scn)) is not None:
+                        transaction.close()
+                        self.rolled_back += 1
+                case Operation.DDL:
+                    statements.append(row)
+                case Operation.MISSING_SCN:
+                    raise PipelineHalted(
+                        f"the redo of thread {row.thread} has a gap at SCN {row.scn} ({row.info or 'MISSING_SCN'}): "
+                        "restore the log that is missing, or re-snapshot the source"
+                    )
+                case _:
+                    self._transactions.add(row)
+        if len(ends) > COMMITS_OF_AN_SCN:
+            raise PipelineHalted(f"{len(ends)} transactions committed at SCN {ends[0].scn}: no order has room for them")
+        for nth, row in enumerate(sorted(ends, key=_place)):
+            yield from self._commit(row, nth)
+        if held:
+            self.mined_scn = held[0].scn
+        if statements and statements[0].scn >= self._begun.done_scn:
+            yield from (_ddl(row, self._transactions.time_us(row.timestamp)) for row in sorted(statements, key=_place))
+
+    def _commit(self, row: MinedRow, nth: int) -> Iterator[Step]:
+        self.commits += 1
+        transaction = self._transactions.ended(row.xid, row.scn)
+        if self._begun.has(row.scn, nth):
+            if transaction is not None:
+                transaction.close()
+            return
+        self.done = (row.scn, nth + 1)
+        self.committed_at_us = self._transactions.time_us(row.timestamp)
+        if transaction is not None:
+            yield Committed(transaction, row.scn, nth, self.committed_at_us, self.low_scn)
+
+
+def _place(row: MinedRow) -> _Place:
+    return _Place(row.thread, row.rs_id, row.ssn)
+
+
+def _ddl(row: MinedRow, time_us: int) -> MinedDdl:
+    return MinedDdl(
+        scn=row.scn,
+        thread=row.thread,
+        rs_id=row.rs_id,
+        committed_at_us=time_us,
+        user=row.user or "",
+        owner=row.owner or "",
+        table=row.table or "",
+        object_id=row.object_id,
+        object_version=row.object_version,
+        sql=row.sql or "",
+        info=row.info or "",
+    )

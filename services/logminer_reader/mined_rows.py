@@ -1,0 +1,105 @@
+"""Rows of V$LOGMNR_CONTENTS as this reader selects them, and as it keeps them until their transaction ends."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from libs.oracle.log_rows import LARGE_VALUE_BEGINS, LARGE_VALUE_PARTS, ROW_ENDS, ROW_OPERATIONS, Operation
+from libs.types.table import TableId
+
+
+class MinedRow(NamedTuple):
+    """A row as the driver gives it; names as the view's columns."""
+
+    scn: int
+    xid: bytes
+    thread: int
+    rs_id: str
+    ssn: int
+    operation: int
+    is_undo: int
+    goes_on: int
+    """CSF: the next row has more of the text."""
+    status: int
+    object_id: int
+    object_version: int
+    row_id: str | None
+    timestamp: datetime | None
+    user: str | None
+    sequence: int
+    owner: str | None
+    table: str | None
+    info: str | None
+    sql: str | None
+
+
+class MinedDdl(NamedTuple):
+    """A statement that changed a table's definition, or some of its rows without rows in the log."""
+
+    scn: int
+    thread: int
+    rs_id: str
+    committed_at_us: int
+    user: str
+    owner: str
+    table: str
+    object_id: int
+    object_version: int
+    sql: str
+    info: str
+
+
+_COLUMNS: Final = (
+    'SCN, XID, "THREAD#", RS_ID, SSN, OPERATION_CODE, "ROLLBACK", CSF, STATUS, "DATA_OBJ#", "DATA_OBJV#", ROW_ID,'
+    ' TIMESTAMP, USERNAME, "SEQUENCE#", SEG_OWNER, TABLE_NAME, INFO, SQL_REDO'
+)
+_NAMES_OF_A_LIST: Final = 1_000
+"""Oracle's limit of an IN list (ORA-01795)."""
+_ALWAYS: Final = (Operation.COMMIT, Operation.ROLLBACK, Operation.MISSING_SCN)
+_OF_TABLES: Final = tuple(
+    sorted({*ROW_OPERATIONS, *LARGE_VALUE_BEGINS, *LARGE_VALUE_PARTS, Operation.UNSUPPORTED, ROW_ENDS})
+)
+
+
+def window_query(tables: Collection[TableId], pdb: str | None = None) -> str:
+    """The SELECT of a window's rows: ``:1`` < SCN <= ``:2``.
+
+    ``pdb``: of this pluggable database alone, its COMMITs too. With local undo one XID may be open in two of them.
+
+    Ends of all transactions come, because commits are counted; all DDL comes too. Rows of tables come by name.
+    LogMiner calls a table that its dictionary does not know ``OBJ# n``, and its owner UNKNOWN; the reader knows them by the
+    object id.
+    """
+    within = f" AND SRC_CON_NAME = {_quoted(pdb)}" if pdb else ""
+    return (
+        f"SELECT {_COLUMNS} FROM V$LOGMNR_CONTENTS WHERE SCN > :1 AND SCN <= :2{within}"
+        f" AND (OPERATION_CODE IN ({_codes(_ALWAYS)})"
+        f" OR (OPERATION_CODE = {Operation.DDL.value} AND INFO LIKE 'USER DDL%')"
+        f" OR (OPERATION_CODE IN ({_codes(_OF_TABLES)}) AND ({' OR '.join(_conditions(tables))})))"
+    )
+
+
+def transactions_query(xids: Sequence[bytes], tables: Collection[TableId], pdb: str | None = None) -> str:
+    """The SELECT of the rows of some transactions, as ``window_query``."""
+    listed = ", ".join(f"HEXTORAW('{xid.hex().upper()}')" for xid in xids)
+    return f"{window_query(tables, pdb)} AND XID IN ({listed})"
+
+
+def _codes(operations: Iterable[Operation]) -> str:
+    return ", ".join(str(operation.value) for operation in operations)
+
+
+def _conditions(tables: Collection[TableId]) -> Iterator[str]:
+    for owner, of_owner in groupby(sorted(tables), key=lambda table_id: table_id.database):
+        names = [_quoted(table_id.table) for table_id in of_owner]
+        for first in range(0, len(names), _NAMES_OF_A_LIST):
+            listed = ", ".join(names[first : first + _NAMES_OF_A_LIST])
+            yield f"(SEG_OWNER = {_quoted(owner)} AND TABLE_NAME IN ({listed}))"
+    yield "SEG_OWNER = 'UNKNOWN'"
+    yield "TABLE_NAME LIKE 'OBJ#%'"
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"
