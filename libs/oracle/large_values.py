@@ -35,7 +35,7 @@ class Fragment(NamedTuple):
     """A piece of a value (LOB_WRITE)."""
 
     offset: int
-    """Characters of a text, bytes of a binary value, from 0."""
+    """UTF-16 units of a text, bytes of a binary value, from 0."""
     data: str | bytes
 
 
@@ -137,28 +137,24 @@ def assembled(first: RedoValue, fragments: Sequence[Fragment]) -> str | bytes | 
     beginning is unknown.
     """
     start = _start(first)
-    if isinstance(start, UnknownContent):
+    if isinstance(start, UnknownContent) or not fragments:
         return start
-    value = start
+    if start is None or start == "":
+        start = b"" if isinstance(fragments[0].data, bytes) else ""
+    if any(isinstance(fragment.data, bytes) != isinstance(start, bytes) for fragment in fragments):
+        return UnknownContent("a text has a piece of bytes, or bytes have a piece of text")
+    unit_bytes, blank = (1, b"\0") if isinstance(start, bytes) else (2, " ".encode("utf-16-be"))
+    content = bytearray(_units(start))
     for fragment in fragments:
-        if value is None:
-            value = b"" if isinstance(fragment.data, bytes) else ""
-        written = _written(value, fragment)
-        if written is None:
-            return UnknownContent("a text has a piece of bytes, or bytes have a piece of text")
-        value = written
-    return value
+        data, begin = _units(fragment.data), fragment.offset * unit_bytes
+        content += blank * ((begin - len(content)) // unit_bytes)
+        content[begin : begin + len(data)] = data
+    return bytes(content) if isinstance(start, bytes) else content.decode("utf-16-be", "surrogatepass")
 
 
-def _written(value: str | bytes, fragment: Fragment) -> str | bytes | None:
-    after = fragment.offset + _length(fragment.data)
-    if isinstance(value, str) and isinstance(fragment.data, str):
-        return value[: fragment.offset].ljust(fragment.offset) + fragment.data + value[after:]
-    if value == "" and isinstance(fragment.data, bytes):
-        value = b""
-    if isinstance(value, bytes) and isinstance(fragment.data, bytes):
-        return value[: fragment.offset].ljust(fragment.offset, b"\0") + fragment.data + value[after:]
-    return None
+def _units(data: str | bytes) -> bytes:
+    """What places and lengths count: bytes, or UTF-16 units of a text."""
+    return data if isinstance(data, bytes) else data.encode("utf-16-be", "surrogatepass")
 
 
 def _start(first: RedoValue) -> str | bytes | UnknownContent | None:
@@ -181,7 +177,7 @@ def _content(value: RedoValue) -> str | bytes:
 
 def _length(data: str | bytes) -> int:
     """Oracle counts a character beyond the basic plane as two (UCS-2 code points; SecureFiles and LOBs Guide)."""
-    return len(data) if isinstance(data, bytes) else len(data.encode("utf-16-be", "surrogatepass")) // 2
+    return len(_units(data)) // (1 if isinstance(data, bytes) else 2)
 
 
 def _only_column(sql: str) -> LargeColumn:

@@ -233,6 +233,7 @@ def test_a_long_text_names_its_column_and_row() -> None:
         (Quoted("abc"), [Fragment(5, "X")], "abc  X"),
         (Expression("EMPTY_BLOB()"), [Fragment(2, b"\1")], b"\0\0\1"),
         (None, [Fragment(0, "ab"), Fragment(2, "cd")], "abcd"),
+        (None, [Fragment(0, "😀😀"), Fragment(4, "b"), Fragment(6, "c")], "😀😀b c"),
         (
             Quoted("abc"),
             [Fragment(0, b"a")],
