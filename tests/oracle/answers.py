@@ -24,25 +24,61 @@ class OracleType(IntEnum):
     BLOB = 113
     TIMESTAMP = 180
     TIMESTAMP_TZ = 181
+    INTERVAL_YM = 182
     INTERVAL_DS = 183
+    TIMESTAMP_LTZ = 231
 
 
 TEXTS = frozenset({OracleType.VARCHAR2, OracleType.CHAR, OracleType.LONG, OracleType.CLOB})
 LOBS = frozenset({OracleType.CLOB, OracleType.BLOB})
 
 
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
 class RowId(NamedTuple):
     """A physical ROWID, as a driver prints it in 18 characters."""
 
     object_id: int
+    """DATA_OBJECT_ID of the segment."""
     file: int
     block: int
     row: int
 
+    def __str__(self) -> str:
+        return f"{_in_64(self.object_id, 6)}{_in_64(self.file, 3)}{_in_64(self.block, 6)}{_in_64(self.row, 3)}"
 
-Value: TypeAlias = Decimal | int | float | str | bytes | datetime | timedelta | RowId | None
-"""A cell. NUMBER: Decimal or int; BINARY_FLOAT and BINARY_DOUBLE: float; RAW and BLOB: bytes; TIMESTAMP_TZ: a datetime with
-its zone."""
+
+def row_id_of(text: str) -> RowId:
+    """The parts of a printed ROWID."""
+    digits = [_ALPHABET.index(letter) for letter in text]
+    parts = []
+    for begin, end in ((0, 6), (6, 9), (9, 15), (15, 18)):
+        number = 0
+        for digit in digits[begin:end]:
+            number = number * 64 + digit
+        parts.append(number)
+    return RowId(*parts)
+
+
+def _in_64(number: int, digits: int) -> str:
+    text = ""
+    for _ in range(digits):
+        number, digit = divmod(number, 64)
+        text = _ALPHABET[digit] + text
+    return text
+
+
+class Months(NamedTuple):
+    """An INTERVAL YEAR TO MONTH."""
+
+    months: int
+    """Below 0 for a negative interval."""
+
+
+Value: TypeAlias = Decimal | int | float | str | bytes | datetime | timedelta | Months | RowId | None
+"""A cell. NUMBER: Decimal or int; BINARY_FLOAT and BINARY_DOUBLE: float; RAW and BLOB: bytes; TIMESTAMP_TZ and TIMESTAMP_LTZ: a
+datetime with its zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +94,13 @@ class Column:
     is_nullable: bool = True
     is_national: bool = False
     """NCHAR, NVARCHAR2, NCLOB: UTF-16 on the wire."""
+    characters: int | None = None
+    """The length of a text that is declared in characters."""
+    default: str | None = None
+    """The expression of its DEFAULT, or of a virtual column."""
+    is_virtual: bool = False
+    is_hidden: bool = False
+    """INVISIBLE, or SET UNUSED."""
 
 
 @dataclass(frozen=True, slots=True)

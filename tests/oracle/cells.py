@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from tests.oracle.answers import Column, OracleType, RowId, Value
+from tests.oracle.answers import Column, Months, OracleType, RowId, Value
 
 _ZERO: Final = b"\x80"
 _MOST_PAIRS: Final = 20
@@ -69,6 +69,13 @@ def interval(value: timedelta) -> bytes:
     return days + clock + struct.pack(">I", _INTERVAL_BIAS + sign * whole.microseconds * 1_000)
 
 
+def months(value: Months) -> bytes:
+    """INTERVAL YEAR TO MONTH."""
+    years, rest = divmod(abs(value.months), 12)
+    sign = -1 if value.months < 0 else 1
+    return struct.pack(">I", _INTERVAL_BIAS + sign * years) + bytes([60 + sign * rest])
+
+
 def binary_number(value: float, form: str) -> bytes:
     """BINARY_FLOAT (``>f``) and BINARY_DOUBLE (``>d``): turned so that bytes sort as numbers do."""
     data = struct.pack(form, value)
@@ -98,6 +105,10 @@ def cell(column: Column, value: Value) -> bytes:
             return timestamp(value)
         case OracleType.TIMESTAMP_TZ, datetime():
             return zoned_timestamp(value)
+        case OracleType.TIMESTAMP_LTZ, datetime():
+            return timestamp(value.astimezone(UTC))
+        case OracleType.INTERVAL_YM, Months():
+            return months(value)
         case OracleType.INTERVAL_DS, timedelta():
             return interval(value)
         case OracleType.RAW, bytes() if not isinstance(value, RowId):

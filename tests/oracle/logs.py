@@ -1,53 +1,89 @@
-"""Redo logs of a model database: groups, switches, archiving, and the views that show them."""
+"""Redo logs of a model database: threads, groups, switches, archiving."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import NamedTuple
 
-from tests.oracle.answers import Column, OracleType
-from tests.oracle.sql import Table
-
-_BYTES: Final = 200 << 20
-_OPEN_END: Final = 9_295_429_630_892_703_743
-"""NEXT_CHANGE# of the log that is written."""
-_EPOCH: Final = datetime(2026, 1, 1)
+from tests.oracle.redo import Piece
+from tests.oracle.tables import ModelTable, Named
 
 
-def _number(name: str) -> Column:
-    return Column(name, OracleType.NUMBER, 22)
+class RedoRow(NamedTuple):
+    """A record of redo, as a row of V$LOGMNR_CONTENTS has it."""
+
+    scn: int
+    xid: bytes
+    thread: int
+    rs_id: str
+    ssn: int
+    piece: Piece
+    timestamp: datetime
+    user: str
+    table: ModelTable | None
+    named: Named | None
+    """The table as it was called when the record was written."""
+    object_version: int
+    """Of the table, then."""
+    change: int
+    """Rows of one change have the same number; 0: of none."""
+    info: str | None = None
 
 
-def _text(name: str) -> Column:
-    return Column(name, size=513)
+class Incarnation(NamedTuple):
+    """The database from an OPEN RESETLOGS on."""
+
+    number: int
+    resetlogs_scn: int
+    resetlogs_id: int
+    prior_scn: int
+    """RESETLOGS_CHANGE# of the one before."""
 
 
 @dataclass(slots=True)
 class Log:
     """One redo log: the redo of [first_scn, next_scn) of a thread."""
 
+    incarnation: Incarnation
+    thread: int
     sequence: int
     group: int
     first_scn: int
     next_scn: int | None = None
     """None while it is written."""
     is_archived: bool = False
-    is_deleted: bool = False
-    """Its archived copy is gone."""
+    deleted_from: set[int] = field(default_factory=set)
+    """Destinations whose copy is gone."""
     is_overwritten: bool = False
     """Its group has a later log."""
+    rows: list[RedoRow] = field(default_factory=list)
 
-    def path(self, *, online: bool) -> str:
-        """Of its online file, or of its archived copy."""
-        return f"/redo/group{self.group}.log" if online else f"/archive/1_{self.sequence}.arc"
+    def path(self, member: int = 1) -> str:
+        """Of a member of its group."""
+        return f"/redo/{'abc'[member - 1]}/group{self.group}.log"
+
+    def archived_path(self, destination: int = 1) -> str:
+        """Of its copy."""
+        return f"/archive{destination}/{self.thread}_{self.sequence}_{self.incarnation.resetlogs_id}.arc"
 
 
 @dataclass(slots=True)
 class RedoThread:
     """The redo of one instance."""
 
-    number: int = 1
+    number: int
+    logs: list[Log]
     groups: int = 3
-    logs: list[Log] = field(default_factory=lambda: [Log(1, 1, 1)])
+    members: int = 1
+    """Files of each group."""
+    destinations: int = 1
+    """Places that each log is archived to."""
+    is_open: bool = True
+    enabled_scn: int = 1
+    disabled_scn: int = 0
+    """0: it is enabled."""
+    checkpoint_scn: int = 1
+    invalid: set[str] = field(default_factory=set)
+    """Paths of members whose content cannot be trusted."""
 
     @property
     def current(self) -> Log:
@@ -56,84 +92,39 @@ class RedoThread:
 
     def switch(self, scn: int, *, archives: bool = True) -> None:
         """Go on in the next group at this SCN."""
-        self.current.next_scn = scn
-        self.current.is_archived = archives
-        following = Log(self.current.sequence + 1, self.current.sequence % self.groups + 1, scn)
+        before = self.current
+        before.next_scn = scn
+        before.is_archived = archives
+        self.checkpoint_scn = scn
+        group = (self.number - 1) * self.groups + before.sequence % self.groups + 1
+        following = Log(before.incarnation, self.number, before.sequence + 1, group, scn)
         for log in self.logs:
-            log.is_overwritten = log.is_overwritten or log.group == following.group
+            log.is_overwritten = log.is_overwritten or log.group == group
         self.logs.append(following)
+
+    def reset(self, incarnation: Incarnation, scn: int) -> None:
+        """Begin again with sequence 1: nothing online is of an earlier incarnation."""
+        self.current.next_scn = scn
+        for log in self.logs:
+            log.is_archived = log.is_overwritten = True
+        self.logs.append(Log(incarnation, self.number, 1, (self.number - 1) * self.groups + 1, scn))
 
     def file(self, path: str) -> Log | None:
         """The log that lies there."""
         for log in self.logs:
-            if path == log.path(online=True) and not log.is_overwritten:
+            if not log.is_overwritten and path in [log.path(nth) for nth in range(1, self.members + 1)]:
                 return log
-            if path == log.path(online=False) and log.is_archived and not log.is_deleted:
+            kept = {nth for nth in range(1, self.destinations + 1) if nth not in log.deleted_from}
+            if log.is_archived and path in map(log.archived_path, kept):
                 return log
         return None
 
-
-def v_thread(threads: list[RedoThread], scn: int) -> Table:
-    """V$THREAD."""
-    names = ("THREAD#", "SEQUENCE#", "CHECKPOINT_CHANGE#", "ENABLE_CHANGE#", "DISABLE_CHANGE#", "LAST_REDO_CHANGE#")
-    columns = [*map(_number, names), _text("STATUS"), _text("ENABLED")]
-    rows = [(each.number, each.current.sequence, 1, 1, 0, scn + 1, "OPEN", "PUBLIC") for each in threads]
-    return Table(columns, rows)
+    def has(self, log: Log) -> bool:
+        """The log lies somewhere still."""
+        archived = log.is_archived and len(log.deleted_from) < self.destinations
+        return log in self.logs and (archived or not log.is_overwritten)
 
 
-def v_log(threads: list[RedoThread]) -> Table:
-    """V$LOG."""
-    names = ("GROUP#", "THREAD#", "SEQUENCE#", "BYTES", "FIRST_CHANGE#", "NEXT_CHANGE#")
-    columns = [*map(_number, names), _text("STATUS"), _text("ARCHIVED")]
-    rows = [
-        (
-            log.group,
-            thread.number,
-            log.sequence,
-            _BYTES,
-            log.first_scn,
-            log.next_scn or _OPEN_END,
-            "CURRENT" if log.next_scn is None else "INACTIVE" if log.is_archived else "ACTIVE",
-            "YES" if log.is_archived else "NO",
-        )
-        for thread in threads
-        for log in thread.logs
-        if not log.is_overwritten
-    ]
-    return Table(columns, rows)
-
-
-def v_logfile(threads: list[RedoThread]) -> Table:
-    """V$LOGFILE."""
-    columns = [_number("GROUP#"), _text("STATUS"), _text("TYPE"), _text("MEMBER")]
-    logs = [log for thread in threads for log in thread.logs if not log.is_overwritten]
-    return Table(columns, [(log.group, None, "ONLINE", log.path(online=True)) for log in logs])
-
-
-def v_archived_log(threads: list[RedoThread], resetlogs_id: int) -> Table:
-    """V$ARCHIVED_LOG."""
-    names = ("THREAD#", "SEQUENCE#", "RESETLOGS_ID", "DEST_ID", "BLOCKS", "BLOCK_SIZE", "FIRST_CHANGE#", "NEXT_CHANGE#")
-    columns = [*map(_number, names), *map(_text, ("NAME", "STANDBY_DEST", "STATUS", "DELETED", "ARCHIVED"))]
-    columns.append(Column("FIRST_TIME", OracleType.DATE, 7))
-    rows = [
-        (
-            thread.number,
-            log.sequence,
-            resetlogs_id,
-            1,
-            _BYTES // 512,
-            512,
-            log.first_scn,
-            log.next_scn,
-            None if log.is_deleted else log.path(online=False),
-            "NO",
-            "D" if log.is_deleted else "A",
-            "YES" if log.is_deleted else "NO",
-            "YES",
-            _EPOCH,
-        )
-        for thread in threads
-        for log in thread.logs
-        if log.is_archived
-    ]
-    return Table(columns, rows)
+def first_log(incarnation: Incarnation, thread: int, groups: int, scn: int) -> Log:
+    """The first one of a thread."""
+    return Log(incarnation, thread, 1, (thread - 1) * groups + 1, scn)

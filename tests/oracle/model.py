@@ -1,75 +1,27 @@
 """A model of an Oracle database: tables with every version of their rows, transactions, and the redo that they write.
 
 Two connections may be served at once; a lock keeps each statement whole.
-
-Limits: one thread of redo, no LOBs, no DDL.
 """
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from libs.oracle.log_rows import NO_ROW_ID, Operation
-from tests.oracle import logs, redo
-from tests.oracle.answers import Column, OracleError, OracleType, Value
-from tests.oracle.logs import RedoThread
-from tests.oracle.redo import Named, RedoRow, Row
+from tests.oracle import redo
+from tests.oracle.answers import Column, OracleError, Value
+from tests.oracle.logs import Incarnation, Log, RedoRow, RedoThread, first_log
+from tests.oracle.redo import Piece
 from tests.oracle.sql import Table
+from tests.oracle.tables import ModelTable, Named, Row, Version
 
-_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _FIRST_OBJECT: Final = 73_196
 _FIRST_SCN: Final = 1_000_000
 _RESETLOGS_ID: Final = 1_014_585_229
 _BEGUN: Final = datetime(2026, 1, 1)
-
-
-class Version(NamedTuple):
-    """A row from a commit on, until the next version's."""
-
-    scn: int
-    row: Row | None
-    """None: it is deleted."""
-
-
-@dataclass(slots=True)
-class ModelTable:
-    """A table, its committed rows at every SCN, and those that open transactions changed."""
-
-    named: Named
-    object_id: int
-    versions: dict[str, list[Version]] = field(default_factory=dict)
-    """By ROWID."""
-    pending: dict[str, Row | None] = field(default_factory=dict)
-    """By ROWID: the state in the one open transaction that changed the row, which has it locked."""
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def new_row_id(self) -> str:
-        """A place that no row has had."""
-        number = next(self.numbers)
-        return f"{_in_64(self.object_id, 6)}{_in_64(4, 3)}{_in_64(143 + number // 700, 6)}{_in_64(number % 700, 3)}"
-
-    def at(self, scn: int) -> dict[str, Row]:
-        """The committed rows as of an SCN, its own commits included."""
-        found = {}
-        for row_id, versions in self.versions.items():
-            seen = [version.row for version in versions if version.scn <= scn]
-            if seen and seen[-1] is not None:
-                found[row_id] = seen[-1]
-        return found
-
-    def row(self, row_id: str) -> Row:
-        """A row as its writer sees it.
-
-        Raises:
-            KeyError: there is none.
-        """
-        found = self.pending[row_id] if row_id in self.pending else self.versions[row_id][-1].row
-        if found is None:
-            raise KeyError(row_id)
-        return found
+_LOCK_WAIT_S: Final = 10.0
 
 
 class Change(NamedTuple):
@@ -82,144 +34,269 @@ class Change(NamedTuple):
 
 
 class Model:
-    """The database. Every record of redo has an SCN of its own, and grows it."""
+    """The database. Every record of redo has an SCN of its own, and grows it; only ``commit_together`` shares one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, threads: int = 1, clock: Callable[[], datetime] | None = None) -> None:
         self.scn = _FIRST_SCN
         self.undo_from = 0
         """The undo of SCNs below is gone."""
         self.tables: dict[tuple[str, str], ModelTable] = {}
-        self.thread = RedoThread()
-        self.redo: list[RedoRow] = []
-        self.lock = threading.RLock()
-        self._objects = itertools.count(_FIRST_OBJECT)
-        self._transactions = itertools.count(1)
+        self.incarnations = [Incarnation(1, 1, _RESETLOGS_ID, 0)]
+        self.threads = [self._thread(number, 1) for number in range(1, threads + 1)]
+        self.open: dict[bytes, Transaction] = {}
+        """Transactions that have written, by XID."""
+        self.waiting = 0
+        """Sessions that wait for a row."""
+        self.lock = threading.Condition(threading.RLock())
+        self._clock = clock
+        self._numbers = {name: itertools.count(first) for name, first in _COUNTERS.items()}
+        self._records = 0
 
-    def create(self, owner: str, name: str, columns: Sequence[Column]) -> ModelTable:
-        """A table, without a record of its DDL."""
-        table = ModelTable(Named(owner, name, columns), next(self._objects))
+    @property
+    def thread(self) -> RedoThread:
+        """The first one."""
+        return self.threads[0]
+
+    @property
+    def redo(self) -> list[RedoRow]:
+        """Every record that was ever written, in the order of SCNs."""
+        rows = [row for thread in self.threads for log in thread.logs for row in log.rows]
+        return sorted(rows, key=lambda row: row.scn)
+
+    @property
+    def now(self) -> datetime:
+        """The server's clock, in UTC."""
+        return self._clock() if self._clock is not None else _BEGUN + timedelta(seconds=self._records // 1_000)
+
+    def create(self, owner: str, name: str, columns: Sequence[Column], key: Sequence[str] | None = None) -> ModelTable:
+        """A table, without a record of its DDL. ``key``: its primary key; None: none."""
+        number = self.new_object_id()
+        table = ModelTable(Named(owner, name, tuple(columns)), number, tuple(key or ()), number)
         self.tables[owner, name] = table
         return table
 
-    def begin(self, user: str = "APP") -> "Transaction":
-        """A transaction. Its first change writes its START."""
-        return Transaction(self, next(self._transactions), user)
+    def new_object_id(self) -> int:
+        """One that no object has had."""
+        return next(self._numbers["object"])
 
-    def switch_logs(self, *, archives: bool = True) -> None:
-        """Go on in the next redo log."""
+    def begin(self, user: str = "APP", thread: int = 1) -> "Transaction":
+        """A transaction. Its first change writes its START."""
+        return Transaction(self, next(self._numbers["transaction"]), user, thread)
+
+    def switch_logs(self, thread: int | None = None, *, archives: bool = True) -> None:
+        """Go on in the next redo log, of one thread or of all that are open."""
         with self.lock:
             self.scn += 1
-            self.thread.switch(self.scn, archives=archives)
+            for each in self.threads:
+                if each.is_open and thread in (None, each.number):
+                    each.switch(self.scn, archives=archives)
 
-    def table(self, owner: str | None, name: str, scn: int | None) -> Table:
-        """A table's rows, or a view.
+    def commit_together(self, transactions: Sequence["Transaction"]) -> int:
+        """Their COMMITs at one SCN, as instances of a cluster may write them."""
+        with self.lock:
+            self.scn += 1
+            for transaction in transactions:
+                transaction.commit(at_scn=self.scn)
+            return self.scn
+
+    # Instances and incarnations
+
+    def open_thread(self) -> RedoThread:
+        """One more instance; its number is the next one."""
+        with self.lock:
+            self.scn += 1
+            thread = self._thread(len(self.threads) + 1, self.scn)
+            thread.enabled_scn = thread.checkpoint_scn = self.scn
+            self.threads.append(thread)
+            return thread
+
+    def close_thread(self, number: int, *, disables: bool = False) -> None:
+        """An instance is shut down cleanly: its changes are in the data files."""
+        with self.lock:
+            thread = self.threads[number - 1]
+            for transaction in list(self.open.values()):
+                if transaction.thread == number:
+                    transaction.roll_back()
+            self.scn += 1
+            thread.is_open = False
+            thread.checkpoint_scn = self.scn
+            thread.disabled_scn = self.scn if disables else 0
+
+    def reset_logs(self, to_scn: int | None = None) -> Incarnation:
+        """ALTER DATABASE OPEN RESETLOGS, after a recovery up to this SCN. What was committed above it is gone."""
+        with self.lock:
+            for transaction in list(self.open.values()):
+                transaction.roll_back()
+            to_scn = self.scn if to_scn is None else to_scn
+            for table in self.tables.values():
+                for row_id, versions in table.versions.items():
+                    table.versions[row_id] = [version for version in versions if version.scn <= to_scn]
+            self.scn = to_scn + 1
+            before = self.incarnations[-1]
+            number = len(self.incarnations) + 1
+            self.incarnations.append(Incarnation(number, self.scn, before.resetlogs_id + 1_000, before.resetlogs_scn))
+            for thread in self.threads:
+                thread.reset(self.incarnations[-1], self.scn)
+            return self.incarnations[-1]
+
+    def rows_of(self, logs: Sequence[Log]) -> list[RedoRow]:
+        """The records of some logs, in the order of SCNs, then of threads."""
+        return sorted((row for log in logs for row in log.rows), key=lambda row: (row.scn, row.thread))
+
+    def table(self, owner: str, name: str, scn: int | None) -> Table:
+        """A table's rows.
 
         Raises:
-            OracleError: 942, there is none; 1555, the undo of then is gone; 8181, the SCN is none yet.
+            OracleError: 942, there is none; 1555, the undo of then is gone; 8181, the SCN is none yet; 1466, its definition
+                was another one.
         """
         with self.lock:
-            if (view := self._view(name)) is not None:
-                return view
-            found = self.tables.get((owner or "", name))
+            found = self.tables.get((owner, name))
             if found is None:
                 raise OracleError(942, "table or view does not exist")
             if scn is not None and scn > self.scn:
                 raise OracleError(8181, "specified number is not a valid system change number")
             if scn is not None and scn < self.undo_from:
                 raise OracleError(1555, "snapshot too old")
-            rows = found.at(self.scn if scn is None else scn)
-            names = [column.name for column in found.named.columns]
-            return Table(found.named.columns, [[row[name] for name in names] for row in rows.values()], list(rows))
+            if scn is not None and scn < found.changed_at_scn:
+                raise OracleError(1466, "unable to read data - table definition has changed")
+            return table_of(found, found.at(self.scn if scn is None else scn))
 
-    def _view(self, name: str) -> Table | None:
-        match name:
-            case "V$DATABASE":
-                number = Column("CURRENT_SCN", OracleType.NUMBER, 22)
-                return Table(
-                    [number, Column("LOG_MODE"), Column("DBID", OracleType.NUMBER)], [(self.scn, "ARCHIVELOG", 1)]
-                )
-            case "V$THREAD":
-                return logs.v_thread([self.thread], self.scn)
-            case "V$LOG":
-                return logs.v_log([self.thread])
-            case "V$LOGFILE":
-                return logs.v_logfile([self.thread])
-            case "V$ARCHIVED_LOG":
-                return logs.v_archived_log([self.thread], _RESETLOGS_ID)
-        return None
+    def waited(self, table: ModelTable, row_ids: Sequence[str], transaction: "Transaction") -> bool:
+        """Wait until nobody else has changed the rows; whether that took any time.
+
+        Raises:
+            OracleError: 60, it lasts; a deadlock is called so too.
+        """
+        with self.lock:
+            kept = [row_id for row_id in row_ids if _is_kept(table, row_id, transaction)]
+            self.waiting += bool(kept)
+            try:
+                for row_id in kept:
+                    if not self.lock.wait_for(lambda at=row_id: not _is_kept(table, at, transaction), _LOCK_WAIT_S):
+                        raise OracleError(60, "deadlock detected while waiting for resource")
+            finally:
+                self.waiting -= bool(kept)
+            return bool(kept)
 
     def write(
         self,
         transaction: "Transaction",
-        operation: Operation,
+        pieces: Sequence[Piece],
         *,
         table: ModelTable | None = None,
-        row_id: str = NO_ROW_ID,
-        text: str | None = None,
-        is_undo: bool = False,
+        at_scn: int | None = None,
+        info: str | None = None,
     ) -> int:
-        """A record of redo; its SCN."""
-        self.scn += 1
-        number = len(self.redo) + 1
-        self.redo.append(
-            RedoRow(
+        """Records of redo; the SCN of the last."""
+        change = next(self._numbers["change"]) if len(pieces) > 1 else 0
+        for piece in pieces:
+            self.scn = self.scn + 1 if at_scn is None else at_scn
+            self._records += 1
+            log = self.threads[transaction.thread - 1].current
+            row = RedoRow(
                 scn=self.scn,
                 xid=transaction.xid,
-                thread=self.thread.number,
-                rs_id=f" 0x{self.thread.current.sequence:06x}.{number:08x}.0010 ",
+                thread=transaction.thread,
+                rs_id=f" 0x{log.sequence:06x}.{self._records:08x}.0010 ",
                 ssn=0,
-                operation=operation,
-                is_undo=is_undo,
-                object_id=table.object_id if table else 0,
-                object_version=1 if table else 0,
-                row_id=row_id,
-                timestamp=_BEGUN + timedelta(seconds=number // 1_000),
+                piece=piece,
+                timestamp=self.now,
                 user=transaction.user,
-                owner=table.named.owner if table else None,
-                table=table.named.name if table else None,
-                sequence=1,
-                text=text,
+                table=table,
+                named=table.named if table is not None else None,
+                object_version=table.object_version if table is not None else 0,
+                change=change,
+                info=info,
             )
-        )
+            log.rows.append(row)
         return self.scn
+
+    def _thread(self, number: int, scn: int) -> RedoThread:
+        return RedoThread(number, [first_log(self.incarnations[-1], number, groups=3, scn=scn)])
+
+
+_COUNTERS: Final = {"object": _FIRST_OBJECT, "transaction": 1, "change": 1}
+
+
+def _is_kept(table: ModelTable, row_id: str, transaction: "Transaction") -> bool:
+    return row_id in table.pending and not transaction.has_changed(table, row_id)
+
+
+def table_of(table: ModelTable, rows: Mapping[str, Row]) -> Table:
+    """Rows as a query reads them."""
+    names = [column.name for column in table.named.columns]
+    return Table(table.named.columns, [[row[name] for name in names] for row in rows.values()], list(rows))
 
 
 class Transaction:
     """Changes of one client, until COMMIT or ROLLBACK."""
 
-    def __init__(self, model: Model, number: int, user: str) -> None:
+    def __init__(self, model: Model, number: int, user: str, thread: int) -> None:
         self._model = model
         self.user = user
-        self.xid = bytes([10, 0, number % 48, 0]) + (1_000 + number).to_bytes(4, "little")
+        self.thread = thread
+        self.xid = bytes([9 + thread, 0, number % 48, 0]) + (1_000 + number).to_bytes(4, "little")
         """Undo segment, slot, and sequence."""
+        self.start_scn = 0
+        """SCN of its START; 0: it has written nothing."""
         self._changes: list[Change] = []
-        self._has_begun = False
 
     def insert(self, table: ModelTable, row: Row) -> str:
-        """A new row; its ROWID."""
+        """A new row; its ROWID.
+
+        Raises:
+            OracleError: 1, the key is there.
+        """
         with self._model.lock:
+            whole = {column.name: row.get(column.name) for column in table.named.columns}
+            self._check_key(table, whole, None)
             row_id = table.new_row_id()
-            self._change(Change(table, row_id, None, row), Operation.INSERT, redo.insert(table.named, row))
+            self._change(Change(table, row_id, None, whole))
             return row_id
 
     def update(self, table: ModelTable, row_id: str, values: Mapping[str, Value]) -> None:
-        """Some columns of a row."""
+        """Some columns of a row.
+
+        Raises:
+            OracleError: 1, the key is there; 60, another transaction keeps the row locked.
+        """
         with self._model.lock:
+            self._model.waited(table, [row_id], self)
             before = table.row(row_id)
             after = {**before, **values}
-            self._change(
-                Change(table, row_id, before, after), Operation.UPDATE, redo.update(table.named, before, after)
-            )
+            if any(before[name] != after[name] for name in table.key):
+                self._check_key(table, after, row_id)
+            self._change(Change(table, row_id, before, after))
 
     def delete(self, table: ModelTable, row_id: str) -> None:
-        """A row goes."""
+        """A row goes.
+
+        Raises:
+            OracleError: 60, another transaction keeps the row locked.
+        """
         with self._model.lock:
-            before = table.row(row_id)
-            self._change(Change(table, row_id, before, None), Operation.DELETE, redo.delete(table.named, before))
+            self._model.waited(table, [row_id], self)
+            self._change(Change(table, row_id, table.row(row_id), None))
 
     def changed(self, table: ModelTable) -> list[str]:
         """The rows of a table that this transaction has changed, and that are there."""
         return [row_id for row_id in self._touched(table) if table.pending[row_id] is not None]
+
+    def has_changed(self, table: ModelTable, row_id: str) -> bool:
+        """It has the row locked."""
+        return row_id in self._touched(table)
+
+    def seen(self, table: ModelTable) -> dict[str, Row]:
+        """The rows of a table as this transaction sees them now."""
+        rows = table.at(self._model.scn)
+        for row_id in self._touched(table):
+            state = table.pending[row_id]
+            if state is None:
+                rows.pop(row_id, None)
+            else:
+                rows[row_id] = state
+        return rows
 
     def savepoint(self) -> int:
         """A place to roll back to."""
@@ -233,15 +310,15 @@ class Transaction:
                 change.table.pending[change.row_id] = change.before
                 if change.row_id not in self._touched(change.table):  # its lock goes too
                     del change.table.pending[change.row_id]
-                operation, text = _undo(change)
-                self._model.write(self, operation, table=change.table, row_id=change.row_id, text=text, is_undo=True)
+                self._model.write(self, [redo.undo(*change)], table=change.table)
+            self._model.lock.notify_all()
 
-    def commit(self) -> int | None:
+    def commit(self, *, at_scn: int | None = None) -> int | None:
         """The SCN of the COMMIT; None where the transaction wrote nothing."""
         with self._model.lock:
-            if not self._has_begun:
+            if not self.start_scn:
                 return None
-            scn = self._model.write(self, Operation.COMMIT, text="commit;")
+            scn = self._model.write(self, [_ended(Operation.COMMIT, "commit;")], at_scn=at_scn)
             for table in self._model.tables.values():
                 for row_id in self._touched(table):
                     table.versions.setdefault(row_id, []).append(Version(scn, table.pending[row_id]))
@@ -251,43 +328,56 @@ class Transaction:
     def roll_back(self) -> None:
         """Take everything back."""
         with self._model.lock:
-            if self._has_begun:
+            if self.start_scn:
                 self.roll_back_to(0)
-                self._model.write(self, Operation.ROLLBACK, text="rollback;")
+                self._model.write(self, [_ended(Operation.ROLLBACK, "rollback;")])
                 self._end()
+
+    def write_ddl(self, table: ModelTable, text: str) -> int:
+        """A statement that changes a table's definition. It is a transaction of its own."""
+        with self._model.lock:
+            self._start()
+            info = "USER DDL (PlSql=0 RecDep=0)"
+            self._model.write(self, [_ended(Operation.DDL, f"{text};")], table=table, info=info)
+            scn = self.commit()
+            assert scn is not None
+            return scn
 
     def _touched(self, table: ModelTable) -> dict[str, None]:
         """The rows whose locks the transaction has, in the order in which it took them."""
         return dict.fromkeys(change.row_id for change in self._changes if change.table is table)
 
-    def _change(self, change: Change, operation: Operation, text: str) -> None:
-        if not self._has_begun:
-            self._model.write(self, Operation.START, text="set transaction read write;")
-            self._has_begun = True
+    def _check_key(self, table: ModelTable, row: Row, row_id: str | None) -> None:
+        if not table.key:
+            return
+        having = table.by_key.setdefault(table.key_of(row), set())
+        others = (table.newest(other) for other in having if other != row_id)
+        if any(other is not None and table.key_of(other) == table.key_of(row) for other in others):
+            raise OracleError(1, f"unique constraint ({table.named.owner}.{table.named.name}_PK) violated")
+
+    def _start(self) -> None:
+        if not self.start_scn:
+            text = "set transaction read write;"
+            self.start_scn = self._model.write(self, [_ended(Operation.START, text)])
+            self._model.open[self.xid] = self
+
+    def _change(self, change: Change) -> None:
+        self._start()
         self._changes.append(change)
+        if change.after is not None:
+            change.table.by_key.setdefault(change.table.key_of(change.after), set()).add(change.row_id)
         change.table.pending[change.row_id] = change.after
-        self._model.write(self, operation, table=change.table, row_id=change.row_id, text=text)
+        self._model.write(self, redo.pieces(*change), table=change.table)
 
     def _end(self) -> None:
         for table in self._model.tables.values():
             for row_id in self._touched(table):
                 del table.pending[row_id]
         self._changes.clear()
-        self._has_begun = False
+        self.start_scn = 0
+        del self._model.open[self.xid]
+        self._model.lock.notify_all()
 
 
-def _undo(change: Change) -> tuple[Operation, str]:
-    named = change.table.named
-    if change.before is None:
-        return Operation.DELETE, redo.undo_of_insert(named, change.row_id)
-    if change.after is None:
-        return Operation.INSERT, redo.insert(named, change.before)
-    return Operation.UPDATE, redo.undo_of_update(named, change.before, change.after, change.row_id)
-
-
-def _in_64(number: int, digits: int) -> str:
-    text = ""
-    for _ in range(digits):
-        number, digit = divmod(number, 64)
-        text = _ALPHABET[digit] + text
-    return text
+def _ended(operation: Operation, text: str) -> Piece:
+    return Piece(operation, NO_ROW_ID, text, text)

@@ -8,6 +8,7 @@ from typing import Final
 
 from libs.servers.ports import LOOPBACK
 from tests.oracle.answers import Database
+from tests.oracle.faults import ConnectionLost
 from tests.oracle.session import Session
 
 _WAITING: Final = 50
@@ -56,6 +57,8 @@ class Listener:
     def _serve(self, connection: socket.socket) -> None:
         try:
             Session(connection, self._database).serve()
+        except ConnectionLost:
+            pass
         except Exception as error:
             self.faults.append(error)
         finally:

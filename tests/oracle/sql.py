@@ -2,25 +2,30 @@
 
 A statement is translated, not recognised by its text: sqlglot reads it as Oracle's, and DuckDB evaluates it over the rows that
 a catalogue has of each table. So the queries of any client are answered by an engine that was not written for them.
+Where a query reads one table, its plain columns come as the table has them: DuckDB finds the rows alone. So no type of
+DuckDB's makes a value coarser.
 
-Limits: two columns of a table may not differ in case alone; a NUMBER without a scale (-127) has ten digits after the point;
-``NULL || 'a'`` is NULL.
+Limits: two columns of a table may not differ in case alone. In a condition, a NUMBER without a scale has ten digits after the
+point. ROWNUM stands only in a condition of its own.
 """
 
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any, Final, NamedTuple, Protocol
 
 import duckdb
+import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError
+from sqlglot.transforms import eliminate_join_marks
 
-from tests.oracle.answers import Column, OracleError, OracleType, Rows, Value
+from tests.oracle import functions
+from tests.oracle.answers import Column, Months, OracleError, OracleType, RowId, Rows, Value, row_id_of
 
 
 class Table(NamedTuple):
@@ -33,7 +38,7 @@ class Table(NamedTuple):
 
 
 class Catalogue(Protocol):
-    """The tables that a session sees."""
+    """The tables that a session sees, and the functions that ask the database."""
 
     def table(self, owner: str | None, name: str, scn: int | None) -> Table:
         """``scn``: as of then; None is now.
@@ -43,27 +48,42 @@ class Catalogue(Protocol):
         """
         ...
 
+    def function(self, name: str, arguments: Sequence[Value]) -> Value:
+        """A function's value, such as DBMS_METADATA.GET_DDL.
+
+        Raises:
+            OracleError: there is no such function (904), or it has no answer.
+        """
+        ...
+
 
 DUAL: Final = Table([Column("DUMMY", size=1)], [("X",)])
-_ROW_ID: Final = "$ROWID"
+ROW_ID: Final = "$ROWID"
 """DuckDB has a column ROWID of its own."""
-_DUCKDB_TYPES: Final = {
-    OracleType.VARCHAR2: "VARCHAR",
-    OracleType.CHAR: "VARCHAR",
-    OracleType.LONG: "VARCHAR",
-    OracleType.CLOB: "VARCHAR",
-    OracleType.ROWID: "VARCHAR",
-    OracleType.DATE: "TIMESTAMP_S",
-    OracleType.TIMESTAMP: "TIMESTAMP",
-    OracleType.TIMESTAMP_TZ: "TIMESTAMPTZ",
-    OracleType.RAW: "BLOB",
-    OracleType.BLOB: "BLOB",
-    OracleType.BINARY_FLOAT: "FLOAT",
-    OracleType.BINARY_DOUBLE: "DOUBLE",
-    OracleType.INTERVAL_DS: "INTERVAL",
+_CLOB: Final = "AS_CLOB"
+"""A macro of a text that a driver gets as a CLOB."""
+_NTH: Final = "$NTH"
+"""The place of a row in its table."""
+_ARROW_TYPES: Final = {
+    OracleType.VARCHAR2: pa.string(),
+    OracleType.CHAR: pa.string(),
+    OracleType.LONG: pa.string(),
+    OracleType.CLOB: pa.string(),
+    OracleType.ROWID: pa.string(),
+    OracleType.DATE: pa.timestamp("s"),
+    OracleType.TIMESTAMP: pa.timestamp("us"),
+    OracleType.TIMESTAMP_TZ: pa.timestamp("us", "UTC"),
+    OracleType.TIMESTAMP_LTZ: pa.timestamp("us", "UTC"),
+    OracleType.RAW: pa.binary(),
+    OracleType.BLOB: pa.binary(),
+    OracleType.BINARY_FLOAT: pa.float32(),
+    OracleType.BINARY_DOUBLE: pa.float64(),
+    OracleType.INTERVAL_DS: pa.duration("us"),
+    OracleType.INTERVAL_YM: pa.int32(),
 }
 _ORACLE_TYPES: Final = {
     "VARCHAR": Column("", OracleType.VARCHAR2, 4_000),
+    "CLOB": Column("", OracleType.CLOB, 4_000),
     "BLOB": Column("", OracleType.RAW, 2_000),
     "TIMESTAMP_S": Column("", OracleType.DATE, 7),
     "TIMESTAMP": Column("", OracleType.TIMESTAMP, 11, scale=6),
@@ -73,70 +93,150 @@ _ORACLE_TYPES: Final = {
     "INTERVAL": Column("", OracleType.INTERVAL_DS, 11, scale=6),
 }
 _NUMBER: Final = Column("", OracleType.NUMBER, 22)
+_WITHOUT_SCALE: Final = -127
 _DIGITS_WITHOUT_SCALE: Final = 10
-_NUMBERED_BIND: Final = re.compile(r"('(?:[^']|'')*')|:(\d+)")
+_DIGITS: Final = 300
+"""More than any sum of NUMBERs has."""
+_BIND: Final = re.compile(r"('(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/)|:(\w+)", re.DOTALL)
+_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Ordered)
 
 
-def select(statement: str, binds: Sequence[Value], catalogue: Catalogue) -> Rows:
-    """The rows of a query.
+class Queries:
+    """The queries of one connection, with an engine of its own."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._engine: duckdb.DuckDBPyConnection | None = None
+
+    def select(self, statement: str, binds: Sequence[Value]) -> Rows:
+        """The rows of a query.
+
+        Raises:
+            OracleError: the statement cannot be read (900), names no table (942) or no column (904), or a table's undo is
+                gone.
+        """
+        return self.carry_out(parsed(statement), named_binds(statement, binds))
+
+    def carry_out(self, query: exp.Expression, values: Mapping[str, Value]) -> Rows:
+        """The same for a tree that ``parsed`` made; ``values`` by the names of bind variables."""
+        if not isinstance(query, exp.Query):
+            raise OracleError(900, "invalid SQL statement: no query")
+        query = _folded(query, values, self._catalogue)
+        places = [place for place in query.find_all(exp.Table) if not _is_cte(place)]
+        tables = {number: _table(place, values, self._catalogue) for number, place in enumerate(places)}
+        exact = _exact(query, tables)
+        engine = self._opened()
+        for number, place in enumerate(places):
+            # Qualified, so that no view of the same name is meant.
+            engine.register(f"t{number}", _arrow(tables[number], _named_in(query)))
+            alias = exp.to_identifier(place.alias or place.name, quoted=True)
+            place.replace(exp.alias_(exp.to_table(f"t{number}"), alias, table=True))
+        text = _as_duckdb(query, tables, exact)
+        try:
+            found = engine.execute(text, _used(query, values))
+            described = [(name, str(kind)) for name, kind, *_ in found.description or ()]
+            rows = found.fetchall()
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            raise OracleError(904, f"invalid identifier: {error}") from error
+        except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
+            raise OracleError(1722, f"invalid number: {error}") from error
+        if exact is not None:
+            return exact.rows(described, rows)
+        columns = list(_described(query, described, tables))
+        return Rows(columns, [_as_oracle(row, columns) for row in rows])
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        if self._engine is None:
+            self._engine = duckdb.connect(config={"threads": 1})
+            self._engine.execute("SET TimeZone = 'UTC'")
+            for macro in functions.MACROS:
+                self._engine.execute(macro)
+            for name, (function, kinds, result) in functions.FUNCTIONS.items():
+                self._engine.create_function(name, function, list(kinds), result)  # type: ignore[arg-type]
+        return self._engine
+
+
+def parsed(statement: str) -> exp.Expression:
+    """The statement as a tree, its names as Oracle reads them: without quotes they are in capitals.
 
     Raises:
-        OracleError: the statement cannot be read (900), names no table (942) or no column (904), or a table's undo is gone.
+        OracleError: 900, it cannot be read.
     """
-    query = _parsed(statement)
-    values = _named(query, binds)
-    tables = {number: _table(table, values, catalogue) for number, table in enumerate(query.find_all(exp.Table))}
-    with duckdb.connect() as engine:
-        engine.execute("SET TimeZone = 'UTC'")
-        for number, table in enumerate(list(query.find_all(exp.Table))):
-            _load(engine, f"t{number}", tables[number])
-            alias = table.alias or table.name
-            table.replace(exp.to_table(f"t{number}", alias=exp.to_identifier(alias, quoted=True)))
-        for star in query.find_all(exp.Star):
-            if isinstance(star.parent, exp.Count):
-                continue
-            star.set("except_", [exp.to_identifier(_ROW_ID, quoted=True)] if _has_row_ids(tables.values()) else None)
-        try:
-            found = engine.execute(query.sql(dialect="duckdb"), _used(query, values))
-        except duckdb.BinderException as error:
-            raise OracleError(904, f"invalid identifier: {error}") from error
-        columns = list(_described(query, [(name, str(kind)) for name, kind, *_ in found.description or ()], tables))
-        return Rows(columns, [_as_oracle(row, columns) for row in found.fetchall()])
-
-
-def _parsed(statement: str) -> exp.Query:
-    """The statement as a tree, its names as Oracle reads them: without quotes they are in capitals."""
-    text = _NUMBERED_BIND.sub(lambda found: found[1] or f":b{found[2]}", statement)
+    text = _BIND.sub(lambda found: found[1] or f":{_named_place(found[2])}", statement)
     try:
-        query = sqlglot.parse_one(text, read="oracle")
-    except ParseError as error:
+        tree: exp.Expression = sqlglot.parse_one(text, read="oracle")
+    except (ParseError, sqlglot.errors.TokenError) as error:
         raise OracleError(900, f"invalid SQL statement: {error}") from error
-    if not isinstance(query, exp.Query):
-        raise OracleError(900, "invalid SQL statement: no query")
+    for select in list(tree.find_all(exp.Select)):
+        if any(column.args.get("join_mark") for column in select.find_all(exp.Column)):
+            eliminate_join_marks(select)
+    tree = tree.transform(_named_in_oracle)
+    for node in reversed(list(tree.walk())):
+        if (other := _in_oracle(node)) is not node:
+            node.replace(other)
+    for select in tree.find_all(exp.Select):
+        _without_row_numbers(select)
+        select.set("hint", None)
+        select.set("locks", None)
+    return tree
 
-    def in_oracle(node: exp.Expression) -> exp.Expression:
-        if isinstance(node, exp.Literal) and node.is_string and not node.this:
-            return exp.Null()
-        if isinstance(node, (exp.Column, exp.Pseudocolumn)) and node.name.upper() == "ROWID":
-            return exp.column(exp.to_identifier(_ROW_ID, quoted=True), table=node.args.get("table"))
-        if isinstance(node, exp.Identifier) and not node.quoted:
-            return exp.to_identifier(node.this.upper(), quoted=True)
-        return node
 
-    return query.transform(in_oracle)
+def _named_in_oracle(node: exp.Expression) -> exp.Expression:
+    if isinstance(node, exp.Literal) and node.is_string and not node.this:
+        return exp.Null()
+    if isinstance(node, exp.Identifier) and not node.quoted:
+        return exp.to_identifier(node.this.upper(), quoted=True)
+    return node
 
 
-def _named(query: exp.Query, binds: Sequence[Value]) -> dict[str, Value]:
-    """Bind values by the names of their places, in the order in which the names come first, as Oracle binds by position."""
-    names = list(dict.fromkeys(found.name for found in query.find_all(exp.Placeholder, bfs=False)))
-    if len(names) != len(binds):
+def _in_oracle(node: exp.Expression) -> exp.Expression:
+    """What DuckDB calls otherwise."""
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
+        package = node.this.sql(dialect="oracle").upper().replace('"', "").removeprefix("SYS.").replace(".", "_")
+        return exp.Anonymous(this=f"{package}_{node.expression.name.upper()}", expressions=node.expression.expressions)
+    if isinstance(node, exp.Anonymous) and not isinstance(node.parent, exp.Dot):
+        return exp.Anonymous(this=node.name.upper(), expressions=node.expressions)
+    if isinstance(node, exp.DPipe):
+        return exp.Anonymous(this="JOINED", expressions=[node.this, node.expression])
+    if isinstance(node, (exp.Systimestamp, exp.CurrentTimestamp)):
+        return exp.Anonymous(this="SYSDATE" if node.args.get("sysdate") else "SYSTIMESTAMP", expressions=[])
+    if isinstance(node, (exp.Column, exp.Pseudocolumn)):
+        if node.name.upper() == "ROWID":
+            return exp.column(exp.to_identifier(ROW_ID, quoted=True), table=node.args.get("table"))
+        if node.name.upper() in ("SYSTIMESTAMP", "SYSDATE", "USER") and not node.args.get("table"):
+            return exp.Anonymous(this=node.name.upper(), expressions=[])
+    return node
+
+
+def _without_row_numbers(select: exp.Select) -> None:
+    """``ROWNUM <= n`` as a limit."""
+    where = select.args.get("where")
+    for condition in list(where.find_all(exp.LT, exp.LTE, exp.EQ)) if where else ():
+        if isinstance(condition.this, exp.Column) and condition.this.name == "ROWNUM":
+            limit = condition.expression
+            select.set("limit", exp.Limit(expression=limit - 1 if isinstance(condition, exp.LT) else limit))
+            condition.replace(exp.true())
+
+
+def named_binds(statement: str, binds: Sequence[Value]) -> dict[str, Value]:
+    """Bind values by the names of their places.
+
+    A driver sends one value for each place, in the order of the text, or one for each name.
+
+    Raises:
+        OracleError: 1008, there are more or fewer.
+    """
+    places = [_named_place(found[2]) for found in _BIND.finditer(statement) if found[2]]
+    names = list(dict.fromkeys(places))
+    if len(binds) not in (len(places), len(names)):
         raise OracleError(1008, "not all variables bound")
-    return dict(zip(sorted(names, key=_place), binds, strict=True))
+    values = [str(value) if isinstance(value, RowId) else value for value in binds]
+    return dict(zip(places if len(binds) == len(places) else names, values, strict=True))
 
 
-def _place(name: str) -> tuple[int, str]:
-    """Numbers in their order."""
-    return (int(name[1:]), "") if name[:1] == "b" and name[1:].isdigit() else (0, name)
+def _named_place(name: str) -> str:
+    """A number is no name."""
+    return f"b{name}" if name.isdigit() else name
 
 
 def _used(query: exp.Query, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -144,45 +244,183 @@ def _used(query: exp.Query, values: Mapping[str, Value]) -> dict[str, Value]:
     return {found.name: values[found.name] for found in query.find_all(exp.Placeholder)}
 
 
-def _table(table: exp.Table, values: Mapping[str, Value], catalogue: Catalogue) -> Table:
-    version = table.args.get("version")
+def _folded(query: exp.Query, values: Mapping[str, Value], catalogue: Catalogue) -> exp.Query:
+    """Functions that ask the database, as their values; each has constant arguments."""
+
+    def value_of(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.ToChar) and isinstance(node.this, exp.Anonymous):
+            moment = catalogue.function(node.this.name, [_constant(each, values) for each in node.this.expressions])
+            return exp.Literal.string(functions.to_char(moment, node.text("format")) or "")
+        if not isinstance(node, exp.Anonymous) or node.name in functions.OF_THE_ENGINE:
+            return node
+        arguments = [each.expression if isinstance(each, exp.Kwarg) else each for each in node.expressions]
+        found = catalogue.function(node.name, [_constant(each, values) for each in arguments])
+        if isinstance(found, datetime):
+            kind = "TIMESTAMPTZ" if found.tzinfo else "TIMESTAMP_S" if node.name == "SYSDATE" else "TIMESTAMP"
+            return exp.cast(exp.Literal.string(found.isoformat(sep=" ")), kind, dialect="duckdb")
+        if isinstance(found, str):
+            text = exp.Literal.string(found)
+            return exp.Anonymous(this=_CLOB, expressions=[text]) if node.name in functions.CLOBS else text
+        return exp.Null() if found is None else exp.Literal.number(str(found))
+
+    return query.transform(value_of)
+
+
+def _constant(node: exp.Expression, values: Mapping[str, Value]) -> Value:
+    if isinstance(node, exp.Placeholder):
+        return values[node.name]
+    if isinstance(node, exp.Literal):
+        return node.name if node.is_string else Decimal(node.name)
+    if isinstance(node, exp.Null):
+        return None
+    raise OracleError(3001, f"unimplemented feature: {node.sql(dialect='oracle')} as a function's argument")
+
+
+def _is_cte(place: exp.Table) -> bool:
+    names = {cte.alias for with_ in place.root().find_all(exp.With) for cte in with_.expressions}
+    return not place.db and place.name in names
+
+
+def _table(place: exp.Table, values: Mapping[str, Value], catalogue: Catalogue) -> Table:
+    version = place.args.get("version")
     scn = None
     if version is not None:
-        of = version.expression
-        found = values[of.name] if isinstance(of, exp.Placeholder) else of.this
-        assert isinstance(found, (str, int, Decimal))
-        scn = int(found)
-    if table.name == "DUAL":
+        scn = _scn(version.expression, values)
+    if place.name == "DUAL":
         return DUAL
-    return catalogue.table(table.db or None, table.name, scn)
+    return catalogue.table(place.db or None, place.name, scn)
 
 
-def _load(engine: duckdb.DuckDBPyConnection, name: str, table: Table) -> None:
-    columns = [(column.name, _duckdb_type(column)) for column in table.columns]
-    rows: Sequence[Sequence[Value]] = table.rows
+def _scn(node: exp.Expression, values: Mapping[str, Value]) -> int:
+    """A number, or a sum."""
+    if isinstance(node, exp.Paren):
+        return _scn(node.this, values)
+    if isinstance(node, exp.Add):
+        return _scn(node.this, values) + _scn(node.expression, values)
+    found = _constant(node, values)
+    assert isinstance(found, (str, int, Decimal))
+    return int(found)
+
+
+def _named_in(query: exp.Query) -> set[str] | None:
+    """The columns that a query names; None: all of them are read."""
+    if any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star)):
+        return None
+    return {column.name for column in query.find_all(exp.Column)}
+
+
+def _arrow(table: Table, names: set[str] | None) -> pa.Table:
+    """The rows as DuckDB reads them."""
+    arrays = {_NTH: pa.array(range(len(table.rows)), pa.int64())}
     if table.row_ids:
-        columns.append((_ROW_ID, "VARCHAR"))
-        rows = [(*row, row_id) for row, row_id in zip(rows, table.row_ids, strict=True)]
-    fields = ", ".join(f'"{column}" {kind}' for column, kind in columns)
-    engine.execute(f"CREATE TABLE {name} ({fields})")
-    if rows:
-        engine.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+        arrays[ROW_ID] = pa.array(table.row_ids, pa.string())
+    for place, column in enumerate(table.columns):
+        if names is None or column.name in names:
+            arrays[column.name] = _array(column, [row[place] for row in table.rows])
+    return pa.table(arrays)
 
 
-def _duckdb_type(column: Column) -> str:
+def _array(column: Column, values: list[Value]) -> pa.Array:
     if column.type is OracleType.NUMBER:
-        return f"DECIMAL(38, {column.scale if column.scale >= 0 else _DIGITS_WITHOUT_SCALE})"
-    return _DUCKDB_TYPES[column.type]
+        scale = column.scale if column.scale > _WITHOUT_SCALE else _DIGITS_WITHOUT_SCALE
+        whole = [None if value is None else _within(Decimal(str(value)), max(scale, 0)) for value in values]
+        return pa.array(whole, pa.decimal128(38, max(scale, 0)))
+    if column.type is OracleType.INTERVAL_YM:
+        return pa.array([value.months if isinstance(value, Months) else None for value in values], pa.int32())
+    if column.type is OracleType.ROWID:
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+    return pa.array(values, _ARROW_TYPES[column.type])
 
 
-def _has_row_ids(tables: Iterable[Table]) -> bool:
-    return any(table.row_ids for table in tables)
+def _within(number: Decimal, scale: int) -> Decimal:
+    """The number as a DECIMAL of 38 digits holds it."""
+    with localcontext(prec=_DIGITS):
+        greatest = Decimal(10) ** (38 - scale) - 1
+        return round(min(max(number, -greatest), greatest), scale)
+
+
+class _Exact(NamedTuple):
+    """A query of one table, without groups: its values are those of the table's rows."""
+
+    table: Table
+    selects: list[exp.Expression]
+    """Without stars."""
+
+    def rows(self, described: Sequence[tuple[str, str]], found: Sequence[Sequence[Any]]) -> Rows:
+        """``found`` has each row's place last."""
+        makers = [self._maker(each, described[place][1]) for place, each in enumerate(self.selects)]
+        columns = [column for column, _ in makers]
+        return Rows(
+            columns,
+            [tuple(make(row[-1], row[place]) for place, (_, make) in enumerate(makers)) for row in found],
+        )
+
+    def _maker(self, select: exp.Expression, kind: str) -> tuple[Column, Any]:
+        """A column, and how its values are made of the place of a row and of DuckDB's value."""
+        inner, title = select.unalias(), select.alias or _title(select)
+        if isinstance(inner, exp.Column) and inner.name == ROW_ID and self.table.row_ids:
+            return Column(title, OracleType.ROWID, 10), lambda nth, _: row_id_of(self.table.row_ids[nth])
+        if isinstance(inner, exp.Column) and (place := self._place(inner.name)) is not None:
+            column = dataclasses.replace(self.table.columns[place], name=title)
+            return column, lambda nth, _: self.table.rows[nth][place]
+        if isinstance(inner, exp.ToChar) and (place := self._place(inner.this.name)) is not None:
+            form = inner.text("format")
+            return Column(title), lambda nth, _: functions.to_char(self.table.rows[nth][place], form)
+        column = _by_type(title, _kind(inner, kind))
+        return column, lambda _, value: _cell(value, column)
+
+    def _place(self, name: str) -> int | None:
+        return next((place for place, column in enumerate(self.table.columns) if column.name == name), None)
+
+
+def _exact(query: exp.Query, tables: Mapping[int, Table]) -> _Exact | None:
+    """None: DuckDB's values are taken."""
+    if not isinstance(query, exp.Select) or len(tables) != 1 or query.find(exp.Subquery, exp.With, exp.AggFunc):
+        return None
+    if query.args.get("group") or query.args.get("distinct") or query.args.get("joins"):
+        return None
+    selects: list[exp.Expression] = []
+    for each in query.selects:
+        if each.is_star:
+            selects += [exp.column(column.name, quoted=True) for column in tables[0].columns if not column.is_hidden]
+        else:
+            selects.append(each)
+    return _Exact(tables[0], selects)
+
+
+def _as_duckdb(query: exp.Query, tables: Mapping[int, Table], exact: _Exact | None) -> str:
+    if exact is not None:
+        query = query.copy()
+        query.set("expressions", [*(_evaluated(each) for each in exact.selects), exp.column(_NTH, quoted=True)])
+    hidden = [_NTH] + [ROW_ID] * any(table.row_ids for table in tables.values())
+    for star in query.find_all(exp.Star):
+        if not isinstance(star.parent, exp.Count):
+            star.set("except_", [exp.to_identifier(name, quoted=True) for name in hidden])
+    for column in list(query.find_all(exp.Column)):
+        if column.name == ROW_ID and isinstance(comparison := column.parent, _COMPARISONS):
+            _compare_as_row_ids(comparison)
+    return query.sql(dialect="duckdb")
+
+
+def _evaluated(select: exp.Expression) -> exp.Expression:
+    """A text that is made of the table's own value is not evaluated."""
+    inner = select.unalias()
+    is_given = isinstance(inner, exp.ToChar) and isinstance(inner.this, exp.Column)
+    return exp.alias_(exp.Null(), select.alias or "TEXT", quoted=True) if is_given else select.copy()
+
+
+def _compare_as_row_ids(comparison: exp.Expression) -> None:
+    """ROWIDs have the order of their digits, which is not that of their letters."""
+    sides = [side for name in ("this", "expression", "low", "high") if (side := comparison.args.get(name)) is not None]
+    for side in [*sides, *comparison.expressions] if isinstance(comparison, exp.In) else sides:
+        if not isinstance(side, exp.Anonymous) or side.name != "ROWID_KEY":
+            side.replace(exp.Anonymous(this="ROWID_KEY", expressions=[side.copy()]))
 
 
 def _described(query: exp.Query, results: Sequence[tuple[str, str]], tables: Mapping[int, Table]) -> Iterator[Column]:
     """Each column of the result: as its table has it where it is a table's column as it stands, else by DuckDB's type."""
     by_name = {column.name: column for table in tables.values() for column in table.columns}
-    by_name[_ROW_ID] = Column("ROWID", OracleType.VARCHAR2, 18)
+    by_name[ROW_ID] = Column("ROWID", OracleType.VARCHAR2, 18)
     left = iter(results)
     stars = sum(each.is_star for each in query.selects)
     a_star = (len(results) - len(query.selects) + stars) // stars if stars else 0
@@ -193,9 +431,18 @@ def _described(query: exp.Query, results: Sequence[tuple[str, str]], tables: Map
         _, kind = next(left)
         inner = each.unalias()
         known = by_name.get(inner.name) if isinstance(inner, exp.Column) else None
-        plain = inner.name if isinstance(inner, exp.Column) else inner.sql(dialect="oracle").upper()
-        name = each.alias or ("ROWID" if plain == _ROW_ID else plain)
-        yield _by_type(name, kind) if known is None else dataclasses.replace(known, name=name)
+        name = each.alias or _title(each)
+        yield _by_type(name, _kind(inner, kind)) if known is None else dataclasses.replace(known, name=name)
+
+
+def _title(select: exp.Expression) -> str:
+    if isinstance(select, exp.Column):
+        return "ROWID" if select.name == ROW_ID else select.name
+    return select.sql(dialect="oracle").upper()
+
+
+def _kind(select: exp.Expression, kind: str) -> str:
+    return "CLOB" if isinstance(select, exp.Anonymous) and select.name == _CLOB else kind
 
 
 def _by_type(name: str, kind: str) -> Column:
@@ -211,5 +458,7 @@ def _cell(value: Any, column: Column) -> Value:
         return int(value)
     if column.type is OracleType.NUMBER and isinstance(value, float):
         return Decimal(repr(value))
+    if column.type is OracleType.ROWID and isinstance(value, str):
+        return row_id_of(value)
     assert value is None or isinstance(value, (Decimal, int, float, str, bytes, datetime, timedelta)), value
     return value

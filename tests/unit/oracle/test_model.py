@@ -17,7 +17,7 @@ from libs.oracle.redo_sql import read_statement
 from libs.oracle.redo_values import Expression, Quoted, RedoValue
 from libs.oracle.undo import changes_left
 from tests.oracle.answers import Column, OracleType, Value
-from tests.oracle.logminer import ModelDatabase
+from tests.oracle.database import ModelDatabase
 from tests.oracle.model import Model, ModelTable, Transaction
 from tests.oracle.server import Listener, listening
 
@@ -219,10 +219,10 @@ def test_a_log_is_added_once_and_none_may_lack(
         model.switch_logs()
     add = "BEGIN DBMS_LOGMNR.ADD_LOGFILE(LOGFILENAME => :1, OPTIONS => DBMS_LOGMNR.{}); END;"
     with connection.cursor() as cursor:
-        cursor.execute(add.format("NEW"), ["/archive/1_1.arc"])
+        cursor.execute(add.format("NEW"), ["/archive1/1_1_1014585229.arc"])
         with pytest.raises(oracledb.DatabaseError, match="ORA-01289"):
-            cursor.execute(add.format("ADDFILE"), ["/archive/1_1.arc"])
-        cursor.execute(add.format("ADDFILE"), ["/archive/1_3.arc"])
+            cursor.execute(add.format("ADDFILE"), ["/archive1/1_1_1014585229.arc"])
+        cursor.execute(add.format("ADDFILE"), ["/archive1/1_3_1014585229.arc"])
         with pytest.raises(oracledb.DatabaseError, match="ORA-01291"):
             cursor.execute("BEGIN DBMS_LOGMNR.START_LOGMNR(STARTSCN => :1, ENDSCN => :2); END;", [start, model.scn])
 
