@@ -15,6 +15,7 @@ import msgspec
 from libs.errors import PipelineHalted
 from libs.oracle.log_rows import LARGE_VALUE_BEGINS, LARGE_VALUE_PARTS, NO_ROW_ID, ROW_ENDS
 from libs.source.spill import out_of_room_named, spill_file
+from libs.types.table import TableId
 from services.logminer_reader.mined_rows import MinedRow
 
 _SIZE_BYTES: Final = 4
@@ -108,6 +109,8 @@ class OpenTransactions:
         self._whole_from_scn = whole_from_scn
         self._server_offset = server_offset
         self._open: dict[bytes, OpenTransaction] = {}
+        self.names: dict[int, TableId] = {}
+        """Tables by the numbers that rows had beside their names."""
         self._in_memory_bytes = 0
 
     def __len__(self) -> int:
@@ -155,6 +158,8 @@ class OpenTransactions:
                 sql=sql,
             )
         )
+        if row.object_id not in self.names and row.owner and row.table:
+            self.names[row.object_id] = TableId(database=row.owner, table=row.table)
         transaction.rows += 1
         transaction.has_undo = transaction.has_undo or bool(row.is_undo)
         is_piece = row.operation in _LARGE_VALUES or row.row_id == NO_ROW_ID

@@ -44,6 +44,7 @@ _SESSION: Final = (
     " TIME_ZONE = '+00:00'"
 )
 """LogMiner prints values by the session's formats. SYYYY keeps years before Christ apart from those after."""
+_SERVER_CODE: Final = re.compile(r"^ORA-(\d+):", re.MULTILINE)
 _DRIVER_CODE: Final = re.compile(r"DPY-(\d+)")
 
 
@@ -132,10 +133,9 @@ def oracle_error_code(error: BaseException) -> int | None:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, oracledb.Error):
         cause = cause.__cause__
-    if cause is None or not cause.args:
-        return None
-    of_server = str(getattr(cause.args[0], "full_code", "")).startswith("ORA-")
-    return int(cause.args[0].code) if of_server else None
+    # The driver names codes that end a connection DPY-4011, and has the server's own text after that.
+    found = _SERVER_CODE.search(str(cause)) if cause is not None else None
+    return int(found[1]) if found else None
 
 
 def _bound(binds: Binds) -> dict[str, object] | list[object]:
@@ -164,7 +164,8 @@ _UNAVAILABLE: Final = frozenset(
 
 def _as_ours(error: oracledb.Error, where: str) -> HeadwaterError:
     """Oracle's error as one of ours, by the next step."""
-    code, text = oracle_error_code(error), str(error).splitlines()[0] if error.args else type(error).__name__
+    lines = str(error).splitlines() or [type(error).__name__]
+    code, text = oracle_error_code(error), next((line for line in lines if line.startswith("ORA-")), lines[0])
     treatment = treatment_of(code)
     if code is None:
         named = _DRIVER_CODE.match(text)

@@ -11,7 +11,7 @@ from libs.oracle.error_codes import Treatment, treatment_of
 from libs.source.oracle.client import Connection, connect, fetch, hang_up, oracle_error_code, query
 from libs.source.oracle.settings import OracleDatabaseSettings
 from tests.oracle.answers import Answer, Column, OracleError, OracleType, Rows, Value
-from tests.oracle.logminer import ModelDatabase
+from tests.oracle.database import ModelDatabase
 from tests.oracle.model import Model
 from tests.oracle.server import Listener, listening
 
@@ -73,6 +73,8 @@ def failure_of(connection: Connection) -> HeadwaterError:
         (1306, SourceUnavailable),
         (4036, SourceUnavailable),
         (60, SourceUnavailable),
+        (1089, SourceUnavailable),  # the driver gives this one and the next another name
+        (600, SourceUnavailable),
         (30_000, SourceUnavailable),  # nobody foresaw it
         (1031, AccessDenied),
         (1555, PipelineHalted),
