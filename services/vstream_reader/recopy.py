@@ -204,8 +204,8 @@ class Recopy:
         here = msgspec.structs.replace(
             opened,
             last_key=decoder.shards.position.token,
-            rows_read=opened.rows_read + decoder.rows_copied,
-            chunks_read=opened.chunks_read + decoder.transactions,
+            rows_read=opened.rows_read + decoder.progress.rows_copied,
+            chunks_read=opened.chunks_read + decoder.progress.transactions,
         )
         before, self._running = self._running, here
         is_done = not decoder.shards.copy.is_running

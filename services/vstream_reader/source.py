@@ -53,14 +53,9 @@ from protos.vitess import binlogdata_pb2
 from services.vstream_reader.answers import ANSWERS_AHEAD, Answers, Arrived
 from services.vstream_reader.client import ShardsNotInStream, Vtgate
 from services.vstream_reader.copy_progress import copying_shards
-from services.vstream_reader.decode import (
-    DdlStatement,
-    DecoderOptions,
-    Found,
-    NewTable,
-    Reshard,
-    StreamDecoder,
-)
+from services.vstream_reader.decode import StreamDecoder
+from services.vstream_reader.decoder_options import DecoderOptions
+from services.vstream_reader.found import DdlStatement, Found, NewTable, Reshard
 from services.vstream_reader.position import Deal, VitessPosition, begun_again, decode_position, position_of
 from services.vstream_reader.recopy import Recopy
 from services.vstream_reader.reshard import copied_again, has_lost, let_go, lost, settled
@@ -475,7 +470,7 @@ class VstreamChangeLog:
 
     def _move_to(self, decoder: StreamDecoder, position: VitessPosition) -> None:
         """Open the next main stream at ``position``; rows decoded before it are in the batch."""
-        self._order = max(self._order, decoder.last_order)
+        self._order = max(self._order, decoder.progress.last_order)
         self._position, self._is_copying, self._has_moved = position, bool(copying_shards(position)), True
 
     @property
@@ -662,11 +657,11 @@ class VstreamChangeLog:
         self._copy_rest_of(decoder.shards.copy.cut_short)
         decoder.shards.copy.cut_short.clear()
         self._is_copying = decoder.shards.copy.is_running
-        self._order = max(self._order, decoder.last_order)
+        self._order = max(self._order, decoder.progress.last_order)
         return ResumePoint(
             position=decoder.shards.position,
             order=self._order,
-            committed_at_us=decoder.committed_at_us or time.time_ns() // 1_000,
+            committed_at_us=decoder.progress.committed_at_us or time.time_ns() // 1_000,
             snapshot=self._progress_of(decoder) if decoder.shards.copy.is_running else None,
             incremental=self._recopy.state,
         )
@@ -689,7 +684,7 @@ class VstreamChangeLog:
             finished_tables=tuple(sorted(decoder.shards.tables_copied)),
             current_table=decoder.shards.copy.current_table,
             tables=self._progress.tables,
-            rows_copied=self._progress.rows_copied + decoder.rows_copied,
+            rows_copied=self._progress.rows_copied + decoder.progress.rows_copied,
             rows_estimated=self._progress.rows_estimated,
         )
 
@@ -889,7 +884,7 @@ class _Pace:
 
     def count(self, decoder: StreamDecoder) -> None:
         """Add the counts since the last call to the metrics."""
-        self._transactions.inc(decoder.transactions - self._counted)
-        self._counted = decoder.transactions
+        self._transactions.inc(decoder.progress.transactions - self._counted)
+        self._counted = decoder.progress.transactions
         self._reshards.inc(decoder.shards.reshards - self._reshards_counted)
         self._reshards_counted = decoder.shards.reshards

@@ -16,7 +16,9 @@ from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import ValueModes, VitessValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Run
 from protos.vitess import binlogdata_pb2, query_pb2, vtgate_pb2
-from services.vstream_reader.decode import DecoderOptions, Found, NewTable, StreamDecoder
+from services.vstream_reader.decode import StreamDecoder
+from services.vstream_reader.decoder_options import DecoderOptions
+from services.vstream_reader.found import Found, NewTable
 from services.vstream_reader.position import VitessPosition
 from services.vstream_reader.tally import StreamTally
 

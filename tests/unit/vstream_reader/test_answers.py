@@ -12,7 +12,8 @@ from libs.types.value_modes import ValueModes
 from protos.vitess.vtgate_pb2 import VStreamRequest
 from services.vstream_reader import answers as module
 from services.vstream_reader.answers import Answers
-from services.vstream_reader.decode import DecoderOptions, StreamDecoder
+from services.vstream_reader.decode import StreamDecoder
+from services.vstream_reader.decoder_options import DecoderOptions
 from services.vstream_reader.position import VitessPosition
 
 PATIENCE_S = 1.0

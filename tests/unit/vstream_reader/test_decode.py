@@ -17,7 +17,7 @@ from libs.types.value_modes import DecimalMode, UnsignedBigintMode, ValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import TransactionBoundary
 from protos.vitess import binlogdata_pb2, query_pb2
 from services.vstream_reader.copy_progress import copying_shards
-from services.vstream_reader.decode import NewTable, Reshard
+from services.vstream_reader.found import NewTable, Reshard
 from services.vstream_reader.position import begun_again, decode_position, followed_to_its_end, resume_vgtid
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
@@ -483,7 +483,7 @@ def test_a_transaction_that_takes_seconds_ends_at_its_commit() -> None:
     assert begin.transaction_boundary.committed_at_us == 1_700_000_000_000_000
     assert [json.loads(run.run.values[0])["source"]["ts_ms"] for run in runs] == [1_700_000_001_000]
     assert end.transaction_boundary.committed_at_us == 1_700_000_004_000_000
-    assert told.decoder.committed_at_us == 1_700_000_004_000_000
+    assert told.decoder.progress.committed_at_us == 1_700_000_004_000_000
 
 
 def test_the_local_vgtid_names_the_events_shard() -> None:
@@ -630,7 +630,7 @@ def test_shards_share_what_decodes_a_table() -> None:
     stream = replay(start_of(*shards, gtid="MySQL56/a:1-9"))
     told = [fields(shard=shard) for shard in shards]
     stream.feed(transaction(shards, *told))
-    decoders = stream.decoder._decoders
+    decoders = stream.decoder._tables._decoders
 
     assert len(decoders) == 1
     wide = (*ID_AND_V, column("w", query_pb2.INT64, "bigint"))
@@ -700,7 +700,7 @@ def test_a_row_that_contradicts_its_columns_halts() -> None:
 
 def test_a_row_before_its_columns_opens_the_stream_again() -> None:
     """vtgate tells the columns at the front of every stream."""
-    with pytest.raises(SourceUnavailable, match=r"row of ks\.t \(shard -80\) before telling its columns"):
+    with pytest.raises(SourceUnavailable, match=r"row of ks\.t \(shard -80\) before its columns"):
         replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, inserted(1, "x")))
 
 
@@ -939,7 +939,7 @@ def test_the_order_of_a_checkpoint_never_goes_backwards() -> None:
     for shard, host, number in (("80-", "b", 501), ("-80", "a", 11), ("80-", "b", 502), ("-80", "a", 12)):
         places = {**places, shard: f"{host}:1-{number}"}
         stream.feed(transaction(places, fields(shard=shard), inserted(number, "v", shard=shard), shard=shard))
-        orders.append(stream.decoder.last_order)
+        orders.append(stream.decoder.progress.last_order)
 
     assert orders == sorted(orders)
     assert [order.rank for order in orders] == [501, 501, 502, 502]
@@ -952,5 +952,5 @@ def test_a_statement_moves_the_place_without_a_transaction() -> None:
 
     stream.feed(answer(vgtid({"-80": "a:1-11"}), event("OTHER")))
 
-    assert (stream.decoder.shards.places, stream.decoder.transactions) == (1, 0)
+    assert (stream.decoder.shards.places, stream.decoder.progress.transactions) == (1, 0)
     assert decode_position(stream.decoder.shards.position).vgtid[0].gtid == "MySQL56/a:1-11"

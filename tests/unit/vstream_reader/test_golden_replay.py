@@ -18,7 +18,7 @@ from libs.formats.connect_schema import (
 )
 from libs.source.vitess.settings import EventSettings, TransactionMetadata
 from libs.types.table import TableId, TableSchema
-from services.vstream_reader.decode import DdlStatement
+from services.vstream_reader.found import DdlStatement
 from tests.unit.vstream_reader.stream import Replay, replay, start_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "debezium-vitess"

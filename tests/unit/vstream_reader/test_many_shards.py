@@ -10,7 +10,7 @@ import pytest
 from libs.events.envelope import VitessSourceBlock
 from libs.source.vitess.settings import EventSettings
 from libs.source.vitess.vgtid import parse_vgtid
-from services.vstream_reader import decode, shard_set
+from services.vstream_reader import row_runs, shard_set
 from services.vstream_reader.shard_set import ShardSet
 from tests.unit.vstream_reader.stream import Replay, fields, inserted, replay, start_of, transaction
 
@@ -43,7 +43,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     counted(shard_set, "shard_at", "shards written as JSON")
     counted(ShardSet, "vgtid_json", "VGTIDs joined")
     counted(VitessSourceBlock, "filled", "source blocks filled")
-    counted(decode, "EventFrame", "frames")
+    counted(row_runs, "EventFrame", "frames")
     counted(shard_set, "shard_epoch", "epochs compared")
     counted(shard_set, "encode_position", "positions encoded")
     return done
