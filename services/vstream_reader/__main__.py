@@ -13,9 +13,10 @@ from libs.source.follow import follow
 from libs.source.process import serve_reader
 from libs.source.status import ReaderStatus
 from libs.source.vitess.tasks import changes_partition, partition_name
+from services.vstream_reader.beginning import TakeOver
 from services.vstream_reader.position import SOURCE_KIND
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
-from services.vstream_reader.source import TakeOver, VstreamSource
+from services.vstream_reader.source import VstreamSource
 from services.vstream_reader.tasks import CommittedFellows, Fellows, take_over
 
 

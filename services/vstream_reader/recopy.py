@@ -165,7 +165,7 @@ class Recopy:
         goes_on = position is not None
         if position is None:
             position = _beginning(self._settings.keyspace, main.shards.place)
-            copy = _anew(copy, position)
+            copy = _restarted(copy, position)
             self.state = put_first(self.state, copy)
             self._begun_us[copy.table] = time.time_ns() // 1_000
         self._opened = self._running = copy
@@ -250,7 +250,7 @@ class Recopy:
 
     def _begin_again(self, left: frozenset[str], reason: str) -> None:
         assert self._running is not None
-        log.warning("recopy_begins_anew", table=self._running.table, reason=reason)
+        log.warning("recopy_restarted", table=self._running.table, reason=reason)
         self._left = left
         self.state = put_first(self.state, from_beginning(self._running))
 
@@ -271,12 +271,12 @@ def _place_of(copy: TableCopy, shards: Set[str]) -> VitessPosition | None:
     try:
         place = decode_position(SourcePosition(source_kind=SOURCE_KIND, token=copy.last_key))
     except PipelineHalted as error:
-        log.warning("recopy_begins_anew", table=copy.table, reason=str(error))
+        log.warning("recopy_restarted", table=copy.table, reason=str(error))
         return None
     copying = copying_shards(place)
     if not copying <= shards:
         ended = ", ".join(sorted(copying - shards))
-        log.warning("recopy_begins_anew", table=copy.table, reason=f"a reshard ended its shards {ended}")
+        log.warning("recopy_restarted", table=copy.table, reason=f"a reshard ended its shards {ended}")
         return None
     place = msgspec.structs.replace(place, vgtid=tuple(entry for entry in place.vgtid if entry.shard in shards))
     return begun_again(place, {shard for shard, keys in place.copied.items() if not keys})
@@ -291,7 +291,7 @@ def _beginning(keyspace: str, main: VitessPosition) -> VitessPosition:
     )
 
 
-def _anew(copy: TableCopy, beginning: VitessPosition) -> TableCopy:
+def _restarted(copy: TableCopy, beginning: VitessPosition) -> TableCopy:
     """The copy as one that has begun: a later request for the table has it read again afterwards."""
     return msgspec.structs.replace(
         copy, last_key=position_of(beginning).token, rows_read=0, rows_estimated=0, chunks_read=0

@@ -23,8 +23,9 @@ import msgspec
 from libs.source.incremental import taken_over
 from libs.source.vitess.vgtid import EMPTY, ShardGtid
 from libs.types.checkpoint import IncrementalSnapshot
+from protos.vitess import binlogdata_pb2
 from services.vstream_reader.position import LetGo, VitessPosition
-from services.vstream_reader.vgtid import lies_within, overlap
+from services.vstream_reader.vgtid import inherited_epoch, lies_within, overlap, shard_gtid_from_proto
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,25 @@ class Settled:
     """The shards that it takes up, by their former task, itself included: its stream is opened again, with these shards."""
     awaited: Set[str] = frozenset()
     """Shards that nobody has let go yet."""
+
+
+def ended_shards(journal: binlogdata_pb2.Journal) -> frozenset[str]:
+    """The shards that a journal ends."""
+    return frozenset(participant.shard for participant in journal.participants)
+
+
+def followed(place: VitessPosition, journal: binlogdata_pb2.Journal) -> VitessPosition:
+    """The place once every shard that the journal ends has come to it: the new shards begin where it says.
+
+    vtgate, which leads on by itself, reports them with the next change only.
+    """
+    ended = ended_shards(journal)
+    born = tuple(shard_gtid_from_proto(entry) for entry in journal.shard_gtids)
+    kept = tuple(entry for entry in place.vgtid if entry.shard not in ended)
+    epochs = {entry.shard: place.epochs[entry.shard] for entry in kept}
+    epochs |= {entry.shard: inherited_epoch(entry.shard, place.epochs) for entry in born}
+    copied = {shard: keys for shard, keys in place.copied.items() if shard not in ended}
+    return msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs, copied=copied)
 
 
 def let_go(

@@ -60,7 +60,9 @@ def first_position(settings: VstreamReaderSettings, shards: Sequence[str]) -> Vi
     return VitessPosition(vgtid=vgtid, epochs={entry.shard: 0 for entry in vgtid})
 
 
-def anew(settings: VstreamReaderSettings, position: VitessPosition, serving: Sequence[str]) -> VitessPosition:
+def position_of_new_copy(
+    settings: VstreamReaderSettings, position: VitessPosition, serving: Sequence[str]
+) -> VitessPosition:
     """The beginning of another copy of everything that was read to ``position``. The epochs go on, so its rows win over all
     before. Shards that were joined with other tasks' are followed to their journals: what they became is copied then."""
     shards, joined = shards_to_copy(settings.tasks, position, serving)

@@ -966,7 +966,7 @@ async def test_what_passes_is_read_again(vtgate: VtgateServer, fault: Fault) -> 
     [
         (
             WrongFields("t"),
-            r"stream behind -80 at .*\.t: vtgate sent a row of 2 values where its FIELD event has 3 columns",
+            r"stream after -80 at .*\.t: vtgate sent a row of 2 values where its FIELD event has 3 columns",
         ),
         (OversizedRow("t", 80_000), r"raise vtgate.max_message_bytes above that"),
     ],

@@ -23,9 +23,9 @@ from libs.stand_ins.vtgate.reshard import reshard
 from libs.stand_ins.vtgate.service import VtgateServer
 from libs.stand_ins.vtgate.vstream import ServerOptions
 from libs.types.checkpoint import IncrementalSnapshot
+from services.vstream_reader.main_stream import MainStream
 from services.vstream_reader.position import LetGo, VitessPosition, decode_position
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings
-from services.vstream_reader.source import VstreamChangeLog
 from tests.conftest import MysqlServer, StartVtgate
 from tests.integration.test_vstream_reader import Follower, MemoryHistory, purge_log, shards_hold, write
 from tests.marks import pairs, rest
@@ -259,7 +259,7 @@ async def test_a_copy_that_a_reshard_cuts_short_ends_though_nobody_writes(
     held = Held(monkeypatch, "-80", "t", behind_views=2)
     group = Group(server, tasks, stream=StreamSettings(stop_on_reshard=stops))
     if is_killed:
-        kill_once(monkeypatch, VstreamChangeLog, "_follow_journal")
+        kill_once(monkeypatch, MainStream, "_follow_journal")
     group.run_all()
     await asyncio.to_thread(held.is_met.wait, TIMEOUT_S)
     other = server.topology.shard(group.keyspace, "80-").primary

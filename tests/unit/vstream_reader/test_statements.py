@@ -4,7 +4,7 @@ import pytest
 
 from libs.mysql.logical import column
 from libs.types.table import TableId, TableSchema
-from services.vstream_reader.source import tables_of
+from services.vstream_reader.table_versions import tables_of
 
 T = TableId(database="ks", table="t")
 KNOWN = {T: TableSchema(table_id=T, columns=(column("id", "int"),), key=("id",))}

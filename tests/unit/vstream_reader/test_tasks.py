@@ -14,7 +14,7 @@ from libs.types.checkpoint import NO_INCREMENTAL
 from services.vstream_reader.position import Deal, VitessPosition
 from services.vstream_reader.reshard import let_go, lost
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings
-from services.vstream_reader.snapshot import anew, first_position
+from services.vstream_reader.snapshot import first_position, position_of_new_copy
 from services.vstream_reader.tasks import (
     dealt_beginning,
     dealt_shards,
@@ -94,8 +94,8 @@ def test_a_task_copies_nothing_that_a_reshard_joined_with_anothers_shards(
     before = place(dict.fromkeys(own, "MySQL56/a:1"), dict.fromkeys(own, 4))
 
     assert shards_to_copy(settings.tasks, before, serving) == (copied, followed)
-    again = anew(settings, before, serving)
-    without = anew(settings, lost(before, followed, NO_INCREMENTAL), serving)
+    again = position_of_new_copy(settings, before, serving)
+    without = position_of_new_copy(settings, lost(before, followed, NO_INCREMENTAL), serving)
 
     assert {entry.shard: entry.gtid for entry in again.vgtid} == {
         **dict.fromkeys(copied, ""),
