@@ -21,7 +21,8 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.assembly import Assembler, KafkaMessage
-from services.dts_decoder.decode import SubscriptionDecoder, UnknownTable
+from services.dts_decoder.decode import SubscriptionDecoder
+from services.dts_decoder.found import UnknownTable
 from services.dts_decoder.position import DtsPosition
 from services.dts_decoder.values import schema_of_columns
 

@@ -5,7 +5,7 @@ They go to ``headwater.dead-letter.<source>`` in the Kafka transaction of what s
 
 import msgspec
 
-from services.dts_decoder.decode import SetAside
+from services.dts_decoder.set_aside import SetAside
 
 
 class UndecodedMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,9 +51,11 @@ from libs.types.table import TableId, TableSchema
 from services.dts_decoder.assembly import Assembler, KafkaMessage, WholeMessage
 from services.dts_decoder.client import Received, SubscriptionClient
 from services.dts_decoder.dead_letters import encode_message, encode_set_aside
-from services.dts_decoder.decode import DdlStatement, RolledBack, SetAside, SubscriptionDecoder, UnknownTable
+from services.dts_decoder.decode import SubscriptionDecoder
+from services.dts_decoder.found import DdlStatement, RolledBack, UnknownTable
 from services.dts_decoder.position import SOURCE_KIND, DtsPosition, decode_position, encode_position
 from services.dts_decoder.retention import Headroom, Look
+from services.dts_decoder.set_aside import SetAside
 from services.dts_decoder.settings import DtsDecoderSettings, SnapshotMode
 from services.dts_decoder.tables import SubscribedTables
 
@@ -363,7 +365,7 @@ class DtsChangeLog:
         gathers_until_s = 0.0
         while True:
             if until is not None and decoder.is_between_transactions and _has_brought(decoder.position, until):
-                self._log_end = decoder.position, decoder.last_order
+                self._log_end = decoder.position, decoder.progress.last_order
                 yield self._drained(decoder)
                 return
             received = await asyncio.to_thread(self._client.receive, _RECEIVE_TIMEOUT_S)
@@ -407,7 +409,7 @@ class DtsChangeLog:
         return () if whole is None else (whole,)
 
     async def _decoded(self, decoder: SubscriptionDecoder, message: WholeMessage) -> AsyncIterator[ReadBatch]:
-        before = decoder.confirmable_offset
+        before = decoder.progress.confirmable_offset
         try:
             for handed_out in decoder.feed(message):
                 if isinstance(handed_out, DdlStatement):
@@ -423,8 +425,8 @@ class DtsChangeLog:
         except RolledBack as error:
             self._rolled_back.add(error.place)
             raise
-        if decoder.confirmable_offset is not None and decoder.confirmable_offset != before:
-            self._confirmable.append(decoder.confirmable_offset)
+        if decoder.progress.confirmable_offset is not None and decoder.progress.confirmable_offset != before:
+            self._confirmable.append(decoder.progress.confirmable_offset)
 
     def _take(self, resume: ResumePoint | None) -> ReadBatch:
         payload, rows = self._batch.take(time.time_ns() // 1_000)
@@ -438,7 +440,7 @@ class DtsChangeLog:
     def _decoder_resume_point(self, decoder: SubscriptionDecoder) -> ResumePoint | None:
         if not decoder.is_between_transactions:
             return None
-        return self._resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
+        return self._resume_point(decoder.position, decoder.progress.last_order, decoder.progress.committed_at_us)
 
     def _resume_point(self, position: DtsPosition, order: EventOrder, committed_at_us: int) -> ResumePoint:
         return ResumePoint(
@@ -455,9 +457,9 @@ class DtsChangeLog:
         metrics.DTS_PARTS_WAITING.labels(*self._labels).set(assembler.parts_waiting)
         for counter, total in (
             (metrics.DTS_PARTS_DISCARDED, assembler.discarded),
-            (metrics.DTS_CHECKPOINTS, decoder.checkpoints),
-            (metrics.DTS_REPEATS, assembler.repeats + decoder.repeats),
-            (metrics.READER_TRANSACTIONS, decoder.transactions),
+            (metrics.DTS_CHECKPOINTS, decoder.progress.checkpoints),
+            (metrics.DTS_REPEATS, assembler.repeats + decoder.progress.repeats),
+            (metrics.READER_TRANSACTIONS, decoder.progress.transactions),
         ):
             before = self._counted.get(counter, 0)
             counter.labels(*self._labels).inc(max(0, total - before))

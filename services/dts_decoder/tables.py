@@ -46,7 +46,7 @@ from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from libs.types.unseen_rows import UnseenRows
 from libs.types.value_modes import ValueModes
-from services.dts_decoder.decode import DdlStatement, UnknownTable
+from services.dts_decoder.found import DdlStatement, UnknownTable
 from services.dts_decoder.position import SOURCE_KIND, DtsPosition, encode_position
 from services.dts_decoder.values import schema_of_columns
 

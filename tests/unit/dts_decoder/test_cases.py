@@ -86,7 +86,7 @@ def test_a_message_is_read(case: dict[str, Any]) -> None:
             if side in wanted:
                 assert _printed(value[side]) == wanted[side]
     if case.get("commit_offset"):
-        assert made.decoder.confirmable_offset == 8
+        assert made.decoder.progress.confirmable_offset == 8
 
 
 def _entries(data: Any) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ def test_a_stream_is_followed(case: dict[str, Any]) -> None:
             break
         if found is not None:
             seen.append({"after_message": nth, "entries": len(_entries(found.data))})
-            confirmable.append((each["partition"], decode([found]).decoder.confirmable_offset, nth))
+            confirmable.append((each["partition"], decode([found]).decoder.progress.confirmable_offset, nth))
 
     for wanted in case["expect"]:
         if "commit" in wanted:

@@ -14,7 +14,7 @@ from libs.mysql.logical import column
 from libs.types.table import TableId, TableSchema
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.assembly import WholeMessage
-from services.dts_decoder.decode import RolledBack
+from services.dts_decoder.found import RolledBack
 from services.dts_decoder.position import DtsPosition
 from tests.unit.dts_decoder.topic import (
     COLUMNS,
@@ -172,7 +172,7 @@ def test_a_transaction_that_comes_again_is_dropped() -> None:
 
     assert ids(made) == [1, 2, 3]
     assert made.orders == [(0, 1, 1), (0, 2, 1), (0, 3, 1)]
-    assert made.decoder.repeats == 2
+    assert made.decoder.progress.repeats == 2
 
 
 def test_a_transaction_begun_again_in_its_middle_comes_once() -> None:
@@ -333,7 +333,7 @@ def test_a_replay_from_any_place_gives_the_same_rows_and_orders(data: Any) -> No
         if not first.decoder.is_between_transactions:
             continue
         position = msgspec.structs.replace(first.decoder.position)
-        rest = decode(stream[stop:], position=position, rank=first.decoder.last_order.rank)
+        rest = decode(stream[stop:], position=position, rank=first.decoder.progress.last_order.rank)
         assert ids(first) + ids(rest) == ids(all_of_it)
         assert first.orders + rest.orders == all_of_it.orders
         rows_done = len(ids(first))
@@ -534,8 +534,8 @@ def test_mariadb_is_followed_by_places() -> None:
 
 def test_a_checkpoint_in_front_may_be_confirmed() -> None:
     """And one behind other entries not: Tencent's own client looks at the first entry only."""
-    assert decode([whole(checkpoint(), offset=8)]).decoder.confirmable_offset == 9
-    assert decode([whole(heartbeat(), checkpoint(), offset=8)]).decoder.confirmable_offset is None
+    assert decode([whole(checkpoint(), offset=8)]).decoder.progress.confirmable_offset == 9
+    assert decode([whole(heartbeat(), checkpoint(), offset=8)]).decoder.progress.confirmable_offset is None
 
 
 @given(

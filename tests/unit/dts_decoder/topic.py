@@ -11,8 +11,10 @@ from libs.types.table import TableId, TableSchema
 from protos.dts import subscription_pb2 as pb
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from services.dts_decoder.assembly import Assembler, KafkaMessage, WholeMessage
-from services.dts_decoder.decode import DdlStatement, SetAside, SubscriptionDecoder, UnknownTable
+from services.dts_decoder.decode import SubscriptionDecoder
+from services.dts_decoder.found import DdlStatement, UnknownTable
 from services.dts_decoder.position import DtsPosition
+from services.dts_decoder.set_aside import SetAside
 from services.dts_decoder.values import schema_of_columns
 
 UUID = "38cecd93-a9c2-11ec-b952-00163e0d8da5"

@@ -1,0 +1,38 @@
+"""The transaction of the topic whose entries are being decoded."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from libs.types.order import EventOrder
+from libs.types.table import TableId
+
+
+@dataclass(slots=True)
+class Transaction:
+    """An open transaction: the facts of its first entry, and the counts of its rows."""
+
+    gtid: str
+    id: str
+    order: EventOrder
+    place: tuple[int, int]
+    """Offset and entry of what opened it."""
+    committed_at_us: int
+    has_begin: bool
+    id_json: bytes
+    rows: int = 0
+    """Row events delivered."""
+    rows_read: int = 0
+    """Rows of messages, of all tables."""
+    rows_to_skip: int = 0
+    """Rows that come again, because DTS began the transaction again."""
+    rows_by_table: dict[TableId, int] = field(default_factory=dict)
+    thread_id: int = 0
+    has_begin_event: bool = False
+    is_interrupted: bool = False
+    """DTS began again further back before it ended."""
+
+    @property
+    def newest_order(self) -> EventOrder:
+        """Of its newest row."""
+        return msgspec.structs.replace(self.order, tx_ordinal=self.rows)
