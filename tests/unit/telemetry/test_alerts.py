@@ -126,7 +126,7 @@ CASES: Final[Mapping[str, Case]] = {
     "HeadwaterTablesDiffer": Case(lambda: differing(3), lambda: differing(0)),
     # Counted as in libs.cli.check, once a turn.
     "HeadwaterCheckFails": Case(count_failed_turns, comes_again=True),
-    # Set as in services.dts_decoder.source, of a subscription with Kafka below it.
+    # Set as in services.dts_decoder.topic_figures, of a subscription with Kafka below it.
     "HeadwaterRetentionShort": Case(
         lambda: metrics.DTS_HEADROOM.labels(SOURCE, "0").set(3_600.0),
         lambda: metrics.DTS_HEADROOM.labels(SOURCE, "0").set(86_400.0),
