@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable
 from libs.events.names import is_straggling, straggler_group
-from services.router.deliver import Changes
+from services.router.batch_reading import Changes
 from services.router.next_record import next_record, open_looker
 from services.router.straggler_offsets import committed_offsets, find_stragglers
 

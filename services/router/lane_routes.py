@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
-from services.router.deliver import Changes, unseen_addressees
+from services.router.batch_reading import Changes
+from services.router.batch_targets import unseen_addressees
 from services.router.encode import KnownSchemas
 from services.router.outputs import LaneDependencies, log_refused_schemas
 from services.router.route_book import RouteBook

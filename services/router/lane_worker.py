@@ -15,8 +15,8 @@ from libs.events.names import STRAGGLING, straggler_group
 from libs.failpoints import failpoint
 from libs.telemetry import metrics
 from services.router.awaited import stretches
+from services.router.batch_reading import Changes, read_record
 from services.router.covered import OffsetNotWritten, offset_after
-from services.router.deliver import Changes, read_record
 from services.router.lane_routes import LaneRoutes
 from services.router.lane_state import LanePosition
 from services.router.metering import Meter, fetch_cpu_ns

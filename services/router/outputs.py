@@ -17,8 +17,10 @@ from libs.tenants.mask_keys import NO_KEYS, MaskKeys
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import TableChange, TransactionBoundary
+from services.router.batch_reading import Changes
 from services.router.changes import Run
-from services.router.deliver import Announced, BatchPlace, Changes, deliver_batch
+from services.router.deliver import deliver_batch
+from services.router.delivery import Announced, BatchPlace
 from services.router.encode import SchemaIds
 from services.router.match import NO_REGISTRY, FetchTableSchema
 from services.router.metering import Meter

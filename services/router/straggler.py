@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from libs.types.tenant import TenantSpec
-from services.router.deliver import Changes
+from services.router.batch_reading import Changes
 from services.router.lane_state import TenantPosition
 from services.router.outputs import Outputs, Reached, WaitingBatch
 from services.router.straggler_routes import StragglerRoutes

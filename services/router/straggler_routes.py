@@ -7,7 +7,7 @@ from typing import Any, Final
 from libs.errors import HeadwaterError
 from libs.telemetry import metrics
 from libs.types.tenant import TenantSpec
-from services.router.deliver import Changes
+from services.router.batch_reading import Changes
 from services.router.outputs import LaneDependencies, log_refused_schemas
 from services.router.route_book import RouteBook, RouteView
 from services.router.tenant_topics import TenantTopics

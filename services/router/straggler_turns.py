@@ -15,8 +15,8 @@ from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, r
 from libs.events.names import STRAGGLING, straggler_group
 from libs.failpoints import failpoint
 from services.router.awaited import LACKS, PassedPartitions, awaited_ends
+from services.router.batch_reading import Changes, read_record
 from services.router.covered import offset_after
-from services.router.deliver import Changes, read_record
 from services.router.missed_batches import ChangesLost, MissedBatches
 from services.router.outputs import LaneDependencies, Outputs, Reached, WaitingBatch, reached_by
 from services.router.straggler import State, Straggler

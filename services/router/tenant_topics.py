@@ -7,7 +7,8 @@ from typing import Final
 from libs.config.connections import KafkaSettings
 from libs.errors import PipelineHalted
 from libs.kafka.clients import TopicSpec, create_topics
-from services.router.deliver import Changes, route_targets, routes_of, targets_without_rows
+from services.router.batch_reading import Changes
+from services.router.batch_targets import route_targets, routes_of, targets_without_rows
 from services.router.match import TableRoutes, Target
 from services.router.route_book import RouteView
 from services.router.topic_quotas import TopicQuotas

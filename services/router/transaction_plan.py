@@ -4,7 +4,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.router.awaited import LACKS
-from services.router.deliver import Changes
+from services.router.batch_reading import Changes
 from services.router.outputs import Reached
 from services.router.straggler import Straggler
 

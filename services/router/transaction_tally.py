@@ -8,7 +8,7 @@ from typing import Any
 from libs.telemetry import metrics
 from libs.telemetry.faults import EVENTS_SET_ASIDE, lift_fault, raise_fault
 from libs.types.fault import FaultScope
-from services.router.deliver import Delivery
+from services.router.delivery import Delivery
 from services.router.metering import Meter
 
 

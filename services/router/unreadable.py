@@ -9,7 +9,7 @@ from libs.errors import PipelineHalted
 from libs.telemetry import metrics
 from libs.telemetry.faults import CHANGES_RECORD_SET_ASIDE, raise_fault
 from libs.types.fault import FaultScope
-from services.router.deliver import Changes
+from services.router.batch_reading import Changes
 from services.router.outputs import WaitingBatch
 
 

@@ -27,7 +27,10 @@ from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.value import LogicalKind, LogicalType
-from services.router.deliver import Announced, BatchPlace, deliver_batch, read_changes, targets_of
+from services.router.batch_reading import read_changes
+from services.router.batch_targets import targets_of
+from services.router.deliver import deliver_batch
+from services.router.delivery import Announced, BatchPlace
 from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 

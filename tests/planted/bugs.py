@@ -31,7 +31,7 @@ BUGS: Final = (
     PlantedBug(
         "mask",
         "what a tenant gets",
-        "services/router/deliver.py",
+        "services/router/rows_at_once.py",
         "masked_values(pieces, tuple(projection.masks.values()), places)",
         "masked_values(pieces, (bytes,) * len(projection.masks), places)",
         "tests/integration/test_router.py::test_tenants_get_what_their_documents_say",

@@ -20,7 +20,9 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.spark_types import spark_type
-from services.router.deliver import Announced, BatchPlace, deliver_batch, read_changes
+from services.router.batch_reading import read_changes
+from services.router.deliver import deliver_batch
+from services.router.delivery import Announced, BatchPlace
 from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims
 from spark.transforms.fill import fill_of

@@ -25,7 +25,9 @@ from libs.source.mysql.client import query
 from libs.tenants.mask_keys import MaskKeys
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, TenantSpec
-from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, form_of, read_changes
+from services.router.batch_reading import form_of, read_changes
+from services.router.deliver import deliver_batch
+from services.router.delivery import Announced, BatchPlace, Delivery
 from services.router.match import MYSQL_FORM
 from services.router.route_book import RouteBook
 from services.router.topic_claims import TopicClaims

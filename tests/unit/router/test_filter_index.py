@@ -22,9 +22,9 @@ from libs.types.tenant import (
     TenantSpec,
 )
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
-from services.router import deliver as deliver_module
-from services.router import match
-from services.router.deliver import Announced, Changes
+from services.router import deliver_rows, match
+from services.router.batch_reading import Changes
+from services.router.delivery import Announced
 from services.router.filter_index import filter_index
 from services.router.project import compile_projection, openings_of
 from services.router.route_book import RouteBook
@@ -186,7 +186,7 @@ def test_rows_taken_together_are_what_each_is_by_itself(
     together = given_to(wanted, changes, event_format)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(match, "filter_index", lambda _projections: None)
-        patched.setattr(deliver_module, "_deliver_at_once", lambda *_: None)
+        patched.setattr(deliver_rows, "deliver_at_once", lambda *_: None)
         each = given_to(wanted, changes, event_format)
 
     assert together == each

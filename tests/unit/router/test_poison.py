@@ -84,16 +84,16 @@ def test_what_tells_of_the_world_is_everybodys(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_an_unforeseen_error_of_a_row_sets_that_row_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    from services.router import deliver as delivery
+    from services.router import rows_one_by_one
 
-    project_row = delivery.project_row
+    project_row = rows_one_by_one.project_row
 
     def failing(projection: Any, op: int, key: bytes, value: bytes) -> Any:
         if key == b'{"id":2}':
             raise ZeroDivisionError
         return project_row(projection, op, key, value)
 
-    monkeypatch.setattr(delivery, "project_row", failing)
+    monkeypatch.setattr(rows_one_by_one, "project_row", failing)
     batch = builder()
     add_run(batch, [("c", b'{"id":%d}' % n, b'{"before":null,"after":{"id":%d},"op":"c"}' % n) for n in (1, 2, 3)])
     hidden = tenant("bad", selection={"exclude_columns": (r".*\.c2",)})
