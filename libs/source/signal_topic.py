@@ -8,6 +8,7 @@ offset of a consumer group (``keep_beginning``), so that a reader killed before 
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,8 +31,6 @@ _RETRY_S: Final = 5.0
 _PATIENCE_S: Final = 1.0  # of a request that is made again and again: closing waits for it
 _BEGINNING_TIMEOUT_S: Final = 60.0  # a topic that was created a moment ago has no leader yet
 _QUEUED_SIGNALS: Final = 1_000
-_TASK: Final = "task"
-"""Begins the name of a partition that shares its source with others: they may have acted on what is not this one's."""
 _BEFORE_THE_START: Final = "it was sent before the reader's first start; send it again if it is still wanted"
 
 
@@ -127,8 +126,11 @@ class SignalTopic:
             return
 
 
-def keep_beginning(settings: KafkaSettings, partition: SourcePartition) -> None:
+def keep_beginning(settings: KafkaSettings, partition: SourcePartition, *, former: Sequence[str] | None = ()) -> None:
     """Before a reader does anything else: where its signals begin, should it have no checkpoint. Blocks.
+
+    Signals from before that are refused, each by its id. ``former``: source partitions whose readers had this work before.
+    Where one of them has begun, the signals were its own, and none is refused. None: they are not known; no signal is refused.
 
     Raises:
         BrokerUnavailable: Kafka does not answer; try again.
@@ -137,7 +139,7 @@ def keep_beginning(settings: KafkaSettings, partition: SourcePartition) -> None:
     consumer = _consumer(settings, partition)
     deadline_s = time.monotonic() + _BEGINNING_TIMEOUT_S
     try:
-        while (failure := _keep(consumer, partition)) is not None:
+        while (failure := _keep(consumer, settings, partition, former)) is not None:
             if failure.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise AccessDenied(
                     f"Kafka denies the consumer group {_group(partition)}: grant READ on it to the reader's user"
@@ -164,12 +166,13 @@ def beginning_of(settings: KafkaSettings, partition: SourcePartition) -> int:
         consumer.close()
 
 
-def _keep(consumer: Consumer, partition: SourcePartition) -> KafkaError | None:
+def _keep(
+    consumer: Consumer, settings: KafkaSettings, partition: SourcePartition, former: Sequence[str] | None
+) -> KafkaError | None:
     """None: it is kept, and signals of before are refused."""
     try:
-        [kept] = consumer.committed([TopicPartition(SIGNALS_TOPIC, 0)], timeout=_REQUEST_TIMEOUT_S)
         offset = _kept_beginning(consumer, _REQUEST_TIMEOUT_S)
-        if kept.offset < 0 and not partition.name.startswith(_TASK):
+        if former is not None and not _has_begun(consumer) and not _one_has_begun(settings, partition.source, former):
             _refuse_before(consumer, partition, offset)
         consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)], asynchronous=False)
     except KafkaException as error:
@@ -177,6 +180,26 @@ def _keep(consumer: Consumer, partition: SourcePartition) -> KafkaError | None:
         assert isinstance(cause, KafkaError)
         return cause
     return None
+
+
+def _has_begun(consumer: Consumer) -> bool:
+    """A reader with this consumer's group has kept its beginning. Raises KafkaException."""
+    [kept] = consumer.committed([TopicPartition(SIGNALS_TOPIC, 0)], timeout=_REQUEST_TIMEOUT_S)
+    if kept.error is not None:
+        raise KafkaException(kept.error)
+    return bool(kept.offset >= 0)
+
+
+def _one_has_begun(settings: KafkaSettings, source: str, names: Sequence[str]) -> bool:
+    """Raises KafkaException."""
+    for name in names:
+        consumer = _consumer(settings, SourcePartition(source=source, name=name))
+        try:
+            if _has_begun(consumer):
+                return True
+        finally:
+            consumer.close()
+    return False
 
 
 def _refuse_before(consumer: Consumer, partition: SourcePartition, end: int) -> None:

@@ -145,6 +145,18 @@ def previous_partitions(tasks: TaskSettings) -> Sequence[Sequence[str]]:
     return [before, [WHOLE_KEYSPACE]]
 
 
+def former_partitions(tasks: TaskSettings | None) -> Sequence[str] | None:
+    """The source partitions whose readers may have acted on a task's signals before it ever ran; None: all of them cannot be
+    named, because generations before the former one may have had any number of tasks.
+
+    >>> former_partitions(TaskSettings(number=0, of=2)), former_partitions(TaskSettings(number=0, of=2, generation=2))
+    (['0'], None)
+    """
+    if tasks is None:
+        return ()
+    return None if tasks.generation > 1 else [name for names in previous_partitions(tasks) for name in names]
+
+
 def earlier_partitions(tasks: TaskSettings | None, known: Iterable[str]) -> Sequence[Sequence[str]]:
     """The source partitions of every generation before, newest first; that of a reader without tasks is the last.
 

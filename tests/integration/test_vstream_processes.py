@@ -19,6 +19,7 @@ from libs.mesh.reader_tasks import planned_generations, store_generations
 from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.signal_outcomes import recent_signals
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
+from libs.source.vitess.tasks import TaskSettings, partition_name
 from libs.stack.plan import plan_processes, port_names
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import new_shard, on_every_shard, topology_of
@@ -28,6 +29,7 @@ from libs.stand_ins.vtgate.service import VtgateServer
 from libs.stand_ins.vtgate.vstream import ServerOptions
 from libs.types.position import SourcePartition
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from services.vstream_reader.tasks import former_partitions
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, rows_of_run
 from tests.integration.service_process import ServiceProcess, Services
@@ -307,6 +309,32 @@ def test_a_signal_from_before_the_first_start_is_refused_by_its_id(
     assert [(each.signal_id, each.refused_because) for each in refused] == [
         ("early", "it was sent before the reader's first start; send it again if it is still wanted")
     ]
+
+
+def test_a_task_refuses_a_signal_from_before_any_reader_of_its_source(
+    kafka_broker: KafkaBroker, unique_name: Callable[[str], str]
+) -> None:
+    """Tasks passed over it in silence. After a reader without tasks, or of the former generation, it was that reader's."""
+    kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
+    ensure_topics(kafka, [signals_topic(1)])
+    source = unique_name("s")
+    first, second = TaskSettings(number=0, of=2), TaskSettings(number=1, of=2)
+    later = TaskSettings(number=0, of=3, generation=1, previous_tasks=2)
+
+    def send(signal_id: str) -> None:
+        send_signal(kafka, source, json.dumps({"id": signal_id, "type": "pause-snapshot", "data": {}}))
+
+    def refused(task: TaskSettings) -> list[str]:
+        partition = SourcePartition(source=source, name=partition_name(task))
+        keep_beginning(kafka, partition, former=former_partitions(task))
+        return [each.signal_id for each in recent_signals((source, partition.name))]
+
+    send("early")
+    assert refused(first) == ["early"]
+    send("between")
+    assert refused(second) == ["early", "between"]
+    assert refused(first) == ["early"]
+    assert refused(later) == []
 
 
 def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
