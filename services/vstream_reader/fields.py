@@ -18,6 +18,7 @@ from libs.errors import SourceUnavailable
 from libs.mysql.charsets import charset_of_collation_id, python_codec
 from libs.mysql.column_type import MysqlType, UnknownColumnType, parse_column_type
 from libs.mysql.logical import column
+from libs.mysql.shown_definition import doubtful_members
 from libs.mysql.values import (
     BINARY_KINDS,
     Memo,
@@ -185,6 +186,20 @@ _WHOLE_VALUES: Final[Mapping[LogicalKind, Callable[[bytes], object]]] = {
 }
 _TEXTS: Final = frozenset({LogicalKind.STRING, LogicalKind.JSON})
 _BYTES: Final = frozenset({LogicalKind.BYTES, LogicalKind.BASE64})
+
+
+def columns_with_doubtful_members(schema: TableSchema) -> tuple[str, ...]:
+    """The ENUM and SET columns whose members vtgate may not have named as they are.
+
+    A tablet takes them from COLUMN_TYPE of information_schema, which MySQL keeps in utf8mb3: any other character is a question
+    mark there, in the column's type and in the values of the log. A copy has the values as they are.
+    """
+    return tuple(
+        column.name
+        for column in schema.columns
+        if column.logical_type.kind in (LogicalKind.ENUM, LogicalKind.ENUM_SET)
+        and doubtful_members(parse_column_type(column.source_type).members, column.charset)
+    )
 
 
 def reads_otherwise_copied(of: Column, *, has_text_members: bool) -> bool:

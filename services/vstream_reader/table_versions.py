@@ -22,6 +22,7 @@ from libs.telemetry import metrics
 from libs.types.table import TableId, TableSchema
 from libs.types.unseen_rows import UnseenRows
 from services.vstream_reader.decode import StreamDecoder
+from services.vstream_reader.fields import columns_with_doubtful_members
 from services.vstream_reader.found import DdlStatement, NewTable
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.snapshot import capture_filter
@@ -87,6 +88,7 @@ class TableVersions:
             failpoint("reader_after_schema_recorded_before_publish")
             self._remember(msgspec.structs.replace(found.schema, version=recorded))
             metrics.READER_SCHEMA_CHANGES.labels(*self._labels).inc()
+            _warn_of_doubtful_members(found.schema)
         versioned = self.known[found.schema]
         decoder.learn(found.schema, versioned)
         # The schema at once, so that a new column is known before its rows. No event: Debezium sends statements only.
@@ -142,6 +144,17 @@ class TableVersions:
             is_captured=self._is_captured,
             at=shard,
             policies=self._settings.on_unseen_change,
+        )
+
+
+def _warn_of_doubtful_members(schema: TableSchema) -> None:
+    if doubtful := columns_with_doubtful_members(schema):
+        log.warning(
+            "members_doubtful",
+            table=str(schema.table_id),
+            columns=doubtful,
+            remedy="a question mark in a member may be another character in the table: if it is, rename the member within "
+            "utf8mb3, or exclude the column; if it is not, there is nothing to do",
         )
 
 

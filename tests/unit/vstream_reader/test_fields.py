@@ -5,7 +5,8 @@ import tracemalloc
 import pytest
 
 from libs.mysql.logical import column
-from services.vstream_reader.fields import reading
+from libs.types.table import TableId, TableSchema
+from services.vstream_reader.fields import columns_with_doubtful_members, reading
 
 _VALUES = 2_000
 _LARGEST_ENTRY_BYTES = 500
@@ -27,3 +28,18 @@ def test_a_value_that_is_kept_takes_little_memory(column_type: str) -> None:
         tracemalloc.stop()
 
     assert kept_bytes < _VALUES * _LARGEST_ENTRY_BYTES
+
+
+def test_members_that_vtgate_may_not_have_named_as_they_are() -> None:
+    """MySQL keeps COLUMN_TYPE in utf8mb3: a member beyond it comes as question marks, in the values of the log too."""
+    columns = (
+        column("mood", "enum('calm','?')", charset="utf8mb4"),
+        column("marks", "set('a','b?')", charset="utf8mb4"),
+        column("plain", "enum('calm','glad')", charset="utf8mb4"),
+        column("narrow", "enum('calm','?')", charset="latin1"),
+        column("note", "varchar(9)", charset="utf8mb4"),
+    )
+
+    schema = TableSchema(table_id=TableId(database="ks", table="t"), columns=columns)
+
+    assert columns_with_doubtful_members(schema) == ("mood", "marks")
