@@ -1,1 +1,1 @@
-"""ClickHouse as a warehouse: what the sink writes by, and ``headwater query``, ``check`` and ``erase`` read by."""
+"""ClickHouse as a warehouse: the sink writes by it, and ``headwater query``, ``check`` and ``erase`` read by it."""

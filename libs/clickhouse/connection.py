@@ -13,16 +13,16 @@ from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.errors import AccessDenied, DiskFull, HeadwaterError, PipelineHalted, TransientError
 
 Failure = ClickHouseError
-"""Whatever the driver raises."""
+"""Every error of the driver."""
 # ClickHouse's source, src/Common/ErrorCodes.cpp.
 RIGHTS: Final = 497
-"""The user lacks some on what a statement names."""
+"""The user lacks a grant on a name in the statement."""
 NEEDED: Final = "CREATE, ALTER, DROP, SELECT, INSERT, TRUNCATE and OPTIMIZE"
 """The rights on the tenants' databases that the sink needs."""
 _DENIED: Final = frozenset({192, 193, 194, RIGHTS, 516})
 _DISK_FULL: Final = 243
 _OF_THE_DRIVER: Final = (DataError, NotSupportedError, ProgrammingError)
-"""What it refuses itself; without a code others are of the connection, or of a proxy between."""
+"""Refused by the driver itself. Other errors without a code come from the connection, or from a proxy between."""
 _TRANSIENT: Final = frozenset(
     {159, 160, 164, 202, 203, 209, 210, 216, 225, 236, 241, 242, 252, 394, 473, 517, 519, 999}
 )
@@ -57,7 +57,7 @@ def connect(
 
 @contextlib.contextmanager
 def errors_named(settings: ClickhouseWarehouse, subject: str) -> Iterator[None]:
-    """Raise what the driver raises within the block as ``named_error``."""
+    """Raise the driver's errors within the block as ``named_error``."""
     try:
         yield
     except ClickHouseError as error:
@@ -71,7 +71,7 @@ def code_of(error: ClickHouseError) -> int | None:
 
 
 def named_error(settings: ClickhouseWarehouse, subject: str, error: Any) -> HeadwaterError:
-    """What the caller does next about an error while ``subject`` was worked on. No value of a row is in its text.
+    """An error during the work on ``subject``, by the caller's next step. No value of a row is in its text.
 
     TransientError where the same may work later; AccessDenied, DiskFull or PipelineHalted where a human must see to it.
     """
@@ -84,7 +84,7 @@ def named_error(settings: ClickhouseWarehouse, subject: str, error: Any) -> Head
         )
     if code in _DENIED:
         return AccessDenied(
-            f"{place}: refuses user {settings.user} what {subject} needs; check the password, and GRANT it {NEEDED} on "
+            f"{place}: refuses user {settings.user} a right that {subject} needs; check the password, and GRANT it {NEEDED} on "
             f"the tenants' databases and on headwater"
         )
     if code == _DISK_FULL:

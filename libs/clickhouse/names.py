@@ -7,7 +7,7 @@ from libs.types.warehouse import OWN_COLUMN_PREFIX, PROGRESS_VIEW, WarehouseTabl
 
 DATABASE_TEMPLATE: Final = "{tenant}_{source}_{database}"
 STATE_DATABASE: Final = "headwater"
-"""Of what is staged, and of what the tables have taken in."""
+"""Of the stages, and of the batches that the tables have taken in."""
 _RESERVED: Final = frozenset({STATE_DATABASE, "system", "default", "information_schema"})
 _PLACEHOLDERS: Final = ("tenant", "source", "database")
 VERSION_COLUMN: Final = f"{OWN_COLUMN_PREFIX}version"
@@ -41,7 +41,7 @@ def literal(text: str) -> str:
 BATCHES: Final = quoted(STATE_DATABASE, "batches")
 """One row a table, after ``FINAL``: the last batch that it took in, and how far that got."""
 INTENTS: Final = quoted(STATE_DATABASE, "intents")
-"""One row a log, after ``FINAL``: the batch whose rows were to be attached last, and what ``BATCHES`` is to have of it."""
+"""One row a log, after ``FINAL``: the batch whose rows were to be attached last, and its row for ``BATCHES``."""
 PROGRESS: Final = quoted(STATE_DATABASE, PROGRESS_VIEW)
 
 
@@ -58,7 +58,7 @@ def database_name(template: str, table: WarehouseTable) -> str:
 
 
 def template_mistake(template: str) -> str | None:
-    """What is wrong with a database's template; None: nothing."""
+    """The fault of a database's template; None: it has none."""
     try:
         named = template.format(**{name: name for name in _PLACEHOLDERS})
     except (KeyError, IndexError, ValueError):
@@ -69,17 +69,17 @@ def template_mistake(template: str) -> str | None:
 
 
 def stage_prefix(query_id: str) -> str:
-    """What the names of a streaming query's stages in ``STATE_DATABASE`` begin with."""
+    """The beginning of the names of a streaming query's stages in ``STATE_DATABASE``."""
     return f"stage_{_digest(query_id, 16)}_"
 
 
 def stage_name(query_id: str, table: WarehouseTable, purpose: str) -> str:
-    """Of what a query stages for a table; ``purpose`` tells several apart."""
+    """The name of a query's stage for a table; ``purpose`` distinguishes several."""
     return f"{stage_prefix(query_id)}{_digest(str(table), 12)}_{purpose}"
 
 
 def rebuild_prefix(tenant: str) -> str:
-    """What the names of tables that a rebuild makes in ``STATE_DATABASE`` begin with."""
+    """The beginning of the names of a rebuild's tables in ``STATE_DATABASE``."""
     return f"rebuild_{_digest(tenant, 16)}_"
 
 

@@ -12,7 +12,7 @@ class ClickhouseWarehouse(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 8123
-    """Of HTTP; 8443 is what servers usually have for HTTPS."""
+    """Of HTTP; servers usually have 8443 for HTTPS."""
     user: str = "default"
     password: Secret = Secret("")
     is_secure: bool = False
@@ -36,7 +36,7 @@ class ClickhouseWarehouse(msgspec.Struct, frozen=True, kw_only=True):
     """From which share of a table's rows on the marks are removed, 0 to 1; the whole table is rewritten for it."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises InvalidSettings with every mistake."""
+        """Refuse settings that cannot work. Raises InvalidSettings with every mistake."""
         mistakes = []
         if (mistake := template_mistake(self.database)) is not None:
             mistakes.append(f"database: {mistake}")

@@ -1,6 +1,6 @@
-"""What a ClickHouse warehouse holds: each table by its comment, what is staged and noted beside; and how a tenant's go.
+"""The content of a ClickHouse warehouse: each table by its comment, the stages and notes beside it, and the end of a tenant's.
 
-A table's comment says what it is, as JSON, so that one ``ALTER`` or ``EXCHANGE TABLES`` changes it together with the columns.
+A table's comment describes it as JSON, so that one ``ALTER`` or ``EXCHANGE TABLES`` changes it together with the columns.
 Calls raise the driver's errors: within ``libs.clickhouse.connection.errors_named``.
 """
 
@@ -42,7 +42,7 @@ def decoded(comment: str) -> Noted | None:
 
 
 def stored_table(client: Client, database: str, table: str) -> tuple[str, dict[str, str]] | None:
-    """A table's comment, whoever made it, and ClickHouse's types by column. None: there is none that this user sees."""
+    """A table's comment, of any maker, and ClickHouse's types by column. None: there is none that this user sees."""
     where = f"database = {literal(database)} AND table = {literal(table)}"
     rows = client.query(
         f"SELECT comment, (SELECT groupArray((name, type)) FROM system.columns WHERE {where}) FROM system.tables "
@@ -87,7 +87,8 @@ def has_state(client: Client) -> bool:
 
 
 def stages(client: Client, tenant: str, query_ids: Sequence[str] = ()) -> list[str]:
-    """What is left in ``STATE_DATABASE`` by ``query_ids``, by the streaming queries that wrote its tables last, by rebuilds."""
+    """The tables left in ``STATE_DATABASE`` by ``query_ids``, by the streaming queries that wrote its tables last, by
+    rebuilds."""
     noted = f"SELECT DISTINCT query_id FROM {BATCHES} FINAL WHERE {_is_of(tenant)} AND query_id <> ''"
     queries = {*query_ids, *(query_id for (query_id,) in client.query(noted).result_rows)}
     prefixes = (rebuild_prefix(tenant), *map(stage_prefix, queries))
@@ -96,9 +97,9 @@ def stages(client: Client, tenant: str, query_ids: Sequence[str] = ()) -> list[s
 
 
 def drop_tables(client: Client, tenant: str, query_ids: Sequence[str] = ()) -> int:
-    """All of its tables, what is staged and noted of them, and databases that have none after them.
+    """Drop all of its tables, their stages and notes, and databases that are empty afterwards.
 
-    How many tables there were. Cut off, it is to be called again: what names the rest goes last.
+    Returns how many tables there were. Cut off, it is to be called again: the names of the rest go last.
     """
     for name in stages(client, tenant, query_ids):
         client.command(f"DROP TABLE IF EXISTS {quoted(STATE_DATABASE, name)} SYNC")

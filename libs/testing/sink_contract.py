@@ -1,4 +1,4 @@
-"""What every sink promises, as a suite: ``tests/contract/test_sinks.py`` runs it for each kind of ``spark.sinks.registry``.
+"""The promises of every sink, as a suite: ``tests/contract/test_sinks.py`` runs it for each kind of ``spark.sinks.registry``.
 
 A kind brings a ``SinkHarness`` over its real warehouse, read back by other means than the sink's; the suite knows nothing of
 Spark. Kills are in ``tests/faults/test_sink_kills.py``, and the values of every type in ``test_sinks`` itself.
@@ -51,7 +51,7 @@ class RowChange:
     op: str
     rank: int
     row: Mapping[str, Any]
-    """The row after it; before it, if it is a delete. ``UNAVAILABLE_VALUE`` for what the log does not hold."""
+    """The row after it; before it, if it is a delete. ``UNAVAILABLE_VALUE`` for a value that the log does not hold."""
 
 
 class SinkHarness(Protocol):
@@ -70,7 +70,7 @@ class SinkHarness(Protocol):
         """One batch as the job applies it, one change a key; False where the table held it already.
 
         ``truncated_at``: rank of a TRUNCATE that ``changes`` come after. ``batch_id``: by default the next one. ``policies``:
-        what becomes of the table where ``schema`` is another than before.
+        the table's policies where ``schema`` is another than before.
         """
         ...
 
@@ -82,7 +82,7 @@ class SinkHarness(Protocol):
         deletes: Deletes = Deletes.HARD,
         batch_id: int | None = None,
     ) -> bool:
-        """One batch that tells all of a mirror, so that what it holds counts for nothing; of a log, some changes once more."""
+        """One batch with every row of a mirror, which replaces the mirror's rows; of a log, with some changes once more."""
         ...
 
     def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
@@ -98,7 +98,7 @@ class SinkHarness(Protocol):
         ...
 
     def maintain(self, schema: TableSchema) -> None:
-        """What the job does after a commit."""
+        """The job's step after a commit."""
         ...
 
     def drop_tables(self) -> int:
@@ -110,7 +110,7 @@ class SinkHarness(Protocol):
         ...
 
     def rows(self, schema: TableSchema) -> list[Row]:
-        """What another engine reads, by the source's names of columns; Headwater's own columns too."""
+        """The table as another engine reads it, by the source's names of columns; Headwater's own columns too."""
         ...
 
 
@@ -152,7 +152,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 def late_and_repeated_changes_change_nothing_and_a_deleted_row_may_come_back(harness: SinkHarness) -> None:
-    """An older order never wins over a newer, a repeat is harmless, and deleting what is not there is fine. A key that was
+    """An older order never wins over a newer, a repeat is harmless, and a delete of an absent row is fine. A key that was
     deleted and is inserted again later is a row like any other."""
     orders = table()
     harness.apply(orders, put(5, 1, "five"), put(5, 2, "two"), gone(5, 3), put(5, 9, "first"))
@@ -184,7 +184,7 @@ def a_truncation_takes_older_rows_and_leaves_newer_ones(harness: SinkHarness) ->
 
 
 def soft_deletes_mark_rows(harness: SinkHarness) -> None:
-    """A row keeps its last values; one that comes again is there again; a truncation marks what is there, once."""
+    """A row keeps its last values; one that comes again is there again; a truncation marks every row that is there, once."""
     orders = table()
     harness.apply(orders, put(1, 1, "a"), put(2, 2, "b"), put(3, 3, "c"), gone(4, 4), deletes=Deletes.SOFT)
     harness.apply(orders, gone(5, 1), gone(5, 3), put(2, 2, "older"), deletes=Deletes.SOFT)
@@ -206,7 +206,7 @@ def _marks(harness: SinkHarness, schema: TableSchema) -> list[tuple[Any, ...]]:
 
 
 def a_column_without_a_value_keeps_the_one_it_has(harness: SinkHarness) -> None:
-    """What the log does not hold; where the row is not there, the column is NULL."""
+    """A value that the log does not hold; where the row is not there, the column is NULL."""
     orders = table(ID, NOTE, column("it's `odd`", "text", charset="utf8mb4"))
     harness.apply(orders, *(RowChange("c", 1, {"id": key, "note": "kept", "it's `odd`": "o"}) for key in (1, 2)))
 
@@ -323,7 +323,7 @@ def a_new_column_arrives_before_its_rows_and_fills_the_old_ones(harness: SinkHar
 
 
 def rows_of_before_have_what_the_version_that_brought_a_column_gave_them(harness: SinkHarness) -> None:
-    """Whatever its default, its type and its name are when the first row of it comes; and a column that was dropped and made
+    """With any default, type and name at the time of its first row; and a column that was dropped and made
     again is another one, as one is that has the name of a column which was renamed."""
     first = table(ID, NOTE, column("a", "int"), column("b", "int"))
     harness.apply(first, RowChange("c", 1, {"id": 1, "note": "one", "a": 1, "b": 1}))
@@ -373,7 +373,7 @@ def columns_of_every_kind_are_filled(harness: SinkHarness) -> None:
 
 
 def numbers_widen_in_place(harness: SinkHarness) -> None:
-    """INT to BIGINT, FLOAT to DOUBLE, and a DECIMAL of more digits keep what is stored; narrower ones change nothing."""
+    """INT to BIGINT, FLOAT to DOUBLE, and a DECIMAL of more digits keep the stored values; narrower ones change nothing."""
     narrow = table(ID, column("a", "int"), column("f", "float"), column("d", "decimal(5,2)"))
     wide = table(
         column("id", "bigint", is_optional=False),
@@ -392,7 +392,7 @@ def numbers_widen_in_place(harness: SinkHarness) -> None:
 
 
 def a_change_of_type_that_would_lose_values_is_refused(harness: SinkHarness) -> None:
-    """The message names the table, the column, and what to do; the table stays as it is."""
+    """The message names the table, the column, and the remedy; the table stays as it is."""
     harness.apply(table(), put(1, 1, "one"))
     number = table(ID, column("note", "int"), version=2)
 
@@ -429,7 +429,7 @@ def a_rename_is_carried_over(harness: SinkHarness) -> None:
 
 
 def lenient_puts_a_column_beside_the_one_that_cannot_change(harness: SinkHarness) -> None:
-    """The old column keeps what it has and is NULL from then on; a further type gets a further column, and one that was there
+    """The old column keeps its values and is NULL from then on; a further type gets a further column, and one that was there
     before is taken up again."""
     harness.apply(table(), put(1, 1, "one"), put(1, 2, "two"))
     number, moment = (table(ID, column("note", kind), version=v) for v, kind in ((2, "int"), (3, "date")))
@@ -539,7 +539,7 @@ def mode_and_key_are_for_a_tables_life(harness: SinkHarness) -> None:
 
 
 def odd_names_are_names(harness: SinkHarness) -> None:
-    """Whatever MySQL lets a column or a table be called: columns of a table, of its key, and columns that are added."""
+    """Every kind of name that MySQL allows: columns of a table, of its key, and columns that are added."""
     names = [*ODD_NAMES, 'ADDED `later"']
     columns = [column(name, "int", is_optional=name not in ODD_NAMES) for name in names]
     key = ODD_NAMES[:5]
@@ -554,7 +554,7 @@ def odd_names_are_names(harness: SinkHarness) -> None:
 
 
 def tables_that_differ_in_case_are_two(harness: SinkHarness) -> None:
-    """MySQL on Linux tells ``Orders`` from ``orders``."""
+    """MySQL on Linux distinguishes ``Orders`` and ``orders``."""
     lower, upper = table(), table(name="Orders")
     harness.apply(lower, put(1, 1, "lower"))
     harness.apply(upper, put(1, 1, "upper"))
@@ -564,7 +564,7 @@ def tables_that_differ_in_case_are_two(harness: SinkHarness) -> None:
 
 
 def texts_stay_what_they_are(harness: SinkHarness) -> None:
-    """What formats between the sink and its warehouse might take for their own."""
+    """Names that formats between the sink and its warehouse might take for their own."""
     odd = ["", "\\N", "\\.", "a\tb", "a\nb\r\n", '"', "'", "\\", "\\x41", "NULL", "\u2028", "🐬", " trailing "]
     orders = table()
     harness.apply(orders, *(put(1, key, text) for key, text in enumerate(odd)))
@@ -608,7 +608,7 @@ def a_table_is_built_anew_whatever_it_held(harness: SinkHarness) -> None:
 
 
 def a_table_that_is_built_anew_keeps_its_soft_deleted_rows(harness: SinkHarness) -> None:
-    """As they were marked; what the source has no more without having said so is marked too, and what came back is there."""
+    """As they were marked; a row that the source lost without a delete is marked too, and a row that came back is there."""
     soft = Deletes.SOFT
     orders = table()
     harness.apply(orders, *(put(1, key, f"old {key}") for key in range(1, 6)), deletes=soft)
@@ -629,7 +629,8 @@ def a_table_that_is_built_anew_keeps_its_soft_deleted_rows(harness: SinkHarness)
 
 
 def a_log_that_is_told_anew_has_each_change_once(harness: SinkHarness) -> None:
-    """What it had lost or twice, or had otherwise; what is not told stays. A key that is NULL, as of a truncation, is one."""
+    """Entries that it lacked, had twice, or had otherwise; entries that the batch lacks stay. A NULL key is one, as of a
+    truncation."""
     orders = table(ID, NOTE, column("it's `odd`", "int"), key=("id", "it's `odd`"))
     append = SinkMode.APPEND
 
@@ -666,7 +667,7 @@ def _entries(harness: SinkHarness, schema: TableSchema) -> list[tuple[Any, ...]]
 
 
 def what_the_log_does_not_hold_is_kept_in_a_table_that_is_built_anew(harness: SinkHarness) -> None:
-    """Of a row that changed while its chunk was read, the log alone tells, and it may tell a part."""
+    """A row that changed while its chunk was read is in the log alone, perhaps in part."""
     orders = table(ID, NOTE, column("it's `odd`", "text", charset="utf8mb4"))
     harness.apply(orders, *(RowChange("c", 1, {"id": key, "note": "kept", "it's `odd`": "o"}) for key in (1, 2)))
 

@@ -1,4 +1,4 @@
-"""What every source promises, as a suite: ``tests/contract/test_sources.py`` runs it for each kind of ``READER_OF_KIND``.
+"""The promises of every source, as a suite: ``tests/contract/test_sources.py`` runs it for each kind of ``READER_OF_KIND``.
 
 A kind brings a ``SourceHarness`` that writes to a real source; the suite knows nothing of the source itself.
 """
@@ -78,7 +78,7 @@ async def read_until(
 
 
 def checkpoint_of(source: Source, resume: ResumePoint) -> Checkpoint:
-    """What a publisher would have written for ``resume``."""
+    """A publisher's checkpoint for ``resume``."""
     return Checkpoint(
         partition=source.partition,
         position=resume.position,
@@ -126,13 +126,13 @@ async def _closable(batches: AsyncIterator[ReadBatch]) -> AsyncGenerator[ReadBat
 
 
 async def existing_rows_come_first_then_changes(harness: SourceHarness) -> None:
-    """A source never read before gives its rows as ``r``, then what happens to them, with growing orders."""
+    """A source never read before gives its rows as ``r``, then their changes, with growing orders."""
     await harness.insert(1, 5)
     source = harness.source()
     has_copied = asyncio.Event()
 
     def is_enough(rows: list[Row]) -> bool:
-        has_copied.set()  # the read view is older than the rows: what is changed now is in the log alone
+        has_copied.set()  # the read view is older than the rows: changes from now on are in the log alone
         return any(row.op == "d" for row in rows)
 
     reading = asyncio.create_task(read_until(source, None, is_enough))
@@ -149,7 +149,7 @@ async def existing_rows_come_first_then_changes(harness: SourceHarness) -> None:
 
 
 async def reading_resumes_without_gap_or_repeat(harness: SourceHarness) -> None:
-    """What follows a resume point is exactly what was not read before it."""
+    """After a resume point come exactly the changes that were not read before it."""
     await harness.insert(1, 3)
     source = harness.source()
     _, batches = await read_until(source, None, lambda rows: len(rows) >= 3)

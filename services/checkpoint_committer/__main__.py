@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 async def serve(settings: CheckpointCommitterSettings, stop: asyncio.Event) -> None:
-    """Load what is in force, answer until ``stop`` is set, drain."""
+    """Load the checkpoints in force, answer until ``stop`` is set, drain."""
     await asyncio.to_thread(ensure_topics, settings.kafka, [topic_spec(settings)])
     identity = await identify_log(settings.kafka, settings.topic)
     view = CheckpointView(settings.redis, identity.topic_id)

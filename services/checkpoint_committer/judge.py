@@ -55,7 +55,7 @@ def judge(current: Standing, proposed: Checkpoint) -> Advance | Stale | Fenced:
     """Whether ``proposed``, the next checkpoint in the log, takes the place of the current one.
 
     An equal order advances: a heartbeat moves the position only, and so does the progress of a snapshot. A greater
-    token advances whatever its order: its owner started from what was in force.
+    token advances with any order: its owner started from the checkpoint in force.
     """
     newest_token = current.oldest_token
     if current.checkpoint is not None:

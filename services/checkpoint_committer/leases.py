@@ -1,4 +1,4 @@
-"""Leases: who may own a source partition, decided by plain functions.
+"""Leases: the owner of each source partition, decided by plain functions.
 
 Ends are counted on the service's own monotonic clock, so no step of any wall clock ends a lease. A lease that was read
 from the log at a start holds for its whole length from then on: its owner may have renewed it a moment before.
@@ -56,7 +56,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What a reader asks for."""
+    """A reader's request."""
 
     partition: SourcePartition
     owner: str

@@ -1,4 +1,4 @@
-"""The Kafka side: the topic of checkpoints, leases and resets, and what its records are."""
+"""The Kafka side: the topic of checkpoints, leases and resets, and its records."""
 
 from typing import Final
 
@@ -46,7 +46,7 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Entry = Checkpoint | Forgotten | Lease | Reset
-"""What a record says."""
+"""A record's content."""
 
 
 def topic_spec(settings: CheckpointCommitterSettings) -> TopicSpec:
@@ -71,8 +71,8 @@ def topic_spec(settings: CheckpointCommitterSettings) -> TopicSpec:
 def log_spec(settings: CheckpointCommitterSettings) -> StateLogSpec:
     """How the topic is written by this service; readers write their checkpoints in transactions of their own.
 
-    Leases are known from the start on, whatever a dead reader left open: without them nobody could be given or renewed
-    one. A grant that was never committed is taken for one that was not answered: its owner keeps it, others wait for
+    Leases are known from the start on, beside a dead reader's open transaction too: without them no lease could be given or
+    renewed. A grant that was never committed is taken for one that was not answered: its owner keeps it, others wait for
     its end. A reset's records have to be committed ones and are waited for by ``GetCheckpoint``.
     """
     return StateLogSpec(
@@ -102,7 +102,7 @@ def checkpoint_keys(partition: SourcePartition) -> tuple[bytes, ...]:
 
 
 def decode(key: bytes, value: bytes | None) -> Entry | None:
-    """What a record says; None for the tombstone of a lease or reset, which nobody of ours writes.
+    """A record's content; None for the tombstone of a lease or reset, which nobody of ours writes.
 
     Raises:
         ValueError, google.protobuf.message.DecodeError: the record is none of ours.

@@ -1,6 +1,6 @@
-"""What the process knows of every source partition: its checkpoint, its lease, its newest reset.
+"""Every source partition as the process knows it: its checkpoint, its lease, its newest reset.
 
-The state behind the gRPC service. It changes in ``apply`` only, which the log calls once for each record.
+The state of the gRPC service. It changes in ``apply`` only, which the log calls once for each record.
 """
 
 import time
@@ -68,7 +68,7 @@ class Partitions:
         self._changed.add(partition)
 
     def state(self, partition: SourcePartition) -> PartitionState:
-        """What is known of ``partition``; an empty state where nothing is."""
+        """The state of ``partition``; an empty one where it is not known."""
         return self._states.get(partition, PartitionState())
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -86,7 +86,7 @@ class Partitions:
         return {partition: self._states[partition] for partition in changed}
 
     def put_back(self, changed: Iterable[SourcePartition]) -> None:
-        """What ``take_changed`` gave was not used: give it again next time."""
+        """The changes of ``take_changed`` were not used: give them again next time."""
         self._changed.update(changed)
 
     def measure(self, now_us: int) -> None:
@@ -101,7 +101,7 @@ class Partitions:
 
 
 def entries_of(states: Mapping[SourcePartition, PartitionState]) -> list[Entry]:
-    """What is in force in ``states``; resets first, so that they are known when checkpoints are judged."""
+    """The records in force in ``states``; resets first, so that they are known when checkpoints are judged."""
     resets: Iterable[Entry] = (state.reset for state in states.values() if state.reset is not None)
     leases: Iterable[Entry] = (state.holding.lease for state in states.values() if state.holding is not None)
     checkpoints: Iterable[Entry] = (

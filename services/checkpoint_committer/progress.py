@@ -1,6 +1,6 @@
 """How far every hop of every tenant got, by its newest report.
 
-Not in Kafka: hops report again and again, so whatever is lost is there again with the next report.
+Not in Kafka: hops report again and again, so a lost report is there again with the next one.
 """
 
 import contextlib

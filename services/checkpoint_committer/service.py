@@ -34,7 +34,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitterServicer):
-    """See the proto for what each call promises."""
+    """See the proto for the promises of each call."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ def reset_entries(
     now_us: int,
     begins_anew: bool = False,
 ) -> list[Entry]:
-    """What a reset writes, all in one Kafka transaction, under a token that overrules every earlier checkpoint.
+    """The records of a reset, all in one Kafka transaction, under a token that overrules every earlier checkpoint.
 
     The order starts again within the epoch: a position says nothing of it, and the next owner's checkpoints advance by
     their greater token. With ``begins_anew`` the checkpoint stays, because the reader goes above its epoch.

@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 
 class ViewSync:
-    """Writes what changed; writes everything where the view is empty or stands elsewhere."""
+    """Writes the changed entries; writes all of them where the view is empty or stands elsewhere."""
 
     def __init__(
         self, view: CheckpointView, partitions: Partitions, progress: ProgressBoard, synced_offsets: Mapping[int, int]
@@ -50,7 +50,7 @@ class ViewSync:
 
 
 def _records(changed: Mapping[SourcePartition, PartitionState]) -> list[OutgoingRecord]:
-    """What the view shall hold of ``changed``: a checkpoint that is no longer in force is deleted."""
+    """The view's entries for ``changed``: a checkpoint that is no longer in force is deleted."""
     forgotten = [
         Forgotten(partition=partition) for partition, state in changed.items() if state.standing.checkpoint is None
     ]

@@ -3,7 +3,7 @@
     {headwater:checkpoint_committer:<topic id>}:state      hash: Kafka key → Kafka value, and #next_offsets
     {headwater:checkpoint_committer:<topic id>}:progress   hash: tenant, hop, source partition, table → report
 
-A start applies the values of ``state`` and from Kafka only what came after ``#next_offsets``. Values and offsets share
+A start applies the values of ``state`` and from Kafka only the records after ``#next_offsets``. Values and offsets share
 one key, so that they are lost together or not at all; the topic's id is part of every key, so that a topic that was
 created again finds no view.
 """
@@ -37,7 +37,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class ViewContents:
-    """What a start gets from the view."""
+    """The view at a start."""
 
     records: Sequence[LogRecord]
     """To be applied in this order, before anything from Kafka; they carry no offsets."""
@@ -60,7 +60,7 @@ class CheckpointView:
         return self._connection.unavailable
 
     async def load(self) -> ViewContents | None:
-        """What is in force, and up to which offsets; None where the view is empty, broken or out of reach."""
+        """The entries in force, and up to which offsets; None where the view is empty, broken or out of reach."""
         try:
             stored = cast(dict[bytes, bytes], await self._redis.hgetall(self._state_key))
         except UNUSABLE as error:
@@ -95,7 +95,7 @@ class CheckpointView:
     async def extend(
         self, before: Mapping[int, int], after: Mapping[int, int], changes: Iterable[OutgoingRecord]
     ) -> bool | None:
-        """Add what came between two sets of offsets. False: the view stands elsewhere; None: Redis is away."""
+        """Add the changes between two sets of offsets. False: the view stands elsewhere; None: Redis is away."""
         if self._connection.is_away():
             return None
         written = [(change.key, change.value) for change in changes if change.value is not None]

@@ -28,7 +28,7 @@ _COMPRESSION_LEVEL: Final = 1  # a fifth of the size for 30 µs; better levels g
 
 
 class RecordedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One change with its version: what the functions below look at, and the record itself, still encoded."""
+    """One change with its version: the facts for the functions below, and the record itself, still encoded."""
 
     source: str
     table_id: TableId
@@ -46,7 +46,7 @@ class RecordedChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of each table at all times; older versions are fetched when somebody asks."""
+    """The part of each table that is always kept; older versions are fetched when somebody asks."""
 
     newest: RecordedChange
     """The change with the greatest order."""
@@ -67,7 +67,7 @@ def recorded(change: SchemaChange, version: int) -> RecordedChange:
 
 def with_names_of(change: SchemaChange, last: RecordedChange) -> SchemaChange:
     """``change`` with the memory of the version before it: former names of the table and its columns, and the columns that
-    are late. A definition that was read again tells of neither, and a document that keeps a column back by them still does."""
+    are late. A definition that was read again has neither, and a document that keeps a column back by them still does."""
     schema = change.table_schema
     before = schema_change_from_proto(schema_history_pb2.SchemaChange.FromString(last.wire)).table_schema
     if before is None or schema is None:
@@ -120,7 +120,7 @@ def _index(change: SchemaChange, packed: bytes) -> RecordedChange:
 
 
 def digest_ddl(ddl: str) -> bytes:
-    """What two equal statements share."""
+    """The facts by which two statements are equal."""
     return hashlib.sha256(ddl.encode()).digest()
 
 

@@ -38,7 +38,7 @@ class _Version:
 
 
 class SchemaHistoryService(schema_history_pb2_grpc.SchemaHistoryServicer):
-    """See the proto for what each call promises."""
+    """See the proto for the promises of each call."""
 
     def __init__(self, tables: Tables, state_log: StateLog, *, barrier_timeout_s: float) -> None:
         self._tables = tables

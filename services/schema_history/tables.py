@@ -1,6 +1,6 @@
-"""What the process knows of the history: the head of every table, and those older versions that were needed.
+"""The history as the process knows it: the head of every table, and those older versions that were needed.
 
-The state behind the gRPC service. It changes in ``apply`` only, which the log calls once for each record. After a start
+The state of the gRPC service. It changes in ``apply`` only, which the log calls once for each record. After a start
 from the Redis view it holds one change for each table; older ones come from the view when asked for, and when the view
 fails, all come from Kafka at once.
 """
@@ -21,7 +21,7 @@ from services.schema_history.history import RecordedChange, TableHead, advance, 
 from services.schema_history.view import HistoryView, TableKey, ViewContents, in_parts
 
 WATCH_QUEUE_CHANGES: Final = 10_000
-"""Changes that a watcher may be behind before its stream is ended; it may come back."""
+"""Changes that may wait for a watcher before its stream is ended; it may come back."""
 
 log = structlog.get_logger()
 
@@ -35,7 +35,7 @@ class Watcher:
         self.source = source
         self.queue: asyncio.Queue[RecordedChange | None] = asyncio.Queue(WATCH_QUEUE_CHANGES + 1)
 
-    def tell(self, change: RecordedChange) -> bool:
+    def notify(self, change: RecordedChange) -> bool:
         """Queue ``change``; False: the queue is full and ends with None."""
         is_full = self.queue.qsize() >= WATCH_QUEUE_CHANGES
         self.queue.put_nowait(None if is_full else change)
@@ -79,7 +79,7 @@ class Tables:
         self._unsynced.append((record.offset, key))
         _count_table(key, head, self._heads[key])
         for watcher in [watcher for watcher in self._watchers if watcher.source == change.source]:
-            if not watcher.tell(change):
+            if not watcher.notify(change):
                 self._watchers.discard(watcher)
 
     def head(self, key: TableKey) -> TableHead | None:
@@ -181,7 +181,7 @@ class Tables:
         return is_replaced
 
     def watch(self, source: str) -> tuple[Watcher, list[RecordedChange]]:
-        """A watcher of what comes from now on, and the newest change of each table until now. ``unwatch`` it."""
+        """A watcher of the changes from now on, and the newest change of each table until now. ``unwatch`` it."""
         watcher = Watcher(source)
         self._watchers.add(watcher)
         return watcher, [self._heads[source, table_id].newest for table_id in self.names_of(source)]

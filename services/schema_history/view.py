@@ -3,13 +3,13 @@
     {headwater:schema_history:<topic id>}:heads           hash: one field a table, its newest change in it, and #next_offset
     {headwater:schema_history:<topic id>}:versions:<…>    hash of one table: version → SchemaChange, of all others
 
-A start reads ``heads`` (one entry for each table) and from Kafka only what came after ``#next_offset``. Heads and
+A start reads ``heads`` (one entry for each table) and from Kafka only the records after ``#next_offset``. Heads and
 offset share one key, so that they are lost together or not at all; the topic's id is part of every key, so that a
 topic that was created again finds no view. Versions of a table are checked for gaps against its head when they are read.
 A SchemaChange stands there compressed, as in memory.
 
 With tens of thousands of tables nothing goes through Redis in one piece, because that outlasts every time-out. A head may
-be newer than the offset: what is read from Kafka again is known then. The opposite must never be.
+be newer than the offset: a record that is read from Kafka again is known then. The opposite must never be.
 """
 
 import itertools
@@ -53,7 +53,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class ViewContents:
-    """What a start gets from the view."""
+    """The view at a start."""
 
     heads: Mapping[TableKey, TableHead]
     next_offset: int
@@ -129,7 +129,7 @@ class HistoryView:
         changes: Iterable[RecordedChange],
         heads: Mapping[TableKey, TableHead],
     ) -> bool | None:
-        """Add what came between two offsets. False: the view does not reach to ``from_offset``; None: Redis is away.
+        """Add the changes between two offsets. False: the view does not reach to ``from_offset``; None: Redis is away.
 
         ``heads`` are at least those of the tables that the offsets span, ``changes`` those of them that no head holds. A view
         that reaches to ``to_offset`` already stays as it is: another instance was faster.
@@ -176,7 +176,7 @@ class HistoryView:
             await self._redis.hset(key, mapping={_field(table): _encode_head(head) for table, head in part})
 
     async def _write_versions(self, changes: Iterable[RecordedChange]) -> None:
-        """Before the heads, so that no head tells of a version that is not there."""
+        """Before the heads, so that no head names a version that is not there."""
         for part in in_parts(changes):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for change in part:
