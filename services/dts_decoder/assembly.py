@@ -1,9 +1,9 @@
 """Kafka messages → whole Entries: DTS's own count is checked, repeats are dropped, messages in parts are joined.
 
 One ``Assembler`` for each Kafka partition; all parts of one message stand in one partition, one after another. It talks to
-nobody. Parts of a large message wait in a file: memory is bounded whatever DTS sends.
+nobody. Parts of a large message wait in a file: memory is bounded for any message.
 
-The rules: seed document 004 ("message consumption", steps 4 to 6); the header ``ps`` and what is done of its gaps and
+The rules: seed document 004 ("message consumption", steps 4 to 6); the header ``ps`` with its gaps and
 repeats: ``tests/golden/cases/g_tencent_dts.json``, ``stream_scenarios``.
 """
 
@@ -90,7 +90,7 @@ class Assembler:
 
     ``last_ps``: of the message before the first one; None: any number may come first. With ``begins_anywhere`` the rest of a
     message whose first parts are not there is passed over: only right where reading begins at a place of no meaning, and
-    what stands there was read otherwise.
+    the messages there were read otherwise.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Assembler:
 
         Raises:
             DiskFull: the parts of a large message find no room; make some, and read again.
-            UndecodableMessage: it is not what the protocol says, and what waits for it cannot be completed either:
+            UndecodableMessage: it breaks the protocol, and the parts that wait for it cannot be completed either:
                 ``set_aside`` gives both out. The next message may be taken.
             PositionPurged: messages between the last one and this one are lost.
         """
@@ -226,5 +226,5 @@ def _joined(split: _Split) -> bytes | mmap.mmap:
     if split.file is None:
         return b"".join(split.held)
     split.file.flush()
-    with split.file:  # the mapping keeps what it maps
+    with split.file:  # the mapping keeps the file
         return mmap.mmap(split.file.fileno(), split.size, access=mmap.ACCESS_READ)

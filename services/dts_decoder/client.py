@@ -1,7 +1,7 @@
 """Talks to the subscription's Kafka. Everything here blocks; the decoder calls it in threads. Kafka's errors become ours.
 
 The partition is assigned, not subscribed to: who reads it is decided by the lease at checkpoint_committer, and where reading
-goes on by Headwater's own checkpoint. The consumer group's offset is only told, for DTS's console and its alarms.
+goes on by Headwater's own checkpoint. The consumer group's offset is only set, for DTS's console and its alarms.
 """
 
 import time
@@ -78,7 +78,7 @@ class SubscriptionClient:
         return int(low), int(high)
 
     def group_offset(self) -> int | None:
-        """What the consumer group was set to last."""
+        """The offset that the consumer group was set to last."""
         try:
             [found] = self._consumer.committed([self._partition], timeout=_ANSWER_TIMEOUT_S)
         except KafkaException as error:
@@ -102,11 +102,11 @@ class SubscriptionClient:
         self._consumer.assign([TopicPartition(self._settings.topic, self._settings.partition, offset)])
 
     def receive(self, timeout_s: float) -> Received:
-        """What waits, some hundred messages at most; nothing where nothing came in time.
+        """The waiting messages, some hundred at most; none where none came in time.
 
         Raises:
             SourceUnavailable: no broker answers; open again.
-            PositionPurged: what was to be read next has been deleted.
+            PositionPurged: the next messages have been deleted.
             AccessDenied: a password or a right was taken away.
         """
         deadline_s = time.monotonic() + timeout_s
@@ -147,15 +147,15 @@ class SubscriptionClient:
         )
 
     def _first_answer(self) -> ClusterMetadata:
-        """What the broker says of the topic. A refused login does not end the call: librdkafka tells error_cb, and tries on."""
+        """The broker's answer about the topic. A refused login does not end the call: librdkafka calls error_cb and goes on."""
         deadline_s = time.monotonic() + _ANSWER_TIMEOUT_S
         while True:
             try:
                 return self._consumer.list_topics(self._settings.topic, timeout=_LOOK_EVERY_S)
             except KafkaException as error:
-                # Calls error_cb; nothing is assigned yet, so what comes is an error, no message of DTS.
-                told = self._consumer.poll(0)
-                if told is not None and (fault := told.error()) is not None:
+                # Calls error_cb; nothing is assigned yet, so a result is an error, no message of DTS.
+                answer = self._consumer.poll(0)
+                if answer is not None and (fault := answer.error()) is not None:
                     self._faults.append(fault)
                 if denial_of(self._faults) or time.monotonic() >= deadline_s:
                     raise self._as_ours(error.args[0]) from error

@@ -1,6 +1,6 @@
-"""Dead letters of the decoder: what DTS sent and nobody could read, as it came, with where it stood and why.
+"""Dead letters of the decoder: messages of DTS that nobody could read, as they came, each with its place and the reason.
 
-They go to ``headwater.dead-letter.<source>`` in the Kafka transaction of what stands around them, so that each is there once.
+They go to ``headwater.dead-letter.<source>`` in the Kafka transaction of the rows around them, so that each is there once.
 """
 
 import msgspec
@@ -51,5 +51,5 @@ def encode_set_aside(topic: str, partition: int, found: SetAside) -> bytes:
 
 
 def decode_letter(value: bytes) -> UndecodedMessage:
-    """What the decoder wrote. Raises msgspec.DecodeError for anything else."""
+    """A letter that the decoder wrote. Raises msgspec.DecodeError for anything else."""
     return _decoder.decode(value)

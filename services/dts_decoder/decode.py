@@ -356,7 +356,7 @@ _Event = TypeVar("_Event", bound=Message)
 
 
 def _behind_rows(reader: EntryReader, place: int, rows: int) -> tuple[int, int]:
-    """As ``EntryReader.skip_rows``. Raises UndecodableMessage: what stands there are no rows."""
+    """As ``EntryReader.skip_rows``. Raises UndecodableMessage: the bytes there are no rows."""
     try:
         return reader.skip_rows(place, rows)
     except ValueError as error:

@@ -24,12 +24,12 @@ class DtsPosition(msgspec.Struct, frozen=True, kw_only=True):
     gtid_set: str = ""
     """Transactions that came already, so that DTS's repeats are known; with holes where a partition holds only some."""
     synced_gtid_set: str = ""
-    """What the newest CHECKPOINT said that DTS has handed over. At the next one the holes below it are closed."""
+    """The transactions that DTS has handed over, by the newest CHECKPOINT. At the next one the holes below it are closed."""
     epoch: int = 0
     """EventOrder.epoch of the events that follow."""
     server_id: int = 0
     """With the next two: where the last transaction stood at the source. By these its repeats are known where it has no
-    GTIDs; else they tell a person where."""
+    GTIDs; else they show a person where."""
     file: str = ""
     pos: int = 0
     gtid: str = ""

@@ -21,7 +21,7 @@ class Look:
 
 
 class Headroom:
-    """Remembers what was seen of the topic, and says how much time is left."""
+    """Remembers looks at the topic, and says how much time is left."""
 
     def __init__(self, retention_s: float) -> None:
         self._retention_s = retention_s
@@ -30,8 +30,8 @@ class Headroom:
     def seen(self, look: Look) -> float:
         """Seconds until the first unread message is deleted, at the present rate: never more than the retention.
 
-        By age: the retention less the age of what is read now. By size: the messages between the first one that is kept and
-        the next one to be read, over the speed at which the deletion gains on the reader.
+        By age: the retention less the age of the messages read now. By size: the messages between the first one that is
+        kept and the next one to be read, over the speed at which the deletion gains on the reader.
         """
         self._looks = [one for one in self._looks if look.at_s - one.at_s <= _LONGEST_LOOK_BACK_S]
         self._looks.append(look)

@@ -64,7 +64,7 @@ def entry_of_row(reader: EntryReader, row: bytes) -> bytes:
         tableName=text_of(reader.table_name),
         seqId=reader.seq_id,
     )
-    # Serialised fields that stand one after another are one message, whatever the row's bytes are worth.
+    # Serialised fields that stand one after another are one message, also where the row's bytes are broken.
     event = pb.DMLEvent(dmlEventType=reader.dml_type).SerializeToString() + reader.columns + row  # type: ignore[arg-type]
     event = _field(pb.Event.DMLEVENT_FIELD_NUMBER, event)
     entry = _field(pb.Entry.HEADER_FIELD_NUMBER, header.SerializeToString()) + _field(

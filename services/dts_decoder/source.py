@@ -1,4 +1,4 @@
-"""The DTS source: a snapshot of the MySQL server behind the subscription where one is due, then the topic, as batches.
+"""The DTS source: a snapshot of the subscription's MySQL server where one is due, then the topic, as batches.
 
 ``client`` reads messages, ``assembly`` joins them, ``decode`` makes rows of them, ``tables`` follows schemas.
 ``topic_following`` and ``initial_copy`` gather them into batches. This module wires.
@@ -177,6 +177,6 @@ class DtsChangeLog:
 
 
 def _after_view(position: DtsPosition, order: EventOrder, view: ReadView) -> tuple[DtsPosition, EventOrder]:
-    """Where the topic goes on once the view is copied: what the view holds does not count again."""
+    """Where the topic goes on once the view is copied: its transactions do not count again."""
     executed = GtidSet.parse(position.gtid_set).union(GtidSet.parse(view.position.gtid_set))
     return msgspec.structs.replace(position, gtid_set=str(executed)), max(order, view.order)

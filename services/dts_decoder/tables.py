@@ -92,7 +92,7 @@ class SubscribedTables:
         await self._tables.resume(order)
 
     async def learn_context(self) -> None:
-        """What the server says about the meaning of statements; the defaults where there is no server to ask."""
+        """Take the server's settings that give statements their meaning; the defaults where there is no server to ask."""
         if self._database is None:
             return
         connection = await asyncio.to_thread(connect, self._database)
@@ -130,10 +130,10 @@ class SubscribedTables:
             yield
 
     async def learn_one(self, unknown: UnknownTable) -> dict[TableId, TableSchema | None]:
-        """A table that is met for the first time in its own rows: only where no server tells of the tables.
+        """A table that is met for the first time in its own rows: only where no server describes the tables.
 
         Raises:
-            PipelineHalted: a server tells of the tables, and not of this one.
+            PipelineHalted: a server describes the tables, and not this one.
         """
         if self._database is not None:
             raise PipelineHalted(
@@ -145,7 +145,7 @@ class SubscribedTables:
         return {unknown.table_id: self.schemas[unknown.table_id]}
 
     async def apply(self, ddl: DdlStatement) -> dict[TableId, TableSchema | None]:
-        """What a statement makes of the tables, durable; None: the table is gone."""
+        """The tables after a statement, durable; None: the table is gone."""
         applied: dict[TableId, TableSchema | None] = {}
         changes, database = await self._changes_of(ddl)
         if database is not None:
@@ -267,7 +267,7 @@ class SubscribedTables:
         table_id: TableId,
         kind: SchemaChangeKind,
         schema: TableSchema | None,
-        told: DdlStatement | UnknownTable,
+        found: DdlStatement | UnknownTable,
         *,
         ddl: str,
         renamed_from: TableId | None = None,
@@ -277,24 +277,24 @@ class SubscribedTables:
             table_id,
             kind,
             schema,
-            order=told.order,
-            position=encode_position(told.position),
-            committed_at_us=told.committed_at_us,
+            order=found.order,
+            position=encode_position(found.position),
+            committed_at_us=found.committed_at_us,
             ddl=ddl,
-            source_block=self._block_of(told, table_id),
+            source_block=self._block_of(found, table_id),
             renamed_from=renamed_from,
             has_event=has_event,
         )
 
-    def _block_of(self, told: DdlStatement | UnknownTable, table_id: TableId) -> bytes:
+    def _block_of(self, found: DdlStatement | UnknownTable, table_id: TableId) -> bytes:
         return self._source_block(
             table_id.database,
             table_id.table or None,
-            told.position,
-            told.committed_at_us,
+            found.position,
+            found.committed_at_us,
             is_snapshot=False,
-            server_id=told.server_id,
-            gtid=told.gtid,
+            server_id=found.server_id,
+            gtid=found.gtid,
         )
 
     def _source_block(
@@ -335,7 +335,7 @@ def _records_of(change: TableChange) -> Iterator[tuple[TableId, SchemaChangeKind
         case TableChangeKind.RENAME:
             assert change.previous_id is not None
             yield change.previous_id, SchemaChangeKind.DROP, None
-            if change.schema is not None:  # None: renamed from a table that was not known; its rows will tell
+            if change.schema is not None:  # None: renamed from a table that was not known; its rows bring it
                 yield change.table_id, SchemaChangeKind.ALTER, change.schema
         case _:
             yield change.table_id, SchemaChangeKind.ALTER, change.schema

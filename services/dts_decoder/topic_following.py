@@ -68,7 +68,7 @@ class TopicFollowing:
     async def batches(
         self, position: DtsPosition, order: EventOrder, until: ReadView | None
     ) -> AsyncIterator[ReadBatch]:
-        """The topic from ``position`` on; until it has brought what the view holds, or without end."""
+        """The topic from ``position`` on; until it has brought the view's transactions, or without end."""
         subscription = self._settings.subscription
         assembler = Assembler(
             last_ps=position.ps,
@@ -109,7 +109,7 @@ class TopicFollowing:
                             gathers_until_s = time.monotonic() + _MAX_GATHERING_S
             except (InvalidEvent, PipelineHalted):
                 if decoder.is_between_transactions:
-                    yield self._gatherer.drained(decoder)  # what stands before the fault is good
+                    yield self._gatherer.drained(decoder)  # everything before the fault is good
                 raise
             await self._figures.report(received, assembler, decoder)
             if not received.more_waits or time.monotonic() > gathers_until_s:
@@ -162,6 +162,6 @@ def _has_brought(position: DtsPosition, view: ReadView) -> bool:
     if not wanted:
         raise PipelineHalted(
             "a snapshot that was interrupted can be gone on with only at a server with GTIDs: reset the checkpoint, which "
-            "begins it anew"
+            "begins it again"
         )
     return GtidSet.parse(position.gtid_set).union(GtidSet.parse(position.synced_gtid_set)).is_superset(wanted)

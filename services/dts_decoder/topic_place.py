@@ -82,7 +82,7 @@ class TopicPlace:
     def synced(self, gtid_set: str) -> None:
         """A CHECKPOINT names the transactions that DTS has synchronised.
 
-        The set counts one checkpoint late: by then all of it has come, whatever DTS meant by "synced".
+        The set counts one checkpoint late: by then all of it has come, in every sense that DTS may give to "synced".
         """
         try:
             synced = str(GtidSet.parse(gtid_set))

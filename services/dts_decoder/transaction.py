@@ -16,7 +16,7 @@ class Transaction:
     id: str
     order: EventOrder
     place: tuple[int, int]
-    """Offset and entry of what opened it."""
+    """Offset and number of the entry that opened it."""
     committed_at_us: int
     has_begin: bool
     id_json: bytes

@@ -1,10 +1,10 @@
 """How the values of one table's columns are read out of DTS's messages: a ``Reading`` for each column.
 
 DTS prints every value much as MySQL's text protocol does: numbers and times as text, text and bytes as they are stored, with
-the name of the character set beside them. The schema says what a value means, and gives it the form that the binlog reader
+the name of the character set beside them. The schema has a value's meaning, and gives it the form that the binlog reader
 gives it: both are tested side by side.
 
-What DTS prints: seed document 004 ("mapping of columns": time zones, scientific notation, DataType of each type).
+DTS's printed values: seed document 004 ("mapping of columns": time zones, scientific notation, DataType of each type).
 """
 
 import dataclasses
@@ -66,12 +66,12 @@ class Reading:
     scale: int = 0
     """Also the digits of the second, of a DATETIME or TIMESTAMP."""
     units_per_s: int = 0
-    """What a DATETIME counts in."""
+    """The unit of a DATETIME."""
     null: bytes = b"null"
     """JSON of NULL."""
     convert: Callable[[bytes], bytes] | None = None
-    """The value's text or bytes → JSON: of CONVERTED, of a BINARY to be padded, and of what is printed otherwise than usual:
-    integers of more than 18 digits, zero dates, numbers with an exponent."""
+    """The value's text or bytes → JSON: of CONVERTED, of a BINARY to be padded, and of values in an unusual form: integers of
+    more than 18 digits, zero dates, numbers with an exponent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _reason(error: Exception) -> str:
     return type(error).__name__
 
 
-# --- what a table is, and what a message says it is ------------------------------------------------------------------
+# --- a table's columns, and the columns of a message ------------------------------------------------------------------
 
 
 def require_agreement(schema: TableSchema, columns: Sequence[DtsColumn]) -> None:
@@ -134,34 +134,34 @@ def require_agreement(schema: TableSchema, columns: Sequence[DtsColumn]) -> None
             f"{schema.table_id}: the message has {len(columns)} columns where version {schema.version} of the schema has "
             f"{len(schema.columns)}; re-snapshot the source"
         )
-    for told, known in zip(columns, schema.columns, strict=True):
-        if told.name != known.name or not _same_type(told.original_type, known.source_type):
+    for named, known in zip(columns, schema.columns, strict=True):
+        if named.name != known.name or not _same_type(named.original_type, known.source_type):
             raise SchemaContradiction(
-                f"{schema.table_id}: the message has a column {told.name} {told.original_type} where version "
+                f"{schema.table_id}: the message has a column {named.name} {named.original_type} where version "
                 f"{schema.version} of the schema has {known.name} {known.source_type}; re-snapshot the source"
             )
 
 
 def schema_of_columns(schema: TableSchema, columns: Sequence[DtsColumn]) -> TableSchema:
     """The schema of a table that nothing is known of but its messages: columns that are no key may be NULL."""
-    key = tuple(told.name for told in columns if told.is_key)
+    key = tuple(named.name for named in columns if named.is_key)
     return msgspec.structs.replace(
         schema,
         columns=tuple(
-            mysql_column(told.name, told.original_type, charset="utf8mb4", is_optional=not told.is_key)
-            for told in columns
+            mysql_column(named.name, named.original_type, charset="utf8mb4", is_optional=not named.is_key)
+            for named in columns
         ),
         key=key,
         indexes=(Index(name="PRIMARY", columns=key, is_unique=True),) if key else (),
     )
 
 
-def _same_type(told: str, known: str) -> bool:
+def _same_type(named: str, known: str) -> bool:
     """DTS and the server may write one type in two ways: display widths, spaces, quotes of members."""
-    if told == known:
+    if named == known:
         return True
     try:
-        one, other = parse_column_type(told), parse_column_type(known)
+        one, other = parse_column_type(named), parse_column_type(known)
     except (HeadwaterError, ValueError):
         return False
     return (one.name, one.is_unsigned) == (other.name, other.is_unsigned) and _details(one) == _details(other)
@@ -239,7 +239,7 @@ def _binary_reading(kind: LogicalKind, declared: MysqlType) -> Reading:
 
 
 def _value_of(column: Column, declared: MysqlType) -> Callable[[bytes], object]:
-    """The printed value → what its JSON holds."""
+    """The printed value → its JSON."""
     kind = column.logical_type.kind
     match declared.name:
         case "bigint":  # unsigned, as a decimal or its digits
@@ -379,13 +379,13 @@ def _json(text: bytes) -> str:
 # --- character sets --------------------------------------------------------------------------------------------------
 
 
-def _to_utf8(column_charsets: Sequence[str], told: bytes, column: int) -> Callable[[bytes], bytes] | None:
-    """How a value that is told to be in the charset ``told`` becomes UTF-8; None: it is already.
+def _to_utf8(column_charsets: Sequence[str], named: bytes, column: int) -> Callable[[bytes], bytes] | None:
+    """How a value that DTS says is in ``named`` becomes UTF-8; None: it is already.
 
-    Where nothing is told, or ``binary``, which is no charset, the column's own counts. Raises PipelineHalted for one that
+    Where DTS names none, or ``binary``, which is no charset, the column's own counts. Raises PipelineHalted for one that
     is not known; the function raises UnicodeDecodeError for a byte that is no character: nothing is replaced.
     """
-    name = told.decode("ascii", "replace").lower()
+    name = named.decode("ascii", "replace").lower()
     codec = python_codec(column_charsets[column] if name in ("", "binary") else name)
     if codec == "utf-8":
         return None
