@@ -19,7 +19,7 @@ from libs.setup.cache import cache_dir
 from libs.setup.step import Progress
 
 SHIPPED_GROUPS = (
-    *("binlog_reader", "vstream_reader", "dts_decoder", "schema_history", "checkpoint_committer"),
+    *("binlog_reader", "vstream_reader", "dts_decoder", "logminer_reader", "schema_history", "checkpoint_committer"),
     *("router", "tenant_operator", "spark", "cli"),
 )
 """Each is an extra. The wheel itself requires all of them, because the command starts every service."""
