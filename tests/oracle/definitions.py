@@ -80,8 +80,10 @@ def _create(statement: str, found: re.Match[str], session: Definer) -> None:
     ]
     columns = [dataclasses.replace(each, is_nullable=each.is_nullable and each.name not in key) for each in columns]
     table = session.model.create(owner, name, columns, key)
+    table.made_at = session.model.now.replace(microsecond=0)
     table.is_temporary = re.search(r"\bTEMPORARY\b", found[0], re.IGNORECASE) is not None
     table.changed_at_scn = session.model.begin(session.user).write_ddl(table, statement)
+    table.changed_at = session.model.now.replace(microsecond=0)
 
 
 def _drop(statement: str, found: re.Match[str], session: Definer) -> None:
@@ -100,6 +102,7 @@ def _truncate(statement: str, found: re.Match[str], session: Definer) -> None:
         if versions[-1].row is not None:
             table.versions[row_id] = [*versions, Version(scn, None)]
     table.changed_at_scn = scn
+    table.changed_at = session.model.now.replace(microsecond=0)
 
 
 def _rename(statement: str, found: re.Match[str], session: Definer) -> None:
@@ -133,6 +136,7 @@ def _alter(statement: str, found: re.Match[str], session: Definer) -> None:
     table.named = table.named._replace(columns=tuple(columns))
     table.object_version += 1
     table.changed_at_scn = scn
+    table.changed_at = session.model.now.replace(microsecond=0)
     for row_id, versions in table.versions.items():
         table.versions[row_id] = [
             version if version.row is None else Version(version.scn, change_row(version.row)) for version in versions

@@ -156,7 +156,8 @@ def _objects(session: Viewer) -> Table:
         " TIMESTAMP:t STATUS:t TEMPORARY:t GENERATED:t SECONDARY:t NAMESPACE:n ORACLE_MAINTAINED:t",
         [
             (
-                *(table.named.owner, table.named.name, None, table.object_id, table.data_object_id, "TABLE", now, now),
+                *(table.named.owner, table.named.name, None, table.object_id, table.data_object_id, "TABLE"),
+                *(table.made_at, table.changed_at),
                 *(f"{now:%Y-%m-%d:%H:%M:%S}", "VALID", "Y" if table.is_temporary else "N", "N", "N", 1, "N"),
             )
             for table in _tables(session)

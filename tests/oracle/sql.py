@@ -33,8 +33,8 @@ class Table(NamedTuple):
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
-    row_ids: Sequence[str] = ()
-    """ROWID of each row; empty where the table has none."""
+    row_ids: Sequence[str] | None = None
+    """ROWID of each row; None where the table has none."""
 
 
 class Catalogue(Protocol):
@@ -312,7 +312,7 @@ def _named_in(query: exp.Query) -> set[str] | None:
 def _arrow(table: Table, names: set[str] | None) -> pa.Table:
     """The rows as DuckDB reads them."""
     arrays = {_NTH: pa.array(range(len(table.rows)), pa.int64())}
-    if table.row_ids:
+    if table.row_ids is not None:
         arrays[ROW_ID] = pa.array(table.row_ids, pa.string())
     for place, column in enumerate(table.columns):
         if names is None or column.name in names:
@@ -358,8 +358,8 @@ class _Exact(NamedTuple):
     def _maker(self, select: exp.Expression, kind: str) -> tuple[Column, Any]:
         """A column, and how its values are made of the place of a row and of DuckDB's value."""
         inner, title = select.unalias(), select.alias or _title(select)
-        if isinstance(inner, exp.Column) and inner.name == ROW_ID and self.table.row_ids:
-            return Column(title, OracleType.ROWID, 10), lambda nth, _: row_id_of(self.table.row_ids[nth])
+        if isinstance(inner, exp.Column) and inner.name == ROW_ID and (row_ids := self.table.row_ids) is not None:
+            return Column(title, OracleType.ROWID, 10), lambda nth, _: row_id_of(row_ids[nth])
         if isinstance(inner, exp.Column) and (place := self._place(inner.name)) is not None:
             column = dataclasses.replace(self.table.columns[place], name=title)
             return column, lambda nth, _: self.table.rows[nth][place]
@@ -392,7 +392,7 @@ def _as_duckdb(query: exp.Query, tables: Mapping[int, Table], exact: _Exact | No
     if exact is not None:
         query = query.copy()
         query.set("expressions", [*(_evaluated(each) for each in exact.selects), exp.column(_NTH, quoted=True)])
-    hidden = [_NTH] + [ROW_ID] * any(table.row_ids for table in tables.values())
+    hidden = [_NTH] + [ROW_ID] * any(table.row_ids is not None for table in tables.values())
     for star in query.find_all(exp.Star):
         if not isinstance(star.parent, exp.Count):
             star.set("except_", [exp.to_identifier(name, quoted=True) for name in hidden])

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from tests.oracle.answers import LOBS, Column, RowId, Value, row_id_of
@@ -10,6 +11,7 @@ from tests.oracle.answers import LOBS, Column, RowId, Value, row_id_of
 Row = Mapping[str, Value]
 """A table's row: every column's value."""
 
+_LONG_AGO: Final = datetime(2025, 12, 31)
 _FILE: Final = 4
 _FIRST_BLOCK: Final = 143
 ROWS_A_BLOCK: Final = 64
@@ -61,6 +63,9 @@ class ModelTable:
     """Supplemental logging of all columns."""
     is_temporary: bool = False
     comment: str | None = None
+    made_at: datetime = _LONG_AGO
+    changed_at: datetime = _LONG_AGO
+    """By the server's clock, its last DDL."""
     changed_at_scn: int = 0
     """SCN of its last DDL."""
     versions: dict[str, list[Version]] = field(default_factory=dict)
