@@ -148,6 +148,8 @@ def _altered(tables: Mapping[TableId, OracleTable], name: TableId, actions: Sequ
 def _after(table: OracleTable, action: Action) -> OracleTable:
     match action:
         case AddColumns(definitions):
+            for definition in definitions:
+                _require_new(table, definition.name)
             added = replace(table, columns=(*table.columns, *(_new_column(table.table, each) for each in definitions)))
             for constraint in (key for each in definitions for key in _keys_of(each)):
                 added = _with_constraint(added, constraint)
@@ -246,6 +248,11 @@ def _is_meant(constraint: Constraint, dropped: DropConstraint) -> bool:
     if dropped.name is not None:
         return constraint.name == dropped.name
     return not constraint.is_primary and constraint.columns == dropped.columns
+
+
+def _require_new(table: OracleTable, name: str) -> None:
+    if any(column.name == name and not column.is_unused for column in table.columns):
+        raise Contradiction(table.table, f"there is a column {name} already")
 
 
 def _column(table: OracleTable, name: str) -> OracleColumn:

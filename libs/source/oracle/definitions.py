@@ -24,8 +24,8 @@ _MOMENT: Final = "SELECT CURRENT_SCN, SYSDATE FROM V$DATABASE"
 _CHARSETS: Final = "SELECT PARAMETER, VALUE FROM NLS_DATABASE_PARAMETERS WHERE PARAMETER LIKE '%CHARACTERSET'"
 _SETTLED: Final = timedelta(seconds=2)
 """A statement of the second before may not show in LAST_DDL_TIME, whose clock is cut to seconds."""
-_TRIES: Final = 10
-_PAUSE_S: Final = 1.0
+_TRIES: Final = 40
+_PAUSE_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
