@@ -117,15 +117,23 @@ def _member(parent: Any, leg: _Leg) -> str | int:
     return len(parent) - 1 - leg.cells
 
 
+def _insert_place(array: Sequence[Any], leg: _Leg) -> int:
+    """Where a new cell goes: ``[last-9]`` of a shorter array is its beginning (``json_path.h``, ``Json_array_index``)."""
+    if isinstance(leg, _FromEnd):
+        return max(0, len(array) - 1 - leg.cells)
+    return int(leg)
+
+
 def _change(document: Any, legs: Sequence[_Leg], operation: int, value: Any) -> None:
     parent = document
     for leg in legs[:-1]:
         parent = parent[_member(parent, leg)]
+    if operation == _INSERT and isinstance(parent, list):
+        parent.insert(_insert_place(parent, legs[-1]), value)
+        return
     last = _member(parent, legs[-1])
     if operation == _REMOVE:
         del parent[last]
-    elif operation == _INSERT and isinstance(parent, list):
-        parent.insert(int(last), value)
     elif operation == _INSERT:
         parent[last] = value
         for name in sorted(parent, key=lambda name: (len(name.encode()), name.encode())):

@@ -261,6 +261,7 @@ async def test_partial_json_updates_give_the_whole_document(mysql_server: MysqlS
         "JSON_SET(j, '$.a[0]', 3, '$.a[last]', 4)",
         "JSON_SET(j, '$.zz', 1006569242078552.2e0, '$.n', 999999999999999.9e0)",
         "JSON_REMOVE(j, '$.bb[last]', '$.bb[last]')",
+        "JSON_SET(j, '$.bb[last-99]', 'before all', '$.zz[last-1]', 'before it')",
     ]
     reading = reading_of(mysql_server, database)
     mysql_server.execute(
