@@ -16,6 +16,7 @@ from typing import Final
 from libs.mysql.charsets import python_codec, storable, text_of_bytes
 from libs.mysql.column_type import MysqlType, is_character_type
 from libs.mysql.ddl_syntax import SYSTEM_ZONE, DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
+from libs.mysql.default_forms import is_kept, is_known_form
 from libs.mysql.json_document import written_document
 from libs.mysql.logical import canonical_default
 from libs.mysql.sql_lexer import bytes_of_literal
@@ -33,11 +34,23 @@ _BYTE_TYPES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "
 def default_text(
     mysql_type: MysqlType, default: DefaultValue | None, *, charset: str, collation: str, sent_in: SentIn
 ) -> str | None:
-    """None where there is no default, NULL, or an expression that is not constant."""
+    """None where there is no default, NULL, or an expression that is not constant, or whose value only the server knows.
+
+    Raises DdlNotUnderstood for a literal that only the server reads: its own text of the definition has what it made of it.
+    """
     if default is None or default.kind in (DefaultKind.NULL, DefaultKind.COMPUTED):
         return None
     if default.kind is DefaultKind.CURRENT_TIMESTAMP:
         return default.text
+    if not is_known_form(mysql_type, default):
+        if default.is_expression:
+            return None
+        raise DdlNotUnderstood(f"a DEFAULT in a form that only the server reads as {mysql_type.name}", ())
+    text = _read(mysql_type, default, charset=charset, collation=collation, sent_in=sent_in)
+    return None if text is None or (default.is_expression and not is_kept(mysql_type, text)) else text
+
+
+def _read(mysql_type: MysqlType, default: DefaultValue, *, charset: str, collation: str, sent_in: SentIn) -> str | None:
     if mysql_type.name == "json":  # an expression; of a number the server keeps more than its text says
         is_text = default.kind is DefaultKind.TEXT
         return written_document(_text(default, "utf8mb4", sent_in)) if is_text else None
@@ -48,11 +61,13 @@ def default_text(
     if mysql_type.members and default.is_expression and default.kind is DefaultKind.NUMBER:
         return _numbered(mysql_type, default.text)
     if is_character_type(mysql_type):
-        is_number = default.kind is DefaultKind.NUMBER and charset != "ucs2"
-        if is_number and len(_digits(default.text)) > (mysql_type.length or 1 << 32):
+        is_number = default.kind is DefaultKind.NUMBER
+        # It is rounded to the text's width; and of a double the bytes of its digits may be taken, for characters of two bytes.
+        is_too_long = is_number and charset != "ucs2" and len(_digits(default.text)) > (mysql_type.length or 1 << 32)
+        if is_too_long or (is_number and charset == "ucs2" and "e" in default.text.lower()):
             if default.is_expression:
                 return None
-            raise DdlNotUnderstood("a number as the DEFAULT of a text is rounded to the text's width", ())
+            raise DdlNotUnderstood("a number is the DEFAULT of a text that only the server makes of it", ())
         return _fitted(mysql_type, storable(_text(default, charset, sent_in), charset), collation)
     if default.kind is DefaultKind.NUMBER and "e" in default.text.lower() and mysql_type.name in _INTEGERS:
         return f"{float(default.text):.0f}"  # a double is rounded to even, an exact number away from zero
@@ -65,8 +80,11 @@ def default_text(
     if mysql_type.name == "timestamp" and not default.is_expression:
         return _in_utc(canonical_default(mysql_type, default.text), sent_in.time_zone)
     if default.kind is DefaultKind.TEXT and mysql_type.name == "year":
-        # A string of one or two zeros is 2000, the number 0 is 0000 (manual, "2-Digit Years in Dates").
-        return "2000" if default.text.strip() in ("0", "00") else default.text
+        # A string of one to three zeros is 2000, the number 0 is 0000 (manual, "2-Digit Years in Dates").
+        return "2000" if default.text.strip() in ("0", "00", "000") else default.text
+    is_exact = default.kind is DefaultKind.NUMBER and "e" not in default.text.lower()
+    if is_exact and mysql_type.name in ("float", "double"):
+        return default.text.lstrip("-") if not Decimal(default.text) else default.text  # a DECIMAL's zero has no sign
     return default.text
 
 
@@ -108,10 +126,6 @@ def _text(default: DefaultValue, charset: str, sent_in: SentIn) -> str:
     match default.kind:
         case DefaultKind.BYTES:
             return text_of_bytes(bytes_of_literal(default.text) or b"", introduced or charset)
-        case DefaultKind.NUMBER if (
-            "e" in default.text.lower() and charset == "ucs2"
-        ):  # its digits are taken for its bytes
-            return text_of_bytes(_digits(default.text).encode(), charset)
         case DefaultKind.NUMBER:
             return _digits(default.text)
         case _ if default.charset is not None:

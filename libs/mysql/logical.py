@@ -210,7 +210,7 @@ def canonical_default(mysql_type: MysqlType, text: str) -> str:
 def _canonical_literal(mysql_type: MysqlType, text: str) -> str:
     match mysql_type.name:
         case "tinyint" | "smallint" | "mediumint" | "int" | "bigint":
-            digits = str(int(_number(text).to_integral_value(ROUND_HALF_UP)))
+            digits = str(_in_range(mysql_type, int(_number(text).to_integral_value(ROUND_HALF_UP))))
             return digits.zfill(mysql_type.length or 0) if mysql_type.is_zerofill else digits
         case "decimal" | "float" | "double":
             return _canonical_fraction(mysql_type, text)
@@ -253,6 +253,16 @@ def _number(text: str) -> Decimal:
     return Decimal(words.get(text.strip().upper(), text.strip()))
 
 
+_BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+
+
+def _in_range(mysql_type: MysqlType, number: int) -> int:
+    """The nearest number that the type has: an expression's value beyond it is cut without strict mode."""
+    bits = _BITS[mysql_type.name]
+    low, high = (0, 1 << bits) if mysql_type.is_unsigned else (-1 << bits - 1, 1 << bits - 1)
+    return max(low, min(number, high - 1))
+
+
 def _as_single(number: float) -> float:
     """The nearest FLOAT: zero for one that is too small. Raises OverflowError, which no server's default does."""
     (single,) = struct.unpack("<f", struct.pack("<f", number))
@@ -266,13 +276,17 @@ def _canonical_fraction(mysql_type: MysqlType, text: str) -> str:
             whole = math.floor(float(number))
             part = round((float(number) - whole) * 10**mysql_type.scale)
             number = whole + Decimal(part).scaleb(-mysql_type.scale)
-        digits = f"{number.quantize(Decimal(1).scaleb(-mysql_type.scale), ROUND_HALF_UP, _EXACT):f}"
-        is_exact = mysql_type.name == "decimal"  # whose point is beside its digits
+        rounded = number.quantize(Decimal(1).scaleb(-mysql_type.scale), ROUND_HALF_UP, _EXACT)
+        if mysql_type.name == "decimal":
+            most = Decimal(10 ** (mysql_type.precision or 0) - 1).scaleb(-mysql_type.scale, _EXACT)
+            rounded = max(min(rounded, most), Decimal(0) if mysql_type.is_unsigned else -most)
+        is_exact = mysql_type.name == "decimal"  # whose point is beside its digits, and whose zero has no sign
+        digits = f"{abs(rounded) if is_exact and not rounded else rounded:f}"
         width = (mysql_type.precision or 0) + (1 if mysql_type.scale and is_exact else 0)
         return digits.zfill(width) if mysql_type.is_zerofill else digits
     # The server prints a float in at most 6 digits, a double in as few as give it back (seen on 9.7).
     shown = f"{_as_single(float(number)):.6g}" if mysql_type.name == "float" else repr(float(number))
-    return double_text(float(shown)).removesuffix(".0") if number else "0"
+    return double_text(float(shown)).removesuffix(".0")
 
 
 def _canonical_year(year: int) -> str:
@@ -285,7 +299,7 @@ def _canonical_year(year: int) -> str:
 
 
 _DATETIME: Final = re.compile(
-    r"(\d{2,4})[^\d](\d{1,2})[^\d](\d{1,2})(?:[T ]+(\d{1,2})(?:[^\d](\d{1,2}))?(?:[^\d](\d{1,2}))?)?(?:\.(\d*))?"
+    r"(\d{1,4})[^\d](\d{1,2})[^\d](\d{1,2})(?:[T ]+(\d{1,2})(?:[^\d](\d{1,2}))?(?:[^\d](\d{1,2}))?)?(?:\.(\d*))?"
 )
 _PACKED_DATETIME: Final = re.compile(r"(\d{4}|\d{2})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?(?:\.(\d*))?")
 _PACKED_WIDTHS: Final = (6, 8, 12, 14)
@@ -302,7 +316,9 @@ def _canonical_datetime(text: str, fractional_digits: int) -> str:
     match = (_PACKED_DATETIME if is_packed else _DATETIME).fullmatch(text)
     if match is None:
         raise ValueError("no date")
-    year = int(_canonical_year(int(match[1]))) if len(match[1]) < 4 else int(match[1])
+    # Of two digits, and no more or fewer, a century is left out; but not where all is zero (manual, "2-Digit Years in Dates").
+    is_short = len(match[1]) == 2 and any(digit in text for digit in "123456789")
+    year = int(match[1]) + (0 if not is_short else 2000 if match[1] < "70" else 1900)
     month, day, hour, minute, second = (int(part or 0) for part in match.groups()[1:6])
     micros = _rounded_micros(match[7] or "", fractional_digits)
     if micros == 1_000_000:
@@ -333,7 +349,8 @@ def _canonical_time(text: str, fractional_digits: int) -> str:
     total_s = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)
     total_s, micros = total_s + micros // 1_000_000, micros % 1_000_000
     clock = f"{total_s // 3600:02d}:{total_s // 60 % 60:02d}:{total_s % 60:02d}"
-    return f"{sign}{clock}{_fraction(micros, fractional_digits)}"
+    is_zero = not (total_s or micros)
+    return f"{'' if is_zero else sign}{clock}{_fraction(micros, fractional_digits)}"
 
 
 def _rounded_micros(fraction: str, fractional_digits: int) -> int:

@@ -11,9 +11,10 @@ import pytest
 from pymysql.connections import Connection
 
 from libs.mysql.ddl import apply_ddl, show_create_to_schema
+from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.values import compact_json
 from libs.source.mysql.snapshot import create_statement
-from libs.types.table import Column, TableId
+from libs.types.table import Column, TableId, TableSchema
 from tests.conftest import MysqlServer
 from tests.integration.test_mysql_ddl import run
 
@@ -59,14 +60,24 @@ def shown_value(column: Column, value: Any) -> Any:
     return json.loads(value) if kind == "json" else value.decode()
 
 
+def is_read(bare: TableSchema, definition: str) -> bool:
+    """The statement says what the default is; the server is asked for that of others."""
+    try:
+        return bool(apply_ddl({bare.table_id: bare}, bare.table_id.database, added([definition])))
+    except DdlNotUnderstood:
+        return False
+
+
 def test_a_default_is_what_the_server_makes_of_it(connection: "Connection[Any]", database: str) -> None:
-    """Of 650 definitions each, whatever it is written as: literals of every type, expressions, members, implicit defaults."""
+    """Of 800 definitions each, whatever it is written as: literals of every type, expressions, members, implicit defaults."""
     table_id = TableId(database=database, table="t")
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY)")
     ((_, definition),) = run(connection, "SHOW CREATE TABLE t")
     bare = show_create_to_schema(table_id, definition)
     wrong, seen = [], 0
-    parts = [DEFINITIONS[first : first + 24] for first in range(0, len(DEFINITIONS), 24)]
+    read = [each for each in DEFINITIONS if is_read(bare, each)]
+    assert len(read) > 0.9 * len(DEFINITIONS)
+    parts = [read[first : first + 24] for first in range(0, len(read), 24)]
     for definitions in (accepted for part in parts for accepted in accepted_parts(connection, part)):
         seen += len(definitions)
         (change,) = apply_ddl({table_id: bare}, database, added(definitions))

@@ -443,6 +443,53 @@ def test_the_default_of_a_timestamp_is_that_of_a_session_in_utc(time_zone: str, 
     assert [column.default_expression for column in change.schema.columns] == [expected, "0000-00-00 00:00:00"]
 
 
+@pytest.mark.parametrize(
+    ("definition", "expected"),
+    [
+        ("DECIMAL(5,2) DEFAULT '-0.001'", "0.00"),
+        ("DOUBLE DEFAULT '-0.0'", "-0"),
+        ("DOUBLE DEFAULT -0.0", "0"),
+        ("TIME DEFAULT '-0:0:0'", "00:00:00"),
+        ("YEAR DEFAULT '000'", "2000"),
+        ("DATE DEFAULT '00-2-29'", "2000-02-29"),
+        ("DATE DEFAULT '001-1-2'", "0001-01-02"),
+        ("DATE DEFAULT '1-2-3'", "0001-02-03"),
+        ("DATETIME DEFAULT 101", "2000-01-01 00:00:00"),
+        ("DATETIME DEFAULT '00-00-00'", "0000-00-00 00:00:00"),
+        ("TINYINT DEFAULT (155)", "127"),
+        ("BIGINT UNSIGNED DEFAULT (-2.5)", "0"),
+        ("DECIMAL(5,2) DEFAULT ('1900')", "999.99"),
+        ("ENUM('a','b') DEFAULT ('x')", None),
+        ("DATE DEFAULT ('2020-02-30')", None),
+        ("TIMESTAMP NULL DEFAULT ('2069-12-31')", None),
+        ("TIME DEFAULT ('2020-01-02')", None),
+        ("DOUBLE UNSIGNED DEFAULT (-1)", None),
+    ],
+)
+def test_a_default_is_what_a_server_without_strict_mode_makes_of_it(definition: str, expected: str | None) -> None:
+    """MySQL 9.7. None: only the server knows, and the fill of rows of before is reported."""
+    (change,) = apply_ddl({}, "d", f"CREATE TABLE t (a {definition})")
+
+    assert change.schema is not None
+    assert change.schema.columns[0].default_expression == expected
+
+
+def test_the_source_is_asked_for_a_default_that_only_it_can_read() -> None:
+    for definition in (
+        "DECIMAL(5,2) DEFAULT '1_0'",
+        "INT DEFAULT '0x10'",
+        "TIME DEFAULT '2020-01-02'",
+        "TIME DEFAULT '12:34:56 PM'",
+        "DATETIME DEFAULT '1:2:3.4'",
+        "DATE DEFAULT 8.1e4",
+        "YEAR DEFAULT '-0.00'",
+        "BIT(8) DEFAULT 2.5e0",
+        "VARCHAR(9) CHARACTER SET ucs2 DEFAULT 1e20",
+    ):
+        with pytest.raises(DdlNotUnderstood, match="only the server"):
+            apply_ddl({}, "d", f"CREATE TABLE t (a {definition})")
+
+
 def test_the_source_is_asked_for_what_the_log_does_not_say_of_a_definition() -> None:
     copied = StatementContext(may_lack_charset=True)
     with pytest.raises(DdlNotUnderstood, match="lacks the charset of a table LIKE a temporary one"):
