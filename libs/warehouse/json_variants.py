@@ -24,6 +24,12 @@ def with_variants(schema: TableSchema, patterns: Sequence[str]) -> TableSchema:
         is_meant = column.logical_type.kind is LogicalKind.JSON and column.name not in schema.key
         if not is_meant or not any_column(patterns, name):
             return column
-        return msgspec.structs.replace(column, logical_type=LogicalType(kind=LogicalKind.JSON_VARIANT))
+        variant = LogicalType(kind=LogicalKind.JSON_VARIANT)
+        born = column.born
+        if (
+            born is not None and born.logical_type.kind is LogicalKind.JSON
+        ):  # what rows of before have is a VARIANT, too
+            born = msgspec.structs.replace(born, logical_type=variant)
+        return msgspec.structs.replace(column, logical_type=variant, born=born)
 
     return msgspec.structs.replace(schema, columns=tuple(map(kept, schema.columns)))

@@ -7,6 +7,7 @@ type's implicit default where it is NOT NULL without one (MySQL 8.4 manual 13.6,
 import re
 from collections.abc import Sequence
 from datetime import date, timedelta
+from decimal import Decimal
 from typing import Final
 
 import msgspec
@@ -32,6 +33,10 @@ _NUMBERS: Final = frozenset(
     }
     | TIMES
 )
+_FLOATS: Final = frozenset({LogicalKind.FLOAT32, LogicalKind.FLOAT64})
+_DECIMALS: Final = frozenset({LogicalKind.DECIMAL, LogicalKind.DECIMAL_TEXT})
+_PLAIN_NUMBERS: Final = _NUMBERS - TIMES - {LogicalKind.YEAR}
+_TEXTS: Final = frozenset({LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.ENUM_SET})
 _TIME: Final = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _DATETIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?")
@@ -68,11 +73,52 @@ def fill_of(column: Column, versions: Sequence[TableSchema]) -> Fill | None:
             ),
             (versions[-1].version, column),
         )
-    expression = fill_expression(first)
-    if expression is None:
-        return None
-    now = spark_type(column)
-    return Fill(since_version, expression if spark_type(first) == now else f"TRY_CAST({expression} AS {now.upper()})")
+    expression = _carried(first, column)
+    return None if expression is None else Fill(since_version, expression)
+
+
+def _carried(first: Column, column: Column) -> str | None:
+    """The fill of a column that came as ``first``, in the type that it has now; None: NULL, or MySQL's conversion of it is not
+    known here. It is that for a number that a day, a TIME or an ENUM became: Spark's CAST is another one, or there is none."""
+    expression, now = fill_expression(first), spark_type(column)
+    if expression is None or (_family(first) == _family(column) and spark_type(first) == now):
+        return expression
+    kinds = first.logical_type.kind, column.logical_type.kind
+    is_known = (kinds[0] in DATES and kinds[1] in DATETIMES) or _is_same_number(first, column)
+    return f"TRY_CAST({expression} AS {now.upper()})" if is_known else None
+
+
+def _family(column: Column) -> tuple[object, ...]:
+    """Columns of one family and one ``spark_type`` have the same expression for a value."""
+    match column.logical_type.kind:
+        case kind if kind in _PLAIN_NUMBERS:
+            return ("number",)
+        case kind if kind in _TEXTS:
+            return ("text",)
+        case kind if kind in BINARIES:
+            return "bytes", _FIXED_BINARY.fullmatch(column.source_type) and column.source_type
+        case LogicalKind.BITS:
+            return "bits", column.logical_type.precision
+        case kind if kind in TIMES | DATETIMES:  # of fewer digits it is rounded
+            return kind in TIMES, column.source_type
+        case kind:
+            return (kind in DATES or kind,)
+
+
+def _is_same_number(first: Column, column: Column) -> bool:
+    """Whether the fill is a number in both, one that its new type holds as it is. A text may be one of them."""
+    was, now = first.logical_type.kind, column.logical_type.kind
+    text = "0" if first.default_expression is None else first.default_expression
+    if was not in _NUMBERS - TIMES | {LogicalKind.STRING} or not _NUMBER.fullmatch(text):
+        return False
+    if now is LogicalKind.STRING:
+        return was not in _FLOATS and "zerofill" not in first.source_type
+    if was is LogicalKind.STRING and first.default_expression is None:
+        return False
+    if now in _FLOATS:
+        return True
+    scale = column.logical_type.scale if now in _DECIMALS else 0
+    return now in _PLAIN_NUMBERS and (number := Decimal(text).scaleb(scale)) == number.to_integral_value()
 
 
 def fill_expression(column: Column) -> str | None:
@@ -110,6 +156,8 @@ def _implicit_default(column: Column) -> str | None:
             return "'null'"
         case LogicalKind.JSON_VARIANT:
             return "parse_json('null')"
+        case LogicalKind.FLOAT_VECTOR:
+            return "'[]'"
         case _:
             return None
 

@@ -27,6 +27,8 @@ def value_of(expression: str, column: Column) -> Any:
         return int(match[1])
     if expression.startswith("'"):
         text = re.sub(r"\\(.)", r"\1", expression[1:-1])
+        if kind is LogicalKind.FLOAT_VECTOR:
+            return b"" if text == "[]" else UNREADABLE
         return json.loads(text, parse_float=str, parse_int=str) if kind is LogicalKind.JSON else text
     if match := _CAST.fullmatch(expression):
         return _cast(match[1], column)

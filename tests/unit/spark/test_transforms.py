@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as sf
 
 from libs.mysql.logical import column
+from libs.types.table import Born, Column
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.warehouse.spark_types import spark_type
@@ -22,7 +24,7 @@ from spark.jvm.errors import MALFORMED_RECORD, has_condition
 from spark.kafka.read_topics import events_of, topic_pattern
 from spark.transforms.conform_to import conform_to
 from spark.transforms.cut_envelope import cut_envelope, cut_parts
-from spark.transforms.fill import fill_expression
+from spark.transforms.fill import fill_expression, fill_of
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
@@ -434,6 +436,7 @@ FILLS: Iterable[tuple[str, dict[str, object], object]] = [
     ("timestamp", {"is_optional": False, "default_expression": "0000-00-00 00:00:00"}, datetime.datetime(1970, 1, 1)),
     ("timestamp", {"is_optional": False}, datetime.datetime(1970, 1, 1)),
     ("json", {"is_optional": False}, "null"),
+    ("vector(3)", {"is_optional": False}, "[]"),
     ("json", {"default_expression": '{"a":"it\'s \\\\"}'}, '{"a":"it\'s \\\\"}'),
 ]
 
@@ -449,6 +452,81 @@ def test_fills_are_what_mysql_gives_existing_rows(shared: SharedSpark) -> None:
     assert [float(value) if place == 2 else value for place, value in enumerate(found)] == [
         expected for _, _, expected in FILLS
     ]
+
+
+CHANGED: Iterable[tuple[str, str, str, object]] = [
+    # came as, with this default, is now: rows of before have
+    ("int", "7", "bigint", 7),
+    ("int", "7", "int unsigned", 7),
+    ("int", "7", "decimal(6,2)", Decimal("7.00")),
+    ("int", "7", "varchar(9)", "7"),
+    ("int zerofill", "0000000007", "varchar(20)", None),
+    ("decimal(5,2)", "1.50", "decimal(7,3)", Decimal("1.500")),
+    ("decimal(5,2)", "1.50", "decimal(7,1)", Decimal("1.5")),
+    ("decimal(5,2)", "1.55", "decimal(7,1)", None),
+    ("decimal(5,2)", "1.50", "int", None),
+    ("decimal(5,2)", "1.50", "varchar(9)", "1.50"),
+    ("float", "0.1", "double", 0.10000000149011612),
+    ("float", "0.1", "varchar(9)", None),
+    ("varchar(9)", "7", "int", 7),
+    ("varchar(9)", "x", "int", None),
+    ("varchar(9)", "x", "enum('x','y')", "x"),
+    ("enum('x','y')", "x", "int", None),
+    ("int", "20200102", "date", None),
+    ("int", "20200102", "datetime", None),
+    ("int", "5", "year", None),
+    ("year", "2020", "int", 2020),
+    ("date", "2020-01-02", "datetime(3)", datetime.datetime(2020, 1, 2)),
+    ("datetime", "2020-01-02 23:59:59", "date", None),
+    ("datetime(3)", "2020-01-02 23:59:59.900", "datetime", None),
+    ("time", "01:00:00", "bigint", None),
+    ("time", "01:00:00", "varchar(20)", None),
+    ("bigint", "10000", "time", None),
+    ("varbinary(9)", "0x41", "blob", b"A"),
+    ("varbinary(9)", "0x41", "binary(4)", None),
+    ("varchar(9)", "A", "varbinary(9)", None),
+    ("bit(12)", "b'1'", "bit(40)", None),
+    ("bit(1)", "b'1'", "int", None),
+    ("bit(1)", "b'1'", "varchar(9)", None),
+]
+
+
+def test_a_fill_goes_through_a_change_of_type_where_it_is_known(shared: SharedSpark) -> None:
+    """By what MySQL 9.7 has in such rows; NULL where Spark would make something else of the value."""
+    fills = [fill_of(_changed(was, default, now), []) for was, default, now, _ in CHANGED]
+    expressions = ["NULL" if fill is None else fill.expression for fill in fills]
+
+    row = shared.session.sql(f"SELECT {', '.join(f'{text} AS c{place}' for place, text in enumerate(expressions))}")
+
+    found = row.collect()[0]
+    assert list(zip(CHANGED, found, strict=True)) == list(
+        zip(CHANGED, [expected for *_, expected in CHANGED], strict=True)
+    )
+
+
+def test_spark_takes_a_fill_of_any_type_in_any_other(shared: SharedSpark) -> None:
+    """A fill that is no expression would halt the tenant."""
+    types = {
+        source_type: options["default_expression"]
+        for source_type, options, _ in FILLS
+        if options.get("default_expression")
+    }
+    pairs = itertools.product(types.items(), [*types, "json", "point", "vector(3)", "blob", "double", "year"])
+    fills = [fill_of(_changed(was, str(default), now), []) for (was, default), now in pairs]
+
+    shared.session.sql(f"SELECT {', '.join(fill.expression for fill in fills if fill is not None)}").collect()
+
+
+def _changed(was: str, default: str, now: str) -> Column:
+    """A column that came as one type and is of another one."""
+    first = column("c", was, default_expression=default)
+    born = Born(
+        after_version=1,
+        source_type=first.source_type,
+        logical_type=first.logical_type,
+        default_expression=first.default_expression,
+    )
+    return msgspec.structs.replace(column("c", now), born=born)
 
 
 def _change(rank: int, *, key: int, is_delete: bool = False, op: str = "c", version: int = 1) -> Change:
