@@ -18,6 +18,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import pymysql
 
 from libs.mysql.binlog_events import read_packed
 from libs.mysql.gtid import GtidSet
@@ -42,6 +45,7 @@ from protos.vitess.binlogdata_pb2 import (
 from protos.vitess.query_pb2 import Field, QueryResult, Row
 
 _SELECT_TIMEOUT_S = 600.0
+_DEADLOCK: Final = 1213
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,12 @@ class TabletStream:
             try:
                 if self._position and not self._position.is_superset(seen):
                     yield from self._follow(seen)
-                copier = self._table_copy(connection, name)
+                try:
+                    copier = self._table_copy(connection, name)
+                except pymysql.OperationalError as error:
+                    if error.args[0] != _DEADLOCK:
+                        raise
+                    continue  # an ALTER takes the table from this view; vtgate begins again with another one
                 if is_first:
                     opening = [VEvent(type=BEGIN), copier.field_event()]
                     if self._position != seen:
