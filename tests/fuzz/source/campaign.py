@@ -114,7 +114,7 @@ def kind_of(words: str) -> str:
     known = ("reported without need", "halted", "does not come", "known tables", "columns [", "the model has", "DEFAULT",
              "key (",
              "SHOW CREATE", "a snapshot reads", "the log gave", "an ALTER changed", "a sink fills", "the key",
-             "lacks", "not there",
+             "a copy lacks", "lacks", "not there",
              "has the columns", "no version")  # fmt: skip
     return next((each for each in known if each in words), words[:20])
 
@@ -143,7 +143,7 @@ class SourceCampaign:
         taken = counts.statements - counts.refused
         return (
             f"{took_s:.0f} s: {programs} programs, {taken:,} statements ({taken / took_s:.0f}/s; {counts.refused:,} refused), "
-            f"{counts.cells:,} cells ({counts.cells / took_s:,.0f}/s), {counts.events:,} events, "
+            f"{counts.cells:,} cells ({counts.cells / took_s:,.0f}/s), {counts.events:,} events, {counts.copies:,} copies, "
             f"reported {dict(counts.reported)}, finds {finds}"
         )
 

@@ -10,7 +10,7 @@ from libs.events.dead_letter import decode_undecoded_row
 from libs.mysql.gtid import GtidSet
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.key_columns import KeyColumns
-from libs.source.mysql.settings import DatabaseSettings
+from libs.source.mysql.settings import DatabaseSettings, SnapshotSettings
 from libs.source.port import ReadBatch, Source
 from libs.types.position import SourcePosition
 from libs.types.value_modes import ValueModes
@@ -22,6 +22,10 @@ from tests.fuzz.source.program import DATABASES, Step
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 UNUSED: Final = GrpcClientSettings(address="127.0.0.1:1")
+SIGNALS: Final = "fz_signals.signals"
+"""The signal table, which no statement of a program is about."""
+CHUNK_ROWS: Final = 3
+"""Of each kind of copy: tables of a few rows have several chunks."""
 CAPTURED: Final = tuple(rf"{name}\..*" for name in DATABASES)
 _REPLICA_SERVER_IDS: Final = itertools.count(50_001)
 
@@ -85,7 +89,9 @@ class BinlogFollowed:
             replica_server_id=self._replica_server_id,
             schema_history=UNUSED,
             checkpoint_committer=UNUSED,
-            include_tables=CAPTURED,
+            include_tables=(*CAPTURED, SIGNALS.replace(".", r"\.")),
+            signal_table=SIGNALS,
+            snapshot=SnapshotSettings(chunk_rows=CHUNK_ROWS, incremental_chunk_rows=CHUNK_ROWS),
             shadow_tables=(),
             values=values,
             key_columns=tuple(key_columns),

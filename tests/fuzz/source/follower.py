@@ -130,6 +130,8 @@ class Follower:
     _seen: list[Entry] = field(default_factory=list)
     _applied_changes: int = 0
     _doubts: set[str] = field(default_factory=set)
+    _copied: dict[TableId, list[dict[str, Any]]] | None = None
+    """Of an incremental snapshot that is under way: the rows that it has read."""
 
     async def begin(self) -> None:
         """Take the snapshot; a reader that has a checkpoint goes on from there."""
@@ -164,6 +166,18 @@ class Follower:
         self.history.changes.clear()
         self._applied_changes = 0
         await self.restart()
+
+    async def copy(self, transaction: str) -> Mapping[TableId, list[dict[str, Any]]]:
+        """The rows that an incremental snapshot reads, whose signal is the transaction of that GTID. Raises as ``catch_up``."""
+        self._copied = {}
+        try:
+            await self.catch_up(transaction)
+            while self._checkpoint is not None and self._checkpoint.incremental.tables:
+                await self._take_batch()
+            self._apply()
+            return self._copied
+        finally:
+            self._copied = None
 
     async def catch_up(self, transaction: str) -> None:
         """Until the transaction of that GTID has been read. Raises Difference, and any error that halts the reader."""
@@ -264,6 +278,9 @@ class Follower:
             if op == "t":
                 table.rows.clear()
                 table.is_doubted = False
+                continue
+            if op == "r" and self._copied is not None:
+                self._copied.setdefault(table_id, []).append(after)
                 continue
             if table.is_doubted:
                 continue

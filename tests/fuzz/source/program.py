@@ -8,8 +8,9 @@
     -- [reader]
     restart;
 
-``[a]``, ``[b]`` and ``[x]`` are sessions. ``[reader]`` is reported to ``restart``, or to ``begin``: all before it is there when
-the reader begins. Without a ``begin`` it begins first. ``tests.fuzz.views`` has tenants too, each a line ``-- tenant: {…}``.
+``[a]``, ``[b]`` and ``[x]`` are sessions. ``[reader]`` is asked to ``restart``, to ``copy`` all tables by an incremental
+snapshot, or to ``begin``: all before it is there when the reader begins. Without a ``begin`` it begins first.
+``tests.fuzz.views`` has tenants too, each a line ``-- tenant: {…}``.
 """
 
 import re
@@ -24,6 +25,7 @@ from libs.types.value_modes import DEFAULT_MODES, ValueModes
 READER: Final = "reader"
 BEGIN: Final = "begin"
 RESTART: Final = "restart"
+COPY: Final = "copy"
 DATABASES: Final = ("fz_a", "fz_b")
 """The captured ones, which every program begins with, each with an empty table ``t0``; ``fz_a`` is each session's default."""
 _HEADER: Final = re.compile(r"^-- (found|reported|values|key|tenant): (.*)$")

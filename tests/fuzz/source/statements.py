@@ -11,7 +11,7 @@ from libs.mysql.identifiers import quote_identifier
 from libs.types.table import TableId
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
-from tests.fuzz.source.program import BEGIN, DATABASES, READER, RESTART, Step
+from tests.fuzz.source.program import BEGIN, COPY, DATABASES, READER, RESTART, Step
 from tests.fuzz.source.stored_rows import ServerColumn, ServerTable
 
 _TABLES: Final = ("t", "u", "T", "2x", "20151214", "a b", "é", "key", "v1")
@@ -233,6 +233,8 @@ class Statements:
                 yield step
             if self._often(0.01):
                 yield Step(READER, RESTART)
+            if self._often(0.02):
+                yield Step(READER, COPY)
             if self._often(0.01):
                 yield Step("a", f"SET GLOBAL binlog_row_metadata = {self._one('MINIMAL', 'FULL')}")
 

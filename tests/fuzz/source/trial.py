@@ -36,9 +36,9 @@ from spark.transforms.fill import fill_of
 from tests.conftest import MysqlServer
 from tests.fuzz.hunt import Find
 from tests.fuzz.source.constants import UNREADABLE, value_of
-from tests.fuzz.source.followed import BinlogFollowed, Followed
+from tests.fuzz.source.followed import SIGNALS, BinlogFollowed, Followed
 from tests.fuzz.source.follower import Difference, Follower, Published, previous_column, tables_of
-from tests.fuzz.source.program import BEGIN, DATABASES, READER, RESTART, Program, Step
+from tests.fuzz.source.program import BEGIN, COPY, DATABASES, READER, RESTART, Program, Step
 from tests.fuzz.source.statements import GLOBALS
 from tests.fuzz.source.stored_rows import (
     Cell,
@@ -59,6 +59,8 @@ IS_OF_ROWS: Final = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|COMMIT|ROLLBACK
 _SERVER_SETTINGS: Final = (("binlog_row_metadata", "MINIMAL"), *((name, "DEFAULT") for name in GLOBALS))
 """Of the whole server, as each program finds them."""
 _SELECT_TIMEOUT_S: Final = 60.0
+_EXPECTED_REFUSALS: Final = ("has no key to read it along",)
+_COPIES_ALL: Final = json.dumps({"data-collections": [rf"{name}\..*" for name in DATABASES]})
 _EXPECTED_WORDS: Final = (
     "as a statement",
     "rows changed unseen",
@@ -75,6 +77,9 @@ class Counts:
     cells: int = 0
     events: int = 0
     reported: Counter[str] = field(default_factory=Counter)
+    copies: int = 0
+    copies_refused: dict[str, str] = field(default_factory=dict)
+    """Tables that the last incremental snapshot gave up, and why."""
     not_understood: Counter[str] = field(default_factory=Counter)
     """Statements that only the source's definition of now answered, by their reason."""
 
@@ -120,6 +125,8 @@ class Trial:
         self._clear()
         for setting, value in _SERVER_SETTINGS:
             query(self._admin, f"SET GLOBAL {setting} = {value}")
+        query(self._admin, f"CREATE DATABASE {SIGNALS.split('.')[0]}")
+        query(self._admin, f"CREATE TABLE {SIGNALS} (id VARCHAR(9), type VARCHAR(32), data TEXT)")
         for name in DATABASES:
             query(self._admin, f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
             query(self._admin, f"CREATE TABLE {name}.t0 (id INT PRIMARY KEY, a VARCHAR(9))")
@@ -145,7 +152,7 @@ class Trial:
             gtrid, bqual = xid[: row[1] * 2], xid[row[1] * 2 :]
             with contextlib.suppress(Exception):
                 query(self._admin, f"XA ROLLBACK X'{gtrid}', X'{bqual}', {row[0]}")
-        for name in DATABASES:
+        for name in (*DATABASES, SIGNALS.split(".")[0]):
             query(self._admin, f"DROP DATABASE IF EXISTS {name}")
 
     async def take(self, step: Step) -> bool:
@@ -156,6 +163,8 @@ class Trial:
             elif step.text == RESTART and self._has_begun:
                 for follower in self._followers:
                     await self._guarded(follower.restart)
+            elif step.text == COPY and self._has_begun:
+                await self._guarded(self._copy)
             return True
         if not self._has_begun and step.text != BEGIN and not self._begins_later:
             await self._begin()
@@ -178,6 +187,32 @@ class Trial:
             await self._guarded(follower.begin)
         query(self._admin, "DROP DATABASE IF EXISTS fz_none")  # once it is read, the snapshot's locks are gone
         await self._compare(Step(READER, BEGIN))
+
+    async def _copy(self) -> None:
+        """An incremental snapshot reads each row that there is, and no other."""
+        query(self._admin, f"INSERT INTO {SIGNALS} VALUES ('copy', 'execute-snapshot', %s)", _COPIES_ALL)
+        [(uuid, self._executed)] = query(self._admin, "SELECT @@server_uuid, @@GLOBAL.gtid_executed")
+        self.counts.copies_refused.clear()
+        self.counts.copies += 1
+        copied = await self.follower.copy(last_transaction(uuid, self._executed))
+        self._judge_words()
+        refused = self.counts.copies_refused
+        for table, reason in refused.items():
+            if not any(words in reason for words in _EXPECTED_REFUSALS):
+                raise Difference(f"reported without need: {table}: {reason}")
+        for table_id, schema in self._known.items():
+            if str(table_id) in refused or str(table_id) in self.follower.quarantined:
+                continue
+            try:
+                stored = Counter(tables_of(list(self._snapshot(schema))))
+            except UndecodableValue:
+                continue
+            read = Counter(tables_of(copied.get(table_id, [])))
+            if stored != read:
+                raise Difference(
+                    f"{table_id}: a copy lacks {list((stored - read).elements())}, has besides "
+                    f"{list((read - stored).elements())}"
+                )
 
     async def _guarded(self, act: Callable[[], Any]) -> None:
         """An error that halts the reader is a difference: it was to go on."""
@@ -261,7 +296,8 @@ class Trial:
         self._versions = len(self.follower.history.changes)
         self.tables = server_tables(self._admin, DATABASES)
         history = await self.follower.history.list_tables(self.follower.followed.name)
-        known = self._known = {schema.table_id: schema for schema in history}
+        known = {schema.table_id: schema for schema in history if schema.table_id.database in DATABASES}
+        self._known = known
         if set(known) != set(self.tables):
             raise Difference(f"known tables {_names(known)}, the server's {_names(self.tables)}")
         for table_id, seen in self.tables.items():
@@ -511,6 +547,8 @@ def events_of_structlog(counts: Counts) -> None:
     """Let the reader's log events go nowhere but into ``counts``."""
 
     def keep(_: Any, __: str, event: Any) -> Any:
+        if event.get("event") == "incremental_table_refused":
+            counts.copies_refused[str(event["table"])] = str(event["reason"])
         if event.get("event") == "ddl_not_understood":
             counts.not_understood[str(event.get("reason"))[:160]] += 1
         raise structlog.DropEvent

@@ -36,7 +36,7 @@ from services.vstream_reader.source import VstreamSource
 from tests.conftest import MysqlServer
 from tests.fuzz.source.followed import UNUSED, holds
 from tests.fuzz.source.follower import Difference, MirrorTable, Published
-from tests.fuzz.source.program import DATABASES, READER, Step
+from tests.fuzz.source.program import COPY, DATABASES, READER, Step
 from tests.fuzz.source.stored_rows import Cell, ServerTable, cell_of, server_tables, stored_rows
 from tests.fuzz.source.trial import IS_OF_ROWS, Counts, Trial, last_transaction, same_rows
 
@@ -57,7 +57,7 @@ _ONE_SHARD: Final = re.compile(r"\s*(?:INSERT|UPDATE|DELETE|REPLACE|WITH)\b", re
 def takes(step: Step) -> bool:
     """One keyspace, without a database's name; whole row images (Vitess asks for them); no XA by an application; no INVISIBLE
     column: vttablet learns a table's columns by ``SELECT *`` (vitess #9783)."""
-    return step.session != "x" and not _NOT_OF_VITESS.search(step.text)
+    return step.session != "x" and step.text != COPY and not _NOT_OF_VITESS.search(step.text)
 
 
 class VitessFollowed:
