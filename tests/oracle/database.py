@@ -1,27 +1,20 @@
 """Connections of the model database: queries, changes, definitions, settings and blocks."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from tests.oracle import changes, definitions, dictionary, performance_views
-from tests.oracle.answers import Answer, Cursors, Done, OracleError, Rows, Value
+from tests.oracle import blocks, changes, definitions, dictionary, performance_views
+from tests.oracle.answers import Answer, Done, OracleError, Rows, Value
 from tests.oracle.faults import Faults
-from tests.oracle.logminer import OPTIONS, LogMiner
+from tests.oracle.logminer import LogMiner
 from tests.oracle.model import Model, Transaction, table_of
 from tests.oracle.sql import Queries, Table
 from tests.oracle.tables import ModelTable
 
 _COMMENT: Final = re.compile(r"\s*(?:/\*.*?\*/|--[^\n]*\n)\s*", re.DOTALL)
-_CALL: Final = re.compile(r"\s*([\w.$#]+)\s*(?:\((.*)\))?\s*\Z", re.DOTALL)
-_ARGUMENT: Final = re.compile(r"\s*(?:(\w+)\s*=>)?\s*(.*?)\s*\Z", re.DOTALL)
-_OPEN: Final = re.compile(r"\s*OPEN\s+:?(\w+)\s+FOR\s+(.*)\Z", re.IGNORECASE | re.DOTALL)
-_PARAMETERS: Final = {
-    "ADD_LOGFILE": ("LOGFILENAME", "OPTIONS"),
-    "REMOVE_LOGFILE": ("LOGFILENAME",),
-    "START_LOGMNR": ("STARTSCN", "ENDSCN", "STARTTIME", "ENDTIME", "DICTFILENAME", "OPTIONS"),
-}
+_PACKAGES: Final = frozenset({"DBMS_METADATA", "DBMS_SESSION", "DBMS_APPLICATION_INFO", "DBMS_STATS", "DBMS_OUTPUT"})
+"""Packages whose procedures do nothing here."""
 _NO_EFFECT: Final = frozenset({"SET", "LOCK", "ANALYZE", "GRANT", "REVOKE", "EXPLAIN", "NULL"})
 _QUERIES: Final = frozenset({"SELECT", "WITH"})
 _CHANGES: Final = frozenset({"INSERT", "UPDATE", "DELETE"})
@@ -123,7 +116,7 @@ class ModelSession:
         if verb in _CHANGES:
             return Done(sum(changes.change(statement, row, self, self._queries) for row in (binds or ((),))))
         if verb in ("BEGIN", "DECLARE"):
-            return self._block(statement, values)
+            return blocks.run(statement, values, self, self._queries)
         if verb == "ALTER" and len(words) > 1 and words[1].upper() in ("SESSION", "SYSTEM"):
             self._set(statement)
             return Done()
@@ -158,31 +151,22 @@ class ModelSession:
         if found:
             self.schema = found[1].upper()
 
-    def _block(self, block: str, binds: Sequence[Value]) -> Answer:
-        """The statements of a block, one by one. Cursors that it opens for bind variables are its answer."""
-        opened: dict[int, Rows] = {}
-        left = iter(binds)
-        body = re.sub(r"\A.*?\bBEGIN\b", "", block, count=1, flags=re.IGNORECASE | re.DOTALL)
-        for statement in _split(re.sub(r"\bEND\s*\w*\s*;?\s*\Z", "", body, flags=re.IGNORECASE), ";"):
-            found = _OPEN.match(statement)
-            if found is not None:
-                opened[len(opened)] = self._queries.select(found[2], [value for value in binds if value is not None])
-                continue
-            call = _CALL.match(statement)
-            if call is not None and "." in call[1]:
-                *_, package, procedure = call[1].upper().split(".")
-                self._call(package, procedure, _arguments(procedure, call[2] or "", left))
-            else:
-                self._execute(_plain(statement), [list(left)])
-        return Cursors(opened) if opened else Done()
+    def call(self, package: str, procedure: str, arguments: Mapping[str, Value]) -> None:
+        """A package's procedure.
 
-    def _call(self, package: str, procedure: str, arguments: Mapping[str, Value]) -> None:
+        Raises:
+            OracleError: 6550, there is none, or none for this user; and those of LogMiner.
+        """
         if package == "DBMS_LOGMNR":
             if not self._may_see("SYS", "DBMS_LOGMNR"):
                 raise OracleError(6550, "PLS-00201: identifier 'DBMS_LOGMNR' must be declared")
             self.log_miner.call(procedure, arguments)
-        elif package not in ("DBMS_METADATA", "DBMS_SESSION", "DBMS_APPLICATION_INFO", "DBMS_STATS", "DBMS_OUTPUT"):
+        elif package not in _PACKAGES:
             raise OracleError(6550, f"PLS-00201: identifier '{package}.{procedure}' must be declared")
+
+    def carry_out(self, statement: str, binds: Sequence[Value]) -> Answer:
+        """One statement of a block."""
+        return self._execute(_plain(statement), [binds])
 
     def _watched(self, answer: Answer) -> Answer:
         """Rows of LogMiner end with an error once a log of the session is gone."""
@@ -239,50 +223,3 @@ def _plain(statement: str) -> str:
     while (found := _COMMENT.match(statement)) is not None:
         statement = statement[found.end() :]
     return statement.strip()
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """Parts between separators that stand in no quotes and no parentheses; none is empty."""
-    parts, depth, begin, quote = [], 0, 0, ""
-    for at, letter in enumerate(text):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter in "()":
-            depth += 1 if letter == "(" else -1
-        elif letter == separator and depth == 0:
-            parts.append(text[begin:at])
-            begin = at + 1
-    return [part for part in [*parts, text[begin:]] if part.strip()]
-
-
-def _arguments(procedure: str, text: str, binds: Iterator[Value]) -> dict[str, Value]:
-    """A call's arguments by name. Bind variables are taken in the order of their places."""
-    names = _PARAMETERS.get(procedure, ())
-    found: dict[str, Value] = {}
-    for place, part in enumerate(_split(text, ",")):
-        argument = _ARGUMENT.match(part)
-        assert argument is not None
-        name = (argument[1] or (names[place] if place < len(names) else str(place))).upper()
-        found[name] = _sum(_split(argument[2], "+"), binds)
-    return found
-
-
-def _sum(parts: Iterable[str], binds: Iterator[Value]) -> Value:
-    """Of one thing, or of a package's constants."""
-    values = [_value(part.strip(), binds) for part in parts]
-    if len(values) == 1:
-        return values[0]
-    return sum(Decimal(str(value)) for value in values)
-
-
-def _value(text: str, binds: Iterator[Value]) -> Value:
-    constant = text.upper().rsplit(".", 1)[-1]
-    if text.startswith((":", "?")):
-        return next(binds)
-    if text.startswith("'"):
-        return text[1:-1].replace("''", "'")
-    if constant in OPTIONS:
-        return OPTIONS[constant]
-    return None if text.upper() == "NULL" else text

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from tests.oracle.answers import Column, OracleError, OracleType
+from tests.oracle.blocks import split
 from tests.oracle.changes import default_of
 from tests.oracle.model import Model
 from tests.oracle.tables import ModelTable, Named, Row, Version
@@ -72,7 +73,7 @@ def _create(statement: str, found: re.Match[str], session: Definer) -> None:
     owner, name = _named(found["table"], session)
     if (owner, name) in session.model.tables:
         raise OracleError(955, "name is already used by an existing object")
-    parts = split(_inside(statement[found.end() - 1 :]))
+    parts = split(_inside(statement[found.end() - 1 :]), ",")
     columns = [column(part) for part in parts if not _CONSTRAINT.match(part)]
     key = [plain(each) for part in parts if (whole := _KEY.match(part)) for each in whole[1].split(",")]
     key = key or [
@@ -168,10 +169,10 @@ def _altered(named: Named, rest: str) -> tuple[list[Column], _RowChange]:
         ]
         return hidden, lambda row: {after if name == before else name: value for name, value in row.items()}
     if found := re.match(r"MODIFY\s+(.*)", rest, re.IGNORECASE | re.DOTALL):
-        changed = {each.name: each for each in map(column, split(_inside(found[1])))}
+        changed = {each.name: each for each in map(column, split(_inside(found[1]), ","))}
         return [_modified(each, changed.get(each.name)) for each in columns], lambda row: row
     if found := re.match(r"ADD\s+(?:COLUMN\s+)?(.*)", rest, re.IGNORECASE | re.DOTALL):
-        added = [column(part) for part in split(_inside(found[1]))]
+        added = [column(part) for part in split(_inside(found[1]), ",")]
         defaults = {each.name: default_of(each) for each in added}
         return [*columns, *added], lambda row: {**row, **defaults}
     raise OracleError(900, f"invalid SQL statement: {rest}")
@@ -305,19 +306,3 @@ def _inside(text: str) -> str:
         if depth == 0:
             return text[1:at]
     raise OracleError(907, "missing right parenthesis")
-
-
-def split(text: str) -> list[str]:
-    """Parts between commas outside of quotes and parentheses."""
-    parts, depth, begin, quote = [], 0, 0, ""
-    for at, letter in enumerate(text):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter in "()":
-            depth += 1 if letter == "(" else -1
-        elif letter == "," and depth == 0:
-            parts.append(text[begin:at])
-            begin = at + 1
-    return [part for part in [*parts, text[begin:]] if part.strip()]

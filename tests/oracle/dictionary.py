@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, Protocol
 
+from tests.oracle import functions
 from tests.oracle.answers import LOBS, Column, OracleError, OracleType, Value
 from tests.oracle.model import Model
 from tests.oracle.redo import is_unused
@@ -16,7 +17,6 @@ from tests.oracle.tables import ModelTable
 from tests.oracle.views import made
 
 _BLOCK_BYTES: Final = 8_192
-_CHARSETS: Final = {"AL32UTF8": 873, "UTF8": 871, "AL16UTF16": 2000, "WE8ISO8859P1": 31, "WE8MSWIN1252": 178}
 _SCOPES: Final = ("DBA_", "ALL_", "USER_", "CDB_")
 
 
@@ -150,15 +150,14 @@ def _characters(column: Column) -> tuple[int | None, int, str | None]:
 
 
 def _objects(session: Viewer) -> Table:
-    now = session.model.now
     return made(
         "OWNER:t OBJECT_NAME:t SUBOBJECT_NAME:t OBJECT_ID:n DATA_OBJECT_ID:n OBJECT_TYPE:t CREATED:d LAST_DDL_TIME:d"
         " TIMESTAMP:t STATUS:t TEMPORARY:t GENERATED:t SECONDARY:t NAMESPACE:n ORACLE_MAINTAINED:t",
         [
             (
                 *(table.named.owner, table.named.name, None, table.object_id, table.data_object_id, "TABLE"),
-                *(table.made_at, table.changed_at),
-                *(f"{now:%Y-%m-%d:%H:%M:%S}", "VALID", "Y" if table.is_temporary else "N", "N", "N", 1, "N"),
+                *(table.made_at, table.changed_at, f"{table.changed_at:%Y-%m-%d:%H:%M:%S}"),
+                *("VALID", "Y" if table.is_temporary else "N", "N", "N", 1, "N"),
             )
             for table in _tables(session)
         ],
@@ -348,6 +347,7 @@ _VIEWS: Final[dict[str, Callable[[Viewer], Table]]] = {
     "EXTERNAL_TABLES": _nothing("OWNER:t TABLE_NAME:t"),
     "NESTED_TABLES": _nothing("OWNER:t TABLE_NAME:t PARENT_TABLE_NAME:t"),
     "LOGSTDBY_NOT_UNIQUE": _nothing("OWNER:t TABLE_NAME:t BAD_COLUMN:t"),
+    "TYPES": _nothing("OWNER:t TYPE_NAME:t TYPECODE:t"),
     "USERS": lambda session: made("USERNAME:t ACCOUNT_STATUS:t", [(name, "OPEN") for name in _names(session)]),
     "TAB_PRIVS": _nothing("GRANTEE:t OWNER:t TABLE_NAME:t GRANTOR:t PRIVILEGE:t"),
     "SYS_PRIVS": _nothing("GRANTEE:t PRIVILEGE:t ADMIN_OPTION:t"),
@@ -418,12 +418,11 @@ def _declared(column: Column) -> str:
 
 
 def _at(session: Viewer, arguments: Sequence[Value]) -> datetime:
-    """SCN_TO_TIMESTAMP: of the last record up to then."""
+    """SCN_TO_TIMESTAMP: of the first record from then on."""
     scn = int(Decimal(str(arguments[0])))
     if scn > session.model.scn:
         raise OracleError(8181, "specified number is not a valid system change number")
-    seen = [row.timestamp for row in session.model.redo if row.scn <= scn]
-    return seen[-1] if seen else session.model.now - timedelta(days=1)
+    return next((row.timestamp for row in session.model.redo if row.scn >= scn), session.model.now)
 
 
 def _scn_at(session: Viewer, arguments: Sequence[Value]) -> int:
@@ -454,8 +453,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Viewer, Sequence[Value]], Value]]] = {
     "TIMESTAMP_TO_SCN": _scn_at,
     "SYS_CONTEXT": _context,
     "USERENV": _context,
-    "NLS_CHARSET_ID": lambda session, arguments: _CHARSETS.get(str(arguments[0])),
-    "NLS_CHARSET_NAME": lambda session, arguments: {number: name for name, number in _CHARSETS.items()}.get(
+    "NLS_CHARSET_NAME": lambda session, arguments: {number: name for name, number in functions.CHARSETS.items()}.get(
         int(Decimal(str(arguments[0])))
     ),
     "SYSDATE": lambda session, _: session.model.now.replace(microsecond=0),

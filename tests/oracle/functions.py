@@ -44,8 +44,16 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], tuple[str, ...], str]]] = {
     "DBMS_ROWID_ROWID_RELATIVE_FNO": (lambda text: row_id_of(text).file, ("VARCHAR",), "BIGINT"),
     "DBMS_ROWID_ROWID_BLOCK_NUMBER": (lambda text: row_id_of(text).block, ("VARCHAR",), "BIGINT"),
     "DBMS_ROWID_ROWID_ROW_NUMBER": (lambda text: row_id_of(text).row, ("VARCHAR",), "BIGINT"),
+    "NLS_CHARSET_ID": (lambda name: CHARSETS.get(name), ("VARCHAR",), "BIGINT"),
 }
 """Each with the types of its arguments and of its result."""
+OF_THE_DATABASE: Final = {
+    "SCN_TO_TIMESTAMP": ("DECIMAL(38,0)", "TIMESTAMP"),
+    "TIMESTAMP_TO_SCN": ("TIMESTAMP", "BIGINT"),
+}
+"""Functions that ask the database and may be asked for each row: the types of argument and result."""
+CHARSETS: Final = {"AL32UTF8": 873, "UTF8": 871, "AL16UTF16": 2000, "WE8ISO8859P1": 31, "WE8MSWIN1252": 178}
+"""Numbers of character sets."""
 
 CLOBS: Final = frozenset({"DBMS_METADATA_GET_DDL"})
 """Functions of the database whose result is a CLOB."""

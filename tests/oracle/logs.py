@@ -38,6 +38,11 @@ class Incarnation(NamedTuple):
     prior_scn: int
     """RESETLOGS_CHANGE# of the one before."""
 
+    @property
+    def time(self) -> datetime:
+        """RESETLOGS_TIME."""
+        return datetime(2025, 1, self.number)
+
 
 @dataclass(slots=True)
 class Log:

@@ -47,7 +47,7 @@ def _database(session: Viewer) -> Table:
         " PLATFORM_NAME:t FLASHBACK_ON:t LAST_OPEN_INCARNATION#:n SWITCHOVER_STATUS:t",
         [
             (
-                *(DBID, "ORCLCDB", "ORCLCDB", begun, last.resetlogs_scn, begun, last.prior_scn, "ARCHIVELOG"),
+                *(DBID, "ORCLCDB", "ORCLCDB", begun, last.resetlogs_scn, last.time, last.prior_scn, "ARCHIVELOG"),
                 *(1, 1, "READ WRITE", "PRIMARY", model.scn, "NO", "NO", 0),
                 *("YES", "NO", "NO", "NO"),
                 *("Linux x86 64-bit", "NO", last.number, "NOT ALLOWED"),
@@ -145,7 +145,7 @@ def _archived_log(session: Viewer) -> Table:
                 log.thread,
                 log.sequence,
                 log.incarnation.resetlogs_scn,
-                now,
+                log.incarnation.time,
                 log.incarnation.resetlogs_id,
                 log.first_scn,
                 now,
@@ -181,7 +181,7 @@ def _incarnation(session: Viewer) -> Table:
             (
                 each.number,
                 each.resetlogs_scn,
-                model.now,
+                each.time,
                 each.prior_scn,
                 "CURRENT" if each is model.incarnations[-1] else "PARENT",
                 each.resetlogs_id,

@@ -10,10 +10,11 @@ point. ROWNUM stands only in a condition of its own.
 """
 
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -86,6 +87,7 @@ _ORACLE_TYPES: Final = {
     "CLOB": Column("", OracleType.CLOB, 4_000),
     "BLOB": Column("", OracleType.RAW, 2_000),
     "TIMESTAMP_S": Column("", OracleType.DATE, 7),
+    "DATE": Column("", OracleType.DATE, 7),
     "TIMESTAMP": Column("", OracleType.TIMESTAMP, 11, scale=6),
     "TIMESTAMP WITH TIME ZONE": Column("", OracleType.TIMESTAMP_TZ, 13, scale=6),
     "FLOAT": Column("", OracleType.BINARY_FLOAT, 4),
@@ -98,6 +100,10 @@ _DIGITS_WITHOUT_SCALE: Final = 10
 _DIGITS: Final = 300
 """More than any sum of NUMBERs has."""
 _BIND: Final = re.compile(r"('(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/)|:(\w+)", re.DOTALL)
+_COLUMNS_LIKE_WORDS: Final = re.compile(
+    r"('(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/)|\b(ROLLBACK)\b", re.I | re.DOTALL
+)
+"""Names of columns that sqlglot reads as statements."""
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Ordered)
 
 
@@ -153,7 +159,13 @@ class Queries:
                 self._engine.execute(macro)
             for name, (function, kinds, result) in functions.FUNCTIONS.items():
                 self._engine.create_function(name, function, list(kinds), result)  # type: ignore[arg-type]
+            for name, (kind, result) in functions.OF_THE_DATABASE.items():
+                ask = functools.partial(self._asked, name)
+                self._engine.create_function(name, ask, [kind], result)  # type: ignore[arg-type]
         return self._engine
+
+    def _asked(self, name: str, argument: Value) -> Value:
+        return self._catalogue.function(name, [argument])
 
 
 def parsed(statement: str) -> exp.Expression:
@@ -163,6 +175,7 @@ def parsed(statement: str) -> exp.Expression:
         OracleError: 900, it cannot be read.
     """
     text = _BIND.sub(lambda found: found[1] or f":{_named_place(found[2])}", statement)
+    text = _COLUMNS_LIKE_WORDS.sub(lambda found: found[1] or f'"{found[2].upper()}"', text)
     try:
         tree: exp.Expression = sqlglot.parse_one(text, read="oracle")
     except (ParseError, sqlglot.errors.TokenError) as error:
@@ -198,6 +211,10 @@ def _in_oracle(node: exp.Expression) -> exp.Expression:
         return exp.Anonymous(this=node.name.upper(), expressions=node.expressions)
     if isinstance(node, exp.DPipe):
         return exp.Anonymous(this="JOINED", expressions=[node.this, node.expression])
+    if isinstance(node, exp.Cast) and node.to.this in (exp.DataType.Type.DATE, exp.DataType.Type.DATETIME):
+        return exp.cast(node.this, "TIMESTAMP_S", dialect="duckdb")  # Oracle's DATE has a time
+    if isinstance(node, (exp.DateTrunc, exp.TimestampTrunc)) and node.text("unit").upper() == "DD":
+        node.set("unit", exp.Literal.string("DAY"))
     if isinstance(node, (exp.Systimestamp, exp.CurrentTimestamp)):
         return exp.Anonymous(this="SYSDATE" if node.args.get("sysdate") else "SYSTIMESTAMP", expressions=[])
     if isinstance(node, (exp.Column, exp.Pseudocolumn)):
@@ -226,12 +243,17 @@ def named_binds(statement: str, binds: Sequence[Value]) -> dict[str, Value]:
     Raises:
         OracleError: 1008, there are more or fewer.
     """
-    places = [_named_place(found[2]) for found in _BIND.finditer(statement) if found[2]]
+    places = bind_places(statement)
     names = list(dict.fromkeys(places))
     if len(binds) not in (len(places), len(names)):
         raise OracleError(1008, "not all variables bound")
     values = [str(value) if isinstance(value, RowId) else value for value in binds]
     return dict(zip(places if len(binds) == len(places) else names, values, strict=True))
+
+
+def bind_places(statement: str) -> list[str]:
+    """The names of a statement's bind variables, as often and in the order as they stand."""
+    return [_named_place(found[2]) for found in _BIND.finditer(statement) if found[2]]
 
 
 def _named_place(name: str) -> str:
@@ -254,6 +276,8 @@ def _folded(query: exp.Query, values: Mapping[str, Value], catalogue: Catalogue)
         if not isinstance(node, exp.Anonymous) or node.name in functions.OF_THE_ENGINE:
             return node
         arguments = [each.expression if isinstance(each, exp.Kwarg) else each for each in node.expressions]
+        if node.name in functions.OF_THE_DATABASE and any(each.find(exp.Column) for each in arguments):
+            return node
         found = catalogue.function(node.name, [_constant(each, values) for each in arguments])
         if isinstance(found, datetime):
             kind = "TIMESTAMPTZ" if found.tzinfo else "TIMESTAMP_S" if node.name == "SYSDATE" else "TIMESTAMP"
@@ -460,5 +484,7 @@ def _cell(value: Any, column: Column) -> Value:
         return Decimal(repr(value))
     if column.type is OracleType.ROWID and isinstance(value, str):
         return row_id_of(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)
     assert value is None or isinstance(value, (Decimal, int, float, str, bytes, datetime, timedelta)), value
     return value

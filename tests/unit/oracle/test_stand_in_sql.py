@@ -341,6 +341,31 @@ def test_key_pages_go_on_after_a_key(model: Model, listener: Listener) -> None:
     assert page == [(1, "z"), (2, "x"), (2, "y"), (2, "z"), (3, "x")]
 
 
+def test_a_block_has_variables_and_opens_a_cursor_for_one(shop: oracledb.Connection) -> None:
+    """The form in which ojdbc asks for a table's columns."""
+    block = """declare
+      in_owner varchar2(256) := null;
+      found SYS_REFCURSOR;
+    begin
+      in_owner := :1;
+      open found for SELECT column_name, DECODE(nullable, 'N', 0, 1), data_default FROM all_tab_cols
+        WHERE owner LIKE in_owner ESCAPE '/' AND table_name = :2 ORDER BY column_id;
+      :3 := found;
+    end;"""
+    with shop.cursor() as cursor:
+        opened = cursor.var(oracledb.DB_TYPE_CURSOR)
+        cursor.execute(block, ["SH%", "ORDERS", opened])
+        assert opened.getvalue().fetchmany(2) == [("ID", 0, None), ("NM", 0, "'new'")]
+
+
+def test_functions_of_the_database_are_asked_for_rows(shop: oracledb.Connection, model: Model) -> None:
+    statement = "SELECT NLS_CHARSET_ID(value) FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'"
+    assert query(shop, statement) == [(873,)]
+    ((scn,),) = query(shop, "SELECT TIMESTAMP_TO_SCN(MAX(last_ddl_time)) FROM all_objects WHERE owner = 'SHOP'")
+    assert scn == model.scn
+    assert query(shop, "SELECT 1 FROM DUAL WHERE SCN_TO_TIMESTAMP(:1) = SCN_TO_TIMESTAMP(:1)", scn, scn) == [(1,)]
+
+
 def test_a_user_sees_only_granted_things(shop: oracledb.Connection, listener: Listener) -> None:
     with connect(listener, "guest") as guest:
         assert query(guest, "SELECT COUNT(*) FROM SHOP.ORDERS") == [(0,)]
