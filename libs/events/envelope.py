@@ -68,6 +68,62 @@ class MysqlSourceBlock:
         )
 
 
+class OracleSourceBlock:
+    """The ``source`` block of one table's events from Oracle: members and their order are those of Debezium's connector.
+
+    ``database`` is the pluggable database, or the database itself. SCNs are texts there, because they exceed 2**53."""
+
+    __slots__ = ("_after_snapshot", "_before_times", "_names")
+
+    def __init__(self, source: str, database: str, schema: str, table: str) -> None:
+        self._before_times = b'{"version":%b,"connector":"oracle","name":%b,"ts_ms":' % (
+            _text(HEADWATER_VERSION),
+            _text(source),
+        )
+        self._after_snapshot = b',"db":%b,"sequence":null,"ts_us":' % _text(database)
+        self._names = b',"schema":%b,"table":%b,"txId":' % (_text(schema), _text(table))
+
+    def pieces(
+        self,
+        *,
+        snapshot: bytes,
+        transaction_id: str | None = None,
+        commit_scn: int | None = None,
+        user: str | None = None,
+        commit_ts_ms: int | None = None,
+        start_scn: int | None = None,
+        start_ts_ms: int | None = None,
+    ) -> tuple[bytes, ...]:
+        """The texts before, between and after ``ts_ms``, ``ts_us``, ``ts_ns``, ``scn``, ``rs_id``, ``ssn``, ``redo_thread``,
+        ``row_id`` and ``txSeq``, in which the changes of a transaction differ.
+
+        ``snapshot`` is JSON text, quotes included. None is null.
+        """
+        return (
+            self._before_times,
+            b',"snapshot":%b%b' % (snapshot, self._after_snapshot),
+            b',"ts_ns":',
+            b'%b%b,"scn":' % (self._names, orjson.dumps(transaction_id)),
+            b',"commit_scn":%b,"lcr_position":null,"rs_id":' % _scn(commit_scn),
+            b',"ssn":',
+            b',"redo_thread":',
+            b',"user_name":%b,"redo_sql":null,"row_id":' % orjson.dumps(user),
+            b',"commit_ts_ms":%b,"start_scn":%b,"start_ts_ms":%b,"txSeq":'
+            % (orjson.dumps(commit_ts_ms), _scn(start_scn), orjson.dumps(start_ts_ms)),
+            b"}",
+        )
+
+    def filled(self, *, snapshot: bytes, time_us: int, scn: int) -> bytes:
+        """The whole block of rows that no transaction brought: of a snapshot, or of a change of the schema."""
+        pieces = self.pieces(snapshot=snapshot)
+        varying = (b"%d" % (time_us // 1000), b"%d" % time_us, b"%d000" % time_us, _scn(scn), *[b"null"] * 5)
+        return b"".join(text for pair in zip(pieces, (*varying, b""), strict=True) for text in pair)
+
+
+def _scn(scn: int | None) -> bytes:
+    return b"null" if scn is None else b'"%d"' % scn
+
+
 class VitessSourceBlock:
     """The ``source`` block of one table's events from one shard, without the members that ``removed`` names."""
 

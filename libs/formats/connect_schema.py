@@ -81,7 +81,7 @@ def value_schema(
 
 
 def _source_schema(form: EnvelopeForm) -> ConnectSchema:
-    return _VITESS_SOURCE if form.connector == "vitess" else _MYSQL_SOURCE
+    return _SOURCES.get(form.connector, _MYSQL_SOURCE)
 
 
 def _transaction_schema(form: EnvelopeForm) -> ConnectSchema:
@@ -444,6 +444,25 @@ _VITESS_SOURCE: Final = _struct(
     name="io.debezium.connector.vitess.Source",
     version=1,
 )
+_ORACLE_SOURCE: Final = _struct(
+    [
+        *[field for field in _MYSQL_SOURCE["fields"] if field["field"] in _SHARED_SOURCE_MEMBERS],
+        _plain("string", "schema"),
+        _plain("string", "table"),
+        *(_plain("string", name, optional=True) for name in ("txId", "scn", "commit_scn", "lcr_position", "rs_id")),
+        _plain("int64", "ssn", optional=True),
+        _plain("int32", "redo_thread", optional=True),
+        *(_plain("string", name, optional=True) for name in ("user_name", "redo_sql", "row_id")),
+        _plain("int64", "commit_ts_ms", optional=True),
+        _plain("string", "start_scn", optional=True),
+        _plain("int64", "start_ts_ms", optional=True),
+        _plain("int64", "txSeq", optional=True),
+    ],
+    name="io.debezium.connector.oracle.Source",
+    version=1,
+)
+_SOURCES: Final[Mapping[str, ConnectSchema]] = {"oracle": _ORACLE_SOURCE, "vitess": _VITESS_SOURCE}
+"""Of the connectors whose events have a block of their own."""
 _TRANSACTION_MEMBERS: Final = [
     _plain("string", "id"),
     _plain("int64", "total_order"),
@@ -538,7 +557,7 @@ def schema_change_value_schema(form: EnvelopeForm) -> ConnectSchema:
 
 def _schema_owner(form: EnvelopeForm) -> str:
     """Whose schemas the records bear: those of another road to MySQL's changes are MySQL's."""
-    return "vitess" if form.connector == "vitess" else "mysql"
+    return form.connector if form.connector in _SOURCES else "mysql"
 
 
 TRANSACTION_KEY: Final = _struct(

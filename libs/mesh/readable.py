@@ -20,7 +20,7 @@ from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 LONGEST_VALUE: Final = 60
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
 _EXACT: Final = Context(prec=200)
-"""An Oracle NUMBER has up to 126 digits before the point."""
+"""MySQL's DECIMAL has 65 digits, and an Oracle NUMBER up to 126 before the point."""
 _OPERATIONS: Final = {"c": "INSERT", "u": "UPDATE", "d": "DELETE", "r": "READ", "t": "TRUNCATE"}
 
 
@@ -118,7 +118,7 @@ def _spell_row(row: Any, types: Mapping[str, LogicalType]) -> Mapping[str, Any] 
 
 def _decimal(value: str, logical_type: LogicalType) -> Decimal:
     unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
-    return Decimal(unscaled).scaleb(-logical_type.scale)
+    return Decimal(unscaled).scaleb(-logical_type.scale, _EXACT)
 
 
 def _own_scale(value: Mapping[str, Any], _: LogicalType) -> str:
