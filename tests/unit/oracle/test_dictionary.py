@@ -150,6 +150,7 @@ def test_each_name_has_its_own_change() -> None:
     [
         ("ALTER TABLE orders DROP COLUMN nowhere", True),
         ("ALTER TABLE orders DROP COLUMN total", True),
+        ("ALTER TABLE orders ADD note NUMBER", True),
         ("ALTER TABLE orders ADD x NUMBER", False),
         ("RENAME elsewhere TO orders", True),
         ("CREATE TABLE newer AS SELECT * FROM orders", True),
