@@ -1,13 +1,9 @@
-"""Debezium's ``source`` object of events that no row of the log brought: schema changes, truncations, copied rows.
-
-Fields and their order are those of its Oracle connector 3.6.1; SCNs are text.
-"""
+"""Debezium's ``source`` object of events that no row of the log brought: schema changes, truncations, copied rows."""
 
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 
-import orjson
-
-from libs.events.envelope import HEADWATER_VERSION
+from libs.events.envelope import OracleSourceBlock, json_text
 from libs.types.table import TableId
 
 
@@ -17,44 +13,21 @@ class EventPlace:
 
     time_us: int
     """Microseconds since 1970."""
-    scn: int | None
+    scn: int
     snapshot: str = "false"
     """``true``, ``first``, ``last``, ``incremental`` … of a copied row."""
-    commit_scn: int | None = None
-    transaction_id: str | None = None
     thread: int | None = None
     rs_id: str | None = None
     user: str | None = None
+    """Of the session that carried a statement out."""
 
 
 def source_block(source: str, database: str, table_id: TableId, place: EventPlace) -> bytes:
-    """The ``source`` object as JSON. ``table_id`` without a table: of a whole schema."""
-    return orjson.dumps(
-        {
-            "version": HEADWATER_VERSION,
-            "connector": "oracle",
-            "name": source,
-            "ts_ms": place.time_us // 1_000,
-            "snapshot": place.snapshot,
-            "db": database,
-            "sequence": None,
-            "ts_us": place.time_us,
-            "ts_ns": place.time_us * 1_000,
-            "schema": table_id.database,
-            "table": table_id.table or None,
-            "txId": place.transaction_id,
-            "scn": None if place.scn is None else str(place.scn),
-            "commit_scn": None if place.commit_scn is None else str(place.commit_scn),
-            "lcr_position": None,
-            "rs_id": place.rs_id.strip() if place.rs_id else None,
-            "ssn": 0,
-            "redo_thread": place.thread,
-            "user_name": place.user,
-            "redo_sql": None,
-            "row_id": None,
-            "commit_ts_ms": None,
-            "start_scn": None,
-            "start_ts_ms": None,
-            "txSeq": None,
-        }
-    )
+    """The ``source`` object as JSON, as ``OracleSourceBlock`` has it of a row."""
+    block = OracleSourceBlock(source, database, table_id.database, table_id.table)
+    pieces = block.pieces(snapshot=json_text(place.snapshot), user=place.user)
+    times = (b"%d" % (place.time_us // 1_000), b"%d" % place.time_us, b"%d000" % place.time_us)
+    rs_id = b"null" if place.rs_id is None else json_text(place.rs_id.strip())
+    thread = b"null" if place.thread is None else b"%d" % place.thread
+    varying = (*times, b'"%d"' % place.scn, rs_id, b"null", thread, b"null", b"null")
+    return b"".join(chain.from_iterable(zip_longest(pieces, varying, fillvalue=b"")))
