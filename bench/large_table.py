@@ -40,7 +40,7 @@ from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
 from libs.servers.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop
 from libs.types.order import EventOrder
 from libs.types.tenant import SinkMode
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 
 _TIMEOUT_S: Final = 3_600.0
 _STOP_TIMEOUT_S: Final = 20.0

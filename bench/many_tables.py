@@ -24,7 +24,7 @@ from libs.servers.process import Running, is_alive, last_log_lines, start, stop
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from libs.types.tenant import SinkMode
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 
 TABLES: Final = 200
 CHANGES: Final = 100_000

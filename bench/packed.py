@@ -41,7 +41,7 @@ from libs.sink_state.progress import LatencyHistogram
 from libs.stack.supervisor import answers_ok
 from libs.types.order import EventOrder
 from libs.types.warehouse import CATALOG, warehouse_table
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 
 ROWS_PER_S_OF_EACH: Final = 2.0
 TENANTS: Final = (50, 200)

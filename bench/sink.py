@@ -40,7 +40,7 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import CATALOG, warehouse_table
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 from spark.settings import SinkJobSettings
 
 SOURCE: Final = "bench"

@@ -25,7 +25,7 @@ from libs.servers.process import is_alive, last_log_lines, start, stop
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SinkMode
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 
 TABLES: Final = 30
 ROWS: Final = 50

@@ -53,7 +53,7 @@ NAMES: Final = frozenset(
         "sink_after_merge_before_next_table",
         "sink_after_swap_before_answer",
         "sink_after_cut_before_tables",
-        "sink_after_telling_before_showing",  # who asks which snapshots belong together has the new ones, others not yet
+        "sink_after_listing_before_showing",  # who asks which snapshots belong together has the new ones, others not yet
         "sink_between_shown_tables",
         "sink_after_showing_before_maintenance",
         "sink_after_batch_before_spark_commit",

@@ -25,7 +25,7 @@ from libs.sink_state.progress import SinkProgress
 from libs.tenants.document import TenantFolder
 from libs.types.tenant import TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 from spark.session.start import lock_state
 from spark.settings import SinkJobSettings
 from spark.sinks.delta.settings import Settings as DeltaSettings

@@ -26,7 +26,7 @@ from libs.sink_state.progress import SinkProgress
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 from tests.sink_topics import SOURCE, Model, TenantTopics, table_id
 from tests.spark_session import Row
 

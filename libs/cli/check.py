@@ -511,11 +511,11 @@ def _table_document(report: CheckReport, table: TableCheck) -> dict[str, object]
         "faults": list(table.faults),
         "not_compared": table.not_compared or None,
         "first_differences": [difference_line(table, each) for each in table.comparison.first],
-        "chunk": None if table.chunk is None else _chunk_told(table.chunk),
+        "chunk": None if table.chunk is None else _chunk_json(table.chunk),
     }
 
 
-def _chunk_told(chunk: Chunk) -> dict[str, Sequence[object] | None]:
+def _chunk_json(chunk: Chunk) -> dict[str, Sequence[object] | None]:
     return {"columns": [column.name for column in chunk.columns], "after": chunk.after, "up_to": chunk.up_to}
 
 

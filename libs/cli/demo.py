@@ -119,21 +119,21 @@ class _PlainShow(Show):
 
     def __init__(self) -> None:
         self._started_s = time.monotonic()
-        self._told_s = 0.0
+        self._shown_s = 0.0
 
     def begin(self, phase: str) -> None:
         self._line(f"== {phase}")
 
     def tell(self, detail: str) -> None:
-        if time.monotonic() - self._told_s >= PLAIN_LINE_S:
+        if time.monotonic() - self._shown_s >= PLAIN_LINE_S:
             self._line(f"   {detail}")
 
     def note(self, line: str) -> None:
         self._line(f"   {line}")
 
     def _line(self, text: str) -> None:
-        self._told_s = time.monotonic()
-        echo(f"{self._told_s - self._started_s:6.1f} s  {text}")
+        self._shown_s = time.monotonic()
+        echo(f"{self._shown_s - self._started_s:6.1f} s  {text}")
 
 
 class _LiveShow(Show):

@@ -56,7 +56,7 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
     found = migrate(text, subject=str(config), name=name, offsets=offsets)
     if is_printed:
         echo_lines(found.text(), nl=False)
-        answer(_told(found, None))
+        answer(_answer_of(found, None))
         return
     path = home.sources_dir / f"{found.source}.yaml"
     if path.exists():
@@ -73,10 +73,10 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
         for line in lines:
             echo(f"  - {one_line(line)}")
     echo(f"next: `headwater validate {found.source}`")
-    answer(_told(found, path))
+    answer(_answer_of(found, path))
 
 
-def _told(found: Migration, path: Path | None) -> dict[str, object]:
+def _answer_of(found: Migration, path: Path | None) -> dict[str, object]:
     return {
         "source": found.source,
         "written": path,

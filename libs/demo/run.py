@@ -174,7 +174,7 @@ def run_demo(settings: DemoSettings, show: Show) -> DemoReport:
             show.note(f"note: {remark}")
         supervisor_pid = stack.start_detached(home, dies_with_parent=not settings.keep)
         with _filling(settings, source.shop, show) as loaded:
-            stack.wait_until_up(home, supervisor_pid, on_state=_teller(show))
+            stack.wait_until_up(home, supervisor_pid, on_state=_reporter(show))
         _require_all_up(home)
         report = _run_job(settings, source, show, clock, loaded.rows)
         is_left_up = settings.keep
@@ -419,7 +419,7 @@ class _Phases:
 # --- the stack ----------------------------------------------------------------------------------------------------------
 
 
-def _teller(show: Show) -> Callable[[StackState], None]:
+def _reporter(show: Show) -> Callable[[StackState], None]:
     def tell(state: StackState) -> None:
         waiting = [service.name for service in state.services if service.phase is not ServicePhase.UP]
         show.tell(f"waiting for {', '.join(waiting)}" if waiting else "all are up")

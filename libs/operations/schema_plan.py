@@ -182,14 +182,14 @@ def _tenant_plan(
     old = None if before is None or not gets_old else _view(before, spec, selection)
     match change.kind:
         case TableChangeKind.DROP:
-            return _told(plan, events=["no events any more"], actions=["it stays as it is"])
+            return _described(plan, events=["no events any more"], actions=["it stays as it is"])
         case TableChangeKind.TRUNCATE:
-            return _told(plan, events=["one event with op t"], actions=[_truncated(spec.sink)])
+            return _described(plan, events=["one event with op t"], actions=[_truncated(spec.sink)])
         case TableChangeKind.RENAME:
             gone = [f"{known} has no events any more"] * gets_old
             if not gets_new or after is None:
-                return _told(plan, events=gone, actions=[f"the table of {known} stays as it is"])
-            plan = _told(plan, events=gone, actions=[f"the table of {known} stays as it is"] * gets_old)
+                return _described(plan, events=gone, actions=[f"the table of {known} stays as it is"])
+            plan = _described(plan, events=gone, actions=[f"the table of {known} stays as it is"] * gets_old)
             return _created(plan, spec, selection, after)
         case _:
             assert after is not None
@@ -215,8 +215,8 @@ def _created(plan: TablePlan, spec: TenantSpec, selection: SourceSelection, afte
     view = _view(after, spec, selection)
     events = [*plan.events, f"a new table of {len(view.schema.columns)} columns"]
     if view.mistakes:
-        return _told(plan, events=events, refused=[_set_aside(view)])
-    return _made(_told(plan, events=events, actions=plan.actions), spec.sink, view.schema)
+        return _described(plan, events=events, refused=[_set_aside(view)])
+    return _made(_described(plan, events=events, actions=plan.actions), spec.sink, view.schema)
 
 
 def _made(plan: TablePlan, sink: SinkSettings | None, schema: TableSchema) -> TablePlan:
@@ -252,9 +252,9 @@ def _changed(
     changes = changes_between(old.schema, new.schema, DIALECTS["delta"] if spec.sink is None else _dialect(spec.sink))
     events = [str(change) for change in changes]
     if spec.sink is None or new.mistakes:
-        return _told(plan, events=events, refused=refused)
+        return _described(plan, events=events, refused=refused)
     if _was_parked(old, spec.sink):
-        return _made(_told(plan, events=events, refused=refused), spec.sink, new.schema)
+        return _made(_described(plan, events=events, refused=refused), spec.sink, new.schema)
     sink, dialect = spec.sink, _dialect(spec.sink)
     if unfit := unfit_because(new.schema, sink.mode, sink.deletes, dialect):
         refused.append(unfit)
@@ -269,7 +269,7 @@ def _changed(
         for change in changes
         if change.kind is ChangeKind.COLUMN_DROPPED
     ]
-    return _told(
+    return _described(
         plan,
         events=events,
         actions=actions + ([] if refused else stays),
@@ -326,7 +326,7 @@ def _words(condition: str) -> set[str]:
     return set(re.findall(r"[a-z0-9_$\u0080-\U0010ffff]+", condition.lower()))
 
 
-def _told(
+def _described(
     plan: TablePlan,
     *,
     events: Sequence[str] = (),

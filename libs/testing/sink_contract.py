@@ -74,7 +74,7 @@ class SinkHarness(Protocol):
         """
         ...
 
-    def apply_anew(
+    def apply_resync(
         self,
         schema: TableSchema,
         *changes: RowChange,
@@ -593,13 +593,13 @@ def a_table_is_built_anew_whatever_it_held(harness: SinkHarness) -> None:
     )
 
     told = (put(10, 1, "one", **{"it's `odd`": 1}), put(11, 4, None, **{"it's `odd`": 4}), gone(12, 2))
-    assert harness.apply_anew(orders, *told, batch_id=2_000)
-    assert not harness.apply_anew(orders, *told, batch_id=2_000)
+    assert harness.apply_resync(orders, *told, batch_id=2_000)
+    assert not harness.apply_resync(orders, *told, batch_id=2_000)
     anew = source_rows(harness, orders)
     harness.apply(orders, put(9, 1, "older"), put(13, 4, "four"), batch_id=2_001)
     harness.apply(orders, gone(14, 1), batch_id=2_002)
     later = source_rows(harness, orders)
-    harness.apply_anew(orders, batch_id=2_003)
+    harness.apply_resync(orders, batch_id=2_003)
 
     assert anew == [{"id": 1, "note": "one", "it's `odd`": 1}, {"id": 4, "note": None, "it's `odd`": 4}]
     assert later == [{"id": 4, "note": "four", "it's `odd`": None}]
@@ -615,7 +615,7 @@ def a_table_that_is_built_anew_keeps_its_soft_deleted_rows(harness: SinkHarness)
     harness.apply(orders, gone(2, 1), gone(2, 2), deletes=soft)
     before = {row["id"]: row for row in harness.rows(orders)}
 
-    harness.apply_anew(orders, put(10, 2, "back"), put(10, 3, "three"), gone(11, 4), deletes=soft)
+    harness.apply_resync(orders, put(10, 2, "back"), put(10, 3, "three"), gone(11, 4), deletes=soft)
 
     assert _marks(harness, orders) == [
         (1, "old 1", True),
@@ -628,7 +628,7 @@ def a_table_that_is_built_anew_keeps_its_soft_deleted_rows(harness: SinkHarness)
     assert after[1] == before[1]
 
 
-def a_log_that_is_told_anew_has_each_change_once(harness: SinkHarness) -> None:
+def a_resynced_log_has_each_change_once(harness: SinkHarness) -> None:
     """Entries that it lacked, had twice, or had otherwise; entries that the batch lacks stay. A NULL key is one, as of a
     truncation."""
     orders = table(ID, NOTE, column("it's `odd`", "int"), key=("id", "it's `odd`"))
@@ -643,10 +643,10 @@ def a_log_that_is_told_anew_has_each_change_once(harness: SinkHarness) -> None:
         harness.apply(orders, entry(3, "twice", None), entry(5, "by hand"), mode=append)
     told = (entry(2, "told", key=2, op="r"), entry(3, "twice", None), lost, entry(5, "told"), entry(6, "lost", op="d"))
 
-    assert harness.apply_anew(orders, *told, mode=append, batch_id=2_000)
-    assert not harness.apply_anew(orders, *told, mode=append, batch_id=2_000)
+    assert harness.apply_resync(orders, *told, mode=append, batch_id=2_000)
+    assert not harness.apply_resync(orders, *told, mode=append, batch_id=2_000)
     anew = _entries(harness, orders)
-    harness.apply_anew(orders, mode=append, batch_id=2_001)
+    harness.apply_resync(orders, mode=append, batch_id=2_001)
     harness.apply(orders, entry(7, "later"), mode=append, batch_id=2_002)
 
     assert anew == [
@@ -672,7 +672,7 @@ def what_the_log_does_not_hold_is_kept_in_a_table_that_is_built_anew(harness: Si
     harness.apply(orders, *(RowChange("c", 1, {"id": key, "note": "kept", "it's `odd`": "o"}) for key in (1, 2)))
 
     unknown = UNAVAILABLE_VALUE
-    harness.apply_anew(
+    harness.apply_resync(
         orders,
         RowChange("u", 2, {"id": 1, "note": unknown, "it's `odd`": "new"}),
         RowChange("u", 2, {"id": 3, "note": "three", "it's `odd`": unknown}),

@@ -82,8 +82,8 @@ def _job(planned: Planned) -> Iterator[str]:
 
 
 def _settings(old: TenantSpec, new: TenantSpec) -> Iterator[str]:
-    is_sink_told = old.sink is None or new.sink is None
-    yield from (line for line in setting_changes(old, new) if not (is_sink_told and line.startswith("sink")))
+    is_sink_reported = old.sink is None or new.sink is None
+    yield from (line for line in setting_changes(old, new) if not (is_sink_reported and line.startswith("sink")))
 
 
 def _tables(planned: Planned) -> Iterator[str]:

@@ -90,12 +90,12 @@ async def make_users(settings: MeshUsersSettings, stop: asyncio.Event) -> None:
         failures = await kafka.apply(actions)
         for _, error in failures:
             raise error
-        _tell(settings, actions)
+        _log_actions(settings, actions)
     finally:
         await kafka.close()
 
 
-def _tell(settings: MeshUsersSettings, actions: Sequence[KafkaAction]) -> None:
+def _log_actions(settings: MeshUsersSettings, actions: Sequence[KafkaAction]) -> None:
     for user in settings.users:
         mine = [action for action in actions if action.tenant == user.component]
         log.info(

@@ -282,7 +282,7 @@ def _shortened(text: str) -> str:
 
 def annotations(report: Report) -> dict[str, Any]:
     """The merge patch with the report."""
-    reasons = {told_of.annotation: told_of.reasons(report.refusals) for told_of in _TOLD}
+    reasons = {told_of.annotation: told_of.reasons(report.refusals) for told_of in _REFUSAL_WORDS}
     told = {
         STATE_ANNOTATION: report.state,
         MESSAGE_ANNOTATION: report.message,
@@ -304,7 +304,7 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
     told = news if report.is_news_beside_refusals else []
     refusals = [
         *_news_of_document(report),
-        *(news for told_of in _TOLD for news in _news_of(report, told_of)),
+        *(news for told_of in _REFUSAL_WORDS for news in _news_of(report, told_of)),
         *_news_of_sink(report),
         *_news_of_faults(report),
     ]
@@ -371,7 +371,7 @@ def _by_place(faults: Sequence[Fault]) -> dict[tuple[str, FaultScope], Fault]:
     return {(each.id, each.scope): each for each in faults if each.id != TABLE_REFUSED.id}
 
 
-def _news_of(report: Report, told_of: "_ToldOf") -> list[tuple[str, bool, str]]:
+def _news_of(report: Report, told_of: "_RefusalWords") -> list[tuple[str, bool, str]]:
     """New refusals, and lifted ones: reason, whether it is good news, and the text."""
     told = reported_reasons(report.config_map.annotations.get(told_of.annotation))
     now = told_of.reasons(report.refusals)
@@ -412,7 +412,7 @@ def _document(refusals: tuple[Refusal, ...]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _ToldOf:
+class _RefusalWords:
     """One kind of refusal by name, and its words."""
 
     kind: str
@@ -422,22 +422,22 @@ class _ToldOf:
     accepted: str
 
 
-_TOLD: Final = (
-    _ToldOf(
+_REFUSAL_WORDS: Final = (
+    _RefusalWords(
         "Table",
         REFUSED_TABLES_ANNOTATION,
         _tables,
         "table {name} is not delivered: {reason}. Its rows are set aside as dead letters until that is mended",
         "table {name} is refused no more; rows are delivered as they come",
     ),
-    _ToldOf(
+    _RefusalWords(
         "Topic",
         REFUSED_TOPICS_ANNOTATION,
         _topics,
         "the topic of {name} is not written: {reason}. What is meant for it is left out until that is mended",
         "the topic of {name} is refused no more; it is written as they come",
     ),
-    _ToldOf(
+    _RefusalWords(
         "Records",
         REFUSED_RECORDS_ANNOTATION,
         _records,

@@ -58,7 +58,7 @@ class SinkWaits:
     def __init__(self, kafka: KafkaSettings, *, on_change: Callable[[], None]) -> None:
         self._kafka = kafka
         self._on_change = on_change
-        self._is_fault_told = False
+        self._is_fault_reported = False
         self.reasons: Mapping[str, str] | None = None
         self.faults: Mapping[str, Sequence[Fault]] | None = None
 
@@ -68,9 +68,9 @@ class SinkWaits:
             try:
                 await self._follow()
             except HeadwaterError as error:
-                if not self._is_fault_told:
+                if not self._is_fault_reported:
                     log.warning("sink_waits_not_followed", reason=str(error), retry_in_s=_PAUSE_S)
-                self._is_fault_told = True
+                self._is_fault_reported = True
                 await asyncio.sleep(_PAUSE_S)
 
     async def _follow(self) -> None:
@@ -92,7 +92,7 @@ class SinkWaits:
             await asyncio.wait((following, reading), return_when=asyncio.FIRST_COMPLETED)
             if not following.done():
                 await reading
-                self.reasons, self.faults, self._is_fault_told = reasons, faults, False
+                self.reasons, self.faults, self._is_fault_reported = reasons, faults, False
                 self._on_change()
             await following
         finally:

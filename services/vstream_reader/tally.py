@@ -76,7 +76,7 @@ class TallyMetrics:
     def __init__(self, labels: tuple[str, str], tally: StreamTally) -> None:
         self._labels = labels
         self._tally = tally
-        self._told = StreamTally()
+        self._exported = StreamTally()
         self._shown: set[str] = set()
         self._servers: dict[str, Set[str]] = {}
         """By shard: those that have a metric."""
@@ -97,18 +97,18 @@ class TallyMetrics:
                 metric.remove(*self._labels, gone)
             self._report_servers(gone, {})
             self._tally.shards.pop(gone, None)
-            self._told.shards.pop(gone, None)
+            self._exported.shards.pop(gone, None)
         self._shown = current
         metrics.READER_SHARDS.labels(*self._labels).set(len(shards))
         metrics.READER_SHARDS_ENDED.labels(*self._labels).set(sum(shard.is_ended for shard in shards))
         for table, tally in self._tally.tables.items():
             self._report_table(table, tally)
         filtered = self._tally.filtered_events
-        metrics.READER_FILTERED.labels(*self._labels).inc(filtered - self._told.filtered_events)
-        self._told.filtered_events = filtered
+        metrics.READER_FILTERED.labels(*self._labels).inc(filtered - self._exported.filtered_events)
+        self._exported.filtered_events = filtered
 
     def _report_shard(self, shard: ShardProgress) -> None:
-        labels, told = (*self._labels, shard.shard), self._told.of_shard(shard.shard)
+        labels, told = (*self._labels, shard.shard), self._exported.of_shard(shard.shard)
         if shard.committed_at_us:
             metrics.READER_SHARD_COMMITTED.labels(*labels).set(shard.committed_at_us // 1_000_000)
             metrics.READER_SHARD_LAG.labels(*labels).set(shard.lag_s)
@@ -130,7 +130,7 @@ class TallyMetrics:
             metrics.READER_SHARD_SERVER_TRANSACTIONS.labels(*self._labels, shard, server).set(number)
 
     def _report_table(self, table: str, tally: TableTally) -> None:
-        told = self._told.of_table(table)
+        told = self._exported.of_table(table)
         for kind, count, before in (("changed", tally.changed, told.changed), ("copied", tally.copied, told.copied)):
             if count > before:
                 metrics.READER_TABLE_ROWS.labels(*self._labels, table, kind).inc(count - before)

@@ -26,14 +26,14 @@ from spark.batch.outcome import check_accounted, newest_event
 from spark.batch.plan import plan_batch
 from spark.batch.read import BatchRead, batch_read
 from spark.batch.tenant_sink import TenantSink
-from spark.owed.progress import (
+from spark.pending.progress import (
     TableOutcome,
     load_progress,
     observe_batch,
     store_progress,
     with_batch,
 )
-from spark.owed.tries import Tries, settle
+from spark.pending.tries import Tries, settle
 from spark.sinks.port import (
     BatchIdentity,
     ShowsTogether,
@@ -92,7 +92,7 @@ def _note(context: BatchContext, read: BatchRead, outcomes: Sequence[TableOutcom
     check_accounted(context.batch, read.by_topic, outcomes, tries, progress)
     store_progress(context.state.folder, progress)
     observe_batch(context.settings.warehouse, progress, outcomes)
-    context.of.query.tell_applied(outcomes)
+    context.of.query.report_applied(outcomes)
     log.info(
         "sink_batch_committed",
         batch_id=context.batch.batch_id,
@@ -118,8 +118,8 @@ def settled_tries(
         store_progress(sink.state.folder, settled.stored)
         sink.state.keep()
     for topic in settled.of_batch | settled.of_earlier:
-        sink.owed.retries.written(topic)
+        sink.pending.retries.written(topic)
     for topic, tried in settled.not_found.items():
         if tried.query_id == batch.query_id:  # one that began again has forgotten parked tables
-            sink.owed.parked_keys.take_back(topic, BatchIdentity(tried.query_id, tried.batch_id))
+            sink.pending.parked_keys.take_back(topic, BatchIdentity(tried.query_id, tried.batch_id))
     return Tries(sink.state.folder, settled, sink.state.keep)

@@ -27,21 +27,21 @@ from spark.batch.goes_on import broken_off
 from spark.batch.outcome import leave_try, newest_event, outcome_of, parked_with, try_of
 from spark.batch.phases import WriteSplit, measured
 from spark.batch.plan import Part, Resync
-from spark.batch.resync import fulfil, gives_up, refuse, table_anew, unfit_anew
+from spark.batch.resync import fulfil, gives_up, refuse, resynced_table, unfit_for_resync
 from spark.batch.set_aside import write_what_fits
 from spark.batch.side_by_side import side_by_side
 from spark.batch.small_tables import ByQuery, count_write, merge_at_hand
 from spark.batch.table_batch import TableBatch, are_first, key_bounds, place_of, reached_with
 from spark.batch.whole_transactions import show_what_waits
-from spark.batch.write import at_each_version, sink_table, write_anew, write_batch
+from spark.batch.write import at_each_version, sink_table, write_batch, write_resynced
 from spark.jvm.containment import is_of_input, is_of_tenant
 from spark.jvm.errors import OF_ONE_ROW, described, has_condition
-from spark.owed.progress import (
+from spark.pending.progress import (
     SetAside,
     TableCommit,
     TableOutcome,
 )
-from spark.owed.replays import parked_by_now
+from spark.pending.replays import parked_by_now
 from spark.sinks.evolution import stored_columns
 from spark.sinks.port import (
     Maintained,
@@ -103,14 +103,14 @@ def _apply_tables(context: BatchContext, parts: Sequence[Part]) -> list[TableOut
     failed = [each for each in ended if isinstance(each, _Failed)]
     outcomes = [each for each in ended if each is not None and not isinstance(each, _Failed)]
     for outcome in outcomes:
-        context.owed.failures.ended(outcome.topic)
+        context.pending.failures.ended(outcome.topic)
     if failed and context.of.query.is_stopping():
         raise failed[0].error
     is_any_written = any(outcome.commit is not None for outcome in outcomes)
     # Each is counted in each batch: one after another, a few tables would be more failures than halt the tenant.
     is_passed = [
         each.table.parked is not None
-        or ((is_any_written or is_of_input(each.error)) and context.owed.failures.failed(each.table.topic))
+        or ((is_any_written or is_of_input(each.error)) and context.pending.failures.failed(each.table.topic))
         for each in failed
     ]
     if not all(is_passed):
@@ -140,8 +140,8 @@ def _tried(context: BatchContext, part: Part) -> TableOutcome | _Failed | None:
 
 def _parked_for_failing(context: BatchContext, failed: _Failed) -> TableOutcome:
     table = failed.table
-    context.owed.failures.ended(table.topic)
-    context.owed.parked_keys.tell_refused(table.topic, context.batch)
+    context.pending.failures.ended(table.topic)
+    context.pending.parked_keys.report_refused(table.topic, context.batch)
     name = table.newest.table_schema.table_id
     because = (
         f"{name}: writing it failed again and again, at last with: {described(failed.error)}; mend the table in the warehouse, "
@@ -170,7 +170,7 @@ def _apply_resync(context: BatchContext, resync: Resync) -> TableOutcome | None:
                 f"the warehouse did not answer whether it has what was tried of the parked table of {request.topic} (log line "
                 "sink_try_unknown); mend that, then resync again"
             )
-        table = replace(table_anew(context, request, resync.known), own_slices=resync.own_slices)
+        table = replace(resynced_table(context, request, resync.known), own_slices=resync.own_slices)
         commit = _commit(context, table)
     except TableRefused as refused:
         refuse(context, request, str(refused))
@@ -195,28 +195,28 @@ def _apply_table(context: BatchContext, table: TableBatch, at_hand: EventsAtHand
         return outcome(parked=parked_with(context, table, table.parked.because))
     try:
         commit = _commit(context, table, at_hand)
-        _tell_ignored(table, commit.ignored)
+        _log_ignored(table, commit.ignored)
         if table.parked is not None:
-            context.owed.retries.written(table.topic)
+            context.pending.retries.written(table.topic)
         return outcome(commit=commit, parked=table.rest)
     except TableLeftOut as left_out_table:
         ignored = (str(left_out_table),)
-        _tell_ignored(table, ignored)
+        _log_ignored(table, ignored)
         return outcome(commit=TableCommit(time.time_ns() // 1_000, ignored=ignored, is_left_out=True))
     except TableRefused as refused:
-        context.owed.parked_keys.tell_refused(table.topic, context.batch)
+        context.pending.parked_keys.report_refused(table.topic, context.batch)
         if not table.fresh and table.parked is None:
-            context.owed.parked_keys.take_back(table.topic, context.batch)
+            context.pending.parked_keys.take_back(table.topic, context.batch)
             # Nothing of the topic is passed over: the dead letters wait on.
             log.error("sink_replay_refused", table=str(table.newest.table_schema.table_id), reason=str(refused))
-            aside = parked_by_now(context.owed.parked_keys.of_table(table.topic, context.batch))
+            aside = parked_by_now(context.pending.parked_keys.of_table(table.topic, context.batch))
             return outcome(commit=TableCommit(time.time_ns() // 1_000, ignored=table.known.ignored, aside=aside))
         log.error("sink_table_parked", table=str(table.newest.table_schema.table_id), reason=str(refused))
         leave_try(context, table)
         return outcome(parked=parked_with(context, table, str(refused)))
 
 
-def _tell_ignored(table: TableBatch, ignored: tuple[str, ...]) -> None:
+def _log_ignored(table: TableBatch, ignored: tuple[str, ...]) -> None:
     """Once, and not with every batch."""
     if ignored and ignored != table.known.ignored:
         log.warning("sink_changes_ignored", table=str(table.newest.table_schema.table_id), ignored=list(ignored))
@@ -230,7 +230,7 @@ def _commit(context: BatchContext, table: TableBatch, at_hand: EventsAtHand | No
     is_applied = _is_applied(context, table)
     found = _found(context, table)
     if is_applied:
-        aside = parked_by_now(context.owed.parked_keys.of_table(table.topic, context.batch))
+        aside = parked_by_now(context.pending.parked_keys.of_table(table.topic, context.batch))
         standing = Standing(id="" if found is None else found.id, batch=str(context.batch))
         now_us = time.time_ns() // 1_000
         return TableCommit(now_us, ignored=table.known.ignored, aside=aside, positions=positions, standing=standing)
@@ -324,8 +324,8 @@ def _write(
 
     try:
         with measured(table.events.sparkSession) as write:
-            if table.is_anew:
-                write_anew(context, table, wanted, columns)
+            if table.is_resynced:
+                write_resynced(context, table, wanted, columns)
                 aside = SetAside(0, 0, 0, 0)
             else:
                 aside = write_what_fits(context, table, wanted, columns, write_part, is_held_back=is_held_back)
@@ -334,8 +334,8 @@ def _write(
     except (PySparkException, Py4JJavaError) as error:
         if not any(has_condition(error, condition) for condition in OF_ONE_ROW):
             raise
-        if table.is_anew:
-            raise TableRefused(unfit_anew(wanted.table, context.settings.mode)) from error
+        if table.is_resynced:
+            raise TableRefused(unfit_for_resync(wanted.table, context.settings.mode)) from error
         raise TableRefused(
             f"{wanted.table}: an event of topic {wanted.topic} does not fit the table, and it is not known which; restart "
             "the router, which writes the schemas again, then this job; if that does not help, report it with the topic's "
@@ -359,7 +359,7 @@ def _found(context: BatchContext, table: TableBatch) -> Standing | None:
         found,
         context.batch,
         context.settings.mode,
-        is_anew=table.is_anew,
+        is_resynced=table.is_resynced,
         accepts_losses=not context.limits.fails_on_loss,
     )
     if broken is not None:
@@ -394,7 +394,7 @@ def _is_applied(context: BatchContext, table: TableBatch) -> bool:
     """
     place = place_of(context, table)
     is_replay_alone = not table.fresh and table.parked is None
-    may_be_written = is_replay_alone and context.owed.parked_keys.has_released(table.topic, context.batch)
+    may_be_written = is_replay_alone and context.pending.parked_keys.has_released(table.topic, context.batch)
     try:
         return context.sink.is_applied(table.events.sparkSession, place, context.batch, reached_with(table).offsets)
     except TableRefused as refused:

@@ -13,8 +13,8 @@ from libs.sink_state.stream_offsets import joined_offsets, load_earlier_offsets
 from libs.types.tenant import SinkSettings, TenantSpec
 from spark.batch.tenant_sink import BatchLimits, StateFolder, TenantSink
 from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.owed import Owed
-from spark.owed.tries import Tries, no_tries
+from spark.pending.tries import Tries, no_tries
+from spark.pending.work import PendingWork
 from spark.sinks.port import BatchIdentity, Sink
 
 
@@ -59,8 +59,8 @@ class BatchContext:
         return self.of.state
 
     @property
-    def owed(self) -> Owed:
-        return self.of.owed
+    def pending(self) -> PendingWork:
+        return self.of.pending
 
     @property
     def limits(self) -> BatchLimits:

@@ -75,13 +75,13 @@ def broken_off(
     batch: BatchIdentity,
     mode: SinkMode,
     *,
-    is_anew: bool = False,
+    is_resynced: bool = False,
     accepts_losses: bool = False,
 ) -> str | None:
     """Why a table that is ``found`` in the warehouse cannot take ``batch``; None: it can.
 
     ``known``: as the sink left it. Of a query that began again it says nothing: that reads the topics from their begin.
-    ``is_anew``: it is replaced by one built from its topic. ``accepts_losses``: lost events may be missing.
+    ``is_resynced``: it is replaced by one built from its topic. ``accepts_losses``: lost events may be missing.
     """
     known_batch, found_batch = _identity(known.batch), None if found is None else _identity(found.batch)
     if found_batch is not None and found_batch.query_id == batch.query_id and found_batch.batch_id > batch.batch_id:
@@ -91,7 +91,7 @@ def broken_off(
             "state_dir (docs/sinks/repair.md, 'Write tables again'), and start it; a log it then refuses by name, with "
             "its remedy"
         )
-    if is_anew or found_batch == batch:
+    if is_resynced or found_batch == batch:
         return None
     if known_batch is None or known_batch.query_id != batch.query_id:
         if mode is SinkMode.APPEND and found_batch is not None and found_batch.query_id != batch.query_id:

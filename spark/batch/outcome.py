@@ -20,15 +20,15 @@ from spark.batch.goes_on import unaccounted
 from spark.batch.late_events import deleted_range
 from spark.batch.newest_events import EventPlace
 from spark.batch.table_batch import TableBatch, place_of, range_of, reached_with, truncations_of
-from spark.owed.progress import (
+from spark.pending.progress import (
     TableCommit,
     TableOutcome,
     known_table,
     table_after,
 )
-from spark.owed.replays import parked_by_now
-from spark.owed.retries import with_joined
-from spark.owed.tries import Tries
+from spark.pending.replays import parked_by_now
+from spark.pending.retries import with_joined
+from spark.pending.tries import Tries
 from spark.sinks.port import (
     BatchIdentity,
 )
@@ -44,7 +44,7 @@ def outcome_of(
 ) -> TableOutcome:
     newest = table.newest
     # The events of a resync were counted when they came.
-    counted = table.fresh if table.is_anew else table.slices
+    counted = table.fresh if table.is_resynced else table.slices
     live_changes: dict[int, int] = {}
     for part in counted:
         for committed_at_us, changes in part.live_changes.items():
@@ -85,7 +85,7 @@ def try_of(
 ) -> Try:
     """For a table that is or will be parked: the events that the batch writes."""
     now_us = time.time_ns() // 1_000
-    aside = parked_by_now(context.owed.parked_keys.of_table(table.topic, context.batch))
+    aside = parked_by_now(context.pending.parked_keys.of_table(table.topic, context.batch))
     standing = Standing(id=table.known.standing.id, batch=str(context.batch))
     commit = TableCommit(now_us, ignored=ignored, aside=aside, positions=positions, standing=standing)
     outcome = outcome_of(context, table, commit=commit, parked=table.rest)

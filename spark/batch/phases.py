@@ -95,7 +95,7 @@ def _stages(spark: SparkSession, tag: str) -> list[Stage]:
     deadline_s = time.monotonic() + _TELLS_WITHIN_S
     while True:
         try:
-            found = _told(core, tag)
+            found = _reported_stages(core, tag)
         except Py4JError:  # forgotten: Spark keeps the newest jobs and stages only
             return []
         if found is not None:
@@ -105,7 +105,7 @@ def _stages(spark: SparkSession, tag: str) -> list[Stage]:
         time.sleep(_PAUSE_S)
 
 
-def _told(core: Any, tag: str) -> list[Stage] | None:
+def _reported_stages(core: Any, tag: str) -> list[Stage] | None:
     """None: the end of one was not reported."""
     store, cached = core.statusStore(), _numbers(core.getPersistentRDDs().keys())
     numbers = core.statusTracker().getJobIdsForTag(tag)

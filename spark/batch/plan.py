@@ -35,12 +35,12 @@ from spark.jvm.containment import is_of_tenant
 from spark.jvm.errors import described
 from spark.kafka.read_topics import events_of, read_range
 from spark.kafka.requests import read_requests
-from spark.owed.letters import read_letters
-from spark.owed.progress import (
+from spark.pending.letters import read_letters
+from spark.pending.progress import (
     has_noted,
 )
-from spark.owed.replays import Replay, answer_in_vain, answer_refused, chosen_keys
-from spark.owed.retries import first_piece, left_behind, with_joined
+from spark.pending.replays import Replay, answer_in_vain, answer_refused, chosen_keys
+from spark.pending.retries import first_piece, left_behind, with_joined
 from spark.transforms.passing import not_copied, passing
 from spark.transforms.survey import Slice
 
@@ -182,7 +182,7 @@ def _table_batch(
             slices = [no_events(context, topic, known)]
     replay = _replay_of(context, topic, asked)
     if replay is not None and not replay.released and not slices:
-        answer_in_vain(context.owed.parked_keys, topic, context.batch, replay)
+        answer_in_vain(context.pending.parked_keys, topic, context.batch, replay)
         return None
     is_retry = parked is not None and _is_tried(
         context,
@@ -196,7 +196,7 @@ def _table_batch(
         return None
     taken = _taken_up(context, topic, parked, slices) if parked is not None and is_retry else None
     if parked is not None and taken is None and replay is not None:
-        answer_refused(context.owed.parked_keys, topic, context.batch, replay)
+        answer_refused(context.pending.parked_keys, topic, context.batch, replay)
         replay = None
     if taken is not None:
         parked, events, slices = taken.waiting, taken.events, taken.slices
@@ -222,7 +222,7 @@ def _replay_of(context: BatchContext, topic: str, asked: Asked) -> Replay | None
     """Of the letters that requests of the batch ask for; None: none does."""
     if topic not in asked.replays:
         return None
-    released = chosen_keys(context.owed.parked_keys.of_table(topic, context.batch), asked.replays[topic])
+    released = chosen_keys(context.pending.parked_keys.of_table(topic, context.batch), asked.replays[topic])
     replay = Replay(asked.replays[topic], released)
     log.info("dead_letters_replayed", topic=topic, requests=len(replay.requests), keys=len(released))
     return replay
@@ -238,7 +238,7 @@ def _is_tried(
     is_asked_for: bool,
 ) -> bool:
     """Whether a parked table is tried with this batch, which is noted."""
-    is_due = is_replayed or context.owed.retries.is_due(topic, newest_version, is_asked_for=is_asked_for)
+    is_due = is_replayed or context.pending.retries.is_due(topic, newest_version, is_asked_for=is_asked_for)
     if context.tries.is_unknown(topic):
         return False
     return not context.limits.fails_on_loss if is_of_other_topic else is_due
@@ -333,7 +333,7 @@ def _with_letters(context: BatchContext, table: TableBatch, replay: Replay) -> T
     events = table.events.where(sf.col("topic") == table.topic).unionByName(waiting)
     events, slices = surveyed(context.tenant, events)
     if not slices:
-        answer_in_vain(context.owed.parked_keys, table.topic, context.batch, replay)
+        answer_in_vain(context.pending.parked_keys, table.topic, context.batch, replay)
         return None
     return replace(
         table,

@@ -70,7 +70,7 @@ def _decided(
     is_full = is_full_batch(ends, begins, sink.limits.offsets) and not is_cut(sink)
     if is_full or taken_in:
         newest = committed_ends(spark, sink.kafka, topic_pattern(sink.tenant), ends)
-        taken_in = _without_made_anew(taken_in, newest)
+        taken_in = _without_recreated(taken_in, newest)
     chosen: StreamOffsets = {}
     if is_full:
         others = {*parked, *sink_request_topics(sink.tenant.tenant)}
@@ -136,12 +136,12 @@ def _furthest(offsets: StreamOffsets, others: StreamOffsets) -> dict[str, dict[i
     }
 
 
-def _without_made_anew(taken_in: StreamOffsets, newest: StreamOffsets) -> StreamOffsets:
+def _without_recreated(taken_in: StreamOffsets, newest: StreamOffsets) -> StreamOffsets:
     """A topic that ends before the offset read is another one of that name, of which nothing was read."""
     kept = {}
     for topic, of in taken_in.items():
         if all(newest.get(topic, {}).get(partition, 0) >= end for partition, end in of.items()):
             kept[topic] = of
         else:
-            log.warning("sink_topic_made_anew", topic=topic)
+            log.warning("sink_topic_recreated", topic=topic)
     return kept

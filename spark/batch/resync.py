@@ -11,7 +11,7 @@ changes make of the versions that are stored: those that contradict them go, and
 (``replace_versions``). A log needs no copy: the request reaches back to the topic's first event, and the entries of changes
 that are told give way to what is told (``replace_entries``), while those that Kafka has no more stay.
 
-    due_resyncs ▶ table_anew ▶ replace_rows | replace_versions | replace_entries ▶ store the answer
+    due_resyncs ▶ resynced_table ▶ replace_rows | replace_versions | replace_entries ▶ store the answer
 """
 
 import time
@@ -46,7 +46,7 @@ def due_resyncs(context: BatchContext, requests: Sequence[ResyncRequest]) -> dic
     """By topic: the newest request that is not answered, or that ``batch`` itself has fulfilled before it was cut off."""
     due: dict[str, ResyncRequest] = {}
     for request in requests:
-        answer = context.owed.resyncs.of(request.id)
+        answer = context.pending.resyncs.of(request.id)
         if answer is not None and (answer.refused_because or (answer.is_done and not _is_of(answer, context.batch))):
             continue  # of a query that began again since, or this batch has refused it already
         if (older := due.get(request.topic)) is not None:
@@ -59,7 +59,7 @@ def _is_of(answer: ResyncAnswer, batch: BatchIdentity) -> bool:
     return (answer.query_id, answer.batch_id) == (batch.query_id, batch.batch_id)
 
 
-def table_anew(context: BatchContext, request: ResyncRequest, known: TableProgress | None) -> TableBatch:
+def resynced_table(context: BatchContext, request: ResyncRequest, known: TableProgress | None) -> TableBatch:
     """All events of the table's topic, up to the batch's end.
 
     Raises:
@@ -87,13 +87,13 @@ def table_anew(context: BatchContext, request: ResyncRequest, known: TableProgre
         parked=None,
         is_passed_over=False,
         known=Known() if known is None else Known(order=known.order, positions=known.positions, ignored=known.ignored),
-        is_anew=True,
+        is_resynced=True,
         read_to=ends,
     )
 
 
 def _check(context: BatchContext, request: ResyncRequest) -> None:
-    if parked := context.owed.parked_keys.of_table(request.topic, context.batch).keys:
+    if parked := context.pending.parked_keys.of_table(request.topic, context.batch).keys:
         raise TableRefused(
             f"{len(parked)} key(s) of the table are parked: `headwater dead-letter replay {context.tenant.tenant}` takes them "
             "up, or gives them up; then resync again"
@@ -148,7 +148,7 @@ def _decided(events: DataFrame, topic: str, ends: Mapping[int, int], *, written:
     return events.where(~is_left)
 
 
-def unfit_anew(table: str, mode: SinkMode) -> str:
+def unfit_for_resync(table: str, mode: SinkMode) -> str:
     """Why it is not built, where a row does not fit its columns."""
     given_up = "one that `dead-letter replay` gave up may be it"
     if mode is SinkMode.MIRROR:
@@ -198,7 +198,7 @@ def no_events(context: BatchContext, topic: str, known: TableProgress | None) ->
 
 def fulfil(context: BatchContext, request: ResyncRequest, table: TableBatch) -> None:
     """Report the table as swapped; once, though the batch may come again."""
-    known = context.owed.resyncs.of(request.id)
+    known = context.pending.resyncs.of(request.id)
     if known is not None and known.is_done:
         return
     events = sum(part.rows for part in table.slices)
@@ -214,14 +214,14 @@ def refuse(context: BatchContext, request: ResyncRequest, because: str) -> None:
 
 def gives_up(context: BatchContext, request: ResyncRequest) -> bool:
     """Whether a building that failed has failed too often to be tried again. Counts it, also over restarts."""
-    before = context.owed.resyncs.of(request.id)
+    before = context.pending.resyncs.of(request.id)
     failures = 1 + (0 if before is None else before.failures)
     _store(context, request, lambda answer: msgspec.structs.replace(answer, failures=failures))
     return failures >= _TRIES
 
 
 def _store(context: BatchContext, request: ResyncRequest, change: Callable[[ResyncAnswer], ResyncAnswer]) -> None:
-    before = context.owed.resyncs.of(request.id)
+    before = context.pending.resyncs.of(request.id)
     answer = ResyncAnswer(
         topic=request.topic,
         query_id=context.batch.query_id,
@@ -229,4 +229,4 @@ def _store(context: BatchContext, request: ResyncRequest, change: Callable[[Resy
         at_us=time.time_ns() // 1_000,
         failures=0 if before is None else before.failures,
     )
-    context.owed.resyncs.store(request.id, change(answer))
+    context.pending.resyncs.store(request.id, change(answer))

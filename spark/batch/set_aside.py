@@ -36,9 +36,9 @@ from spark.batch.table_batch import (
     placed_changes,
 )
 from spark.jvm.errors import OF_ONE_ROW, has_condition
-from spark.owed.letters import Held, write_letters
-from spark.owed.progress import SetAside
-from spark.owed.replays import Replay
+from spark.pending.letters import Held, write_letters
+from spark.pending.progress import SetAside
+from spark.pending.replays import Replay
 from spark.sinks.port import NamesRefusedRows, RowsRefused, SinkTable, TableRefused
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text
 from spark.transforms.local_rows import local_rows
@@ -107,7 +107,7 @@ def write_what_fits(
         TableRefused: too many keys are parked.
         PySparkException, Py4JJavaError, RowsRefused: ``write`` failed for something else.
     """
-    state = context.owed.parked_keys.of_table(table.topic, context.batch)
+    state = context.pending.parked_keys.of_table(table.topic, context.batch)
     released = {} if table.replay is None else table.replay.released
     parked = {text: key for text, key in state.keys.items() if text not in released}
     found = _NOTHING
@@ -320,7 +320,7 @@ def _set_aside(
     if table.replay is not None or keys != state.keys:
         released = {} if table.replay is None else table.replay.released
         now = ParkedKeysOfTable(keys=keys, released=released, released_by=context.batch.batch_id, answers=answers)
-        context.owed.parked_keys.store(table.topic, context.batch, now)
+        context.pending.parked_keys.store(table.topic, context.batch, now)
     failpoint("sink_after_parked_keys_before_merge")
     return _without(table, parked, found), SetAside(
         held_count, letters, len(keys), sum(key.letters for key in keys.values())

@@ -18,7 +18,7 @@ from libs.types.tenant import Images
 from libs.types.warehouse import ORDER_COLUMN, WarehouseTable, warehouse_table
 from libs.warehouse.spark_types import UNSIGNED_BIGINT
 from spark.batch.context import BatchContext
-from spark.owed.replays import Replay
+from spark.pending.replays import Replay
 from spark.sinks.port import KeyBounds, Reached, SinkTable
 from spark.transforms.conform_to import conform_to
 from spark.transforms.latest_per_key import latest_per_key
@@ -71,7 +71,7 @@ class TableBatch:
     """If given, ``events`` hold dead letters besides."""
     own_slices: Sequence[Slice] | None = None
     """Those of the events that are no dead letters; None: ``slices``."""
-    is_anew: bool = False
+    is_resynced: bool = False
     """``events`` are the whole table, which is to hold nothing else (``spark.batch.resync``)."""
     rest: ParkedTable | None = None
     """The events of a parked table that still wait when ``events`` are written; None: none."""

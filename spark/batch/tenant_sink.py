@@ -12,8 +12,8 @@ from spark.batch.events_at_hand import Decoders
 from spark.batch.files import BatchFiles
 from spark.batch.newest_events import NewestEvents
 from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.owed import Owed
-from spark.owed.progress import TableOutcome
+from spark.pending.progress import TableOutcome
+from spark.pending.work import PendingWork
 from spark.sinks.port import Sink
 
 
@@ -45,7 +45,7 @@ class StateFolder:
 class QueryHooks:
     """The query that runs the batches, as they see it."""
 
-    tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
+    report_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
     """Called with the outcome for each table of a batch, when all are committed; it does not raise."""
     metered: Callable[[], AbstractContextManager[None]] = nullcontext
     """The CPU of the thread that enters it is the tenant's."""
@@ -63,7 +63,7 @@ class TenantSink:
     kafka: KafkaSettings
     schemas: DeliveredSchemas
     state: StateFolder
-    owed: Owed
+    pending: PendingWork
     limits: BatchLimits
     files: BatchFiles
     newest_events: NewestEvents

@@ -36,7 +36,7 @@ from spark.transforms.cut_envelope import TRUNCATE
 from spark.transforms.fill import fill_of
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.sql_text import quoted
-from spark.transforms.versions import has_late_changes, versions_anew, versions_of
+from spark.transforms.versions import has_late_changes, replaced_versions, versions_of
 from spark.transforms.warehouse_columns import TableColumn, Truncation
 
 
@@ -67,7 +67,9 @@ def _latest_rows(
     return latest_changes_of(table, columns, wanted.key, after=truncation.order if truncation else None)
 
 
-def write_anew(context: BatchContext, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
+def write_resynced(
+    context: BatchContext, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]
+) -> None:
     """Make the table hold the events' rows, and rows that its mode keeps (``spark.batch.resync``); one commit."""
     spark = table.events.sparkSession
     oldest, newest = truncations_of(table)
@@ -79,7 +81,7 @@ def write_anew(context: BatchContext, table: TableBatch, wanted: SinkTable, colu
                 table, columns, key=wanted.key, is_partial=any(part.partial_rows for part in table.slices)
             )
             all_versions = functools.partial(
-                versions_anew,
+                replaced_versions,
                 changes,
                 key=wanted.key,
                 tracked=tracked_columns(context, wanted, columns),

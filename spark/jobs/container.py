@@ -17,7 +17,7 @@ from libs.errors import InvalidSettings
 
 _EXECUTOR: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 # Its options, and the variables that Spark's driver puts into the pod.
-_TOLD: Final = {
+_OPTIONS: Final = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
     "--cores": "SPARK_EXECUTOR_CORES",
@@ -41,7 +41,7 @@ def command(arguments: Sequence[str], environ: Mapping[str, str], spark_home: Pa
         case ["executor", *_]:
             return _executor(environ, spark_home)
         case ["driver", *rest]:
-            told = _told({"": _BIND_ADDRESS}, environ)[1]
+            told = _options({"": _BIND_ADDRESS}, environ)[1]
             # By itself it would give executors the name of its Service, which is known only when the driver is ready, and it is
             # ready when executors have come.
             address = [word for name in ("bindAddress", "host") for word in ("--conf", f"spark.driver.{name}={told}")]
@@ -51,7 +51,7 @@ def command(arguments: Sequence[str], environ: Mapping[str, str], spark_home: Pa
 
 
 def _executor(environ: Mapping[str, str], spark_home: Path) -> list[str]:
-    told = _told({**_TOLD, "memory": _MEMORY}, environ)[:-2]
+    told = _options({**_OPTIONS, "memory": _MEMORY}, environ)[:-2]
     java = f"{environ['JAVA_HOME']}/bin/java" if environ.get("JAVA_HOME") else "java"
     options = {name: re.fullmatch(r"SPARK_JAVA_OPT_(\d+)", name) for name in environ}
     in_order = sorted((int(found[1]), environ[name]) for name, found in options.items() if found)
@@ -65,7 +65,7 @@ def _executor(environ: Mapping[str, str], spark_home: Path) -> list[str]:
     ]
 
 
-def _told(wanted: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
+def _options(wanted: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
     """Options and their values, in order."""
     missing = [name for name in wanted.values() if not environ.get(name)]
     if missing:

@@ -17,9 +17,9 @@ from libs.tenants.document import TenantSet
 from libs.types.fault import FaultScope
 from libs.types.tenant import TenantSpec
 from spark.batch.events_at_hand import Decoders
-from spark.jobs.told_faults import ToldFaults
-from spark.jobs.told_resyncs import ToldResyncs
-from spark.jobs.told_waits import LASTING_S, ToldWaits
+from spark.jobs.reported_faults import ReportedFaults
+from spark.jobs.reported_resyncs import ReportedResyncs
+from spark.jobs.reported_waits import LASTING_S, ReportedWaits
 from spark.jvm.containment import is_of_job
 from spark.session.executors import delete_left
 from spark.session.start import lock_state, open_session
@@ -27,7 +27,7 @@ from spark.session.watch import SessionWatch
 from spark.settings import SinkJobSettings
 from spark.sinks.port import Sink
 from spark.tenant.cpu_meter import CpuMeter
-from spark.tenant.handovers import tell_resyncs, tell_sink_faults, tell_waits
+from spark.tenant.handovers import write_resyncs, write_sink_faults, write_waits
 from spark.tenant.kept_states import KeptStates
 from spark.tenant.lineage import open_lineage
 from spark.tenant.moves import Moves
@@ -41,12 +41,12 @@ _STALLED_AFTER_S: Final = 120.0
 log = structlog.get_logger()
 
 
-class Told(NamedTuple):
+class OperatorReports(NamedTuple):
     """What an operator hears of this job."""
 
-    waits: ToldWaits
-    faults: ToldFaults
-    resyncs: ToldResyncs
+    waits: ReportedWaits
+    faults: ReportedFaults
+    resyncs: ReportedResyncs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Parts:
     watch: SessionWatch
     kept: KeptStates | None
     """None: the state lies on a volume of the job's own."""
-    told: Told
+    reports: OperatorReports
     moves: Moves
     turns: Turns
     decoders: Decoders
@@ -77,10 +77,10 @@ def open_parts(spark: SparkSession, settings: SinkJobSettings, sinks: Mapping[st
         cpu=CpuMeter(spark),
         watch=SessionWatch(spark, has_executors=settings.session.has_executors),
         kept=kept,
-        told=Told(
-            ToldWaits(partial(tell_waits, spark, settings.kafka)),
-            ToldFaults(partial(tell_sink_faults, spark, settings.kafka)),
-            ToldResyncs(partial(tell_resyncs, spark, settings.kafka), Path(settings.state_dir)),
+        reports=OperatorReports(
+            ReportedWaits(partial(write_waits, spark, settings.kafka)),
+            ReportedFaults(partial(write_sink_faults, spark, settings.kafka)),
+            ReportedResyncs(partial(write_resyncs, spark, settings.kafka), Path(settings.state_dir)),
         ),
         moves=Moves(spark, settings, sinks, kept),
         turns=Turns(spark, settings.kafka),
@@ -123,7 +123,7 @@ class Fleet:
             placed = self._parts.moves.look(self._documents, self._is_at_rest)
         except (Py4JError, ConnectionError) as error:
             raise _session_gone() from error
-        self._tell_operator(placed)
+        self._report_to_operator(placed)
         wanted = {name: spec for name, spec in self._documents.items() if name in placed}
         for name, query in list(self._queries.items()):
             if wanted.get(name) != query.tenant:
@@ -165,19 +165,19 @@ class Fleet:
             decoders=self._parts.decoders,
         )
 
-    def _tell_operator(self, placed: Collection[str]) -> None:
+    def _report_to_operator(self, placed: Collection[str]) -> None:
         """For a job with places of its tenants: an operator reads the report."""
         assert self._parts is not None
-        told, kept = self._parts.told, self._parts.kept
+        reports, kept = self._parts.reports, self._parts.kept
         if (places := self._parts.moves.places) is None:
             return
-        told.faults.look(places, lasting_faults())
-        told.resyncs.look(places)
+        reports.faults.look(places, lasting_faults())
+        reports.resyncs.look(places)
         if kept is None:
             return
         # In this order: a tenant that begins to wait in between is in neither.
         faults, served = kept.faults(lasting_s=LASTING_S), set(placed) - set(kept.waiting)
-        told.waits.look(places, faults, served)
+        reports.waits.look(places, faults, served)
 
     def _is_at_rest(self, name: str) -> bool:
         return name not in self._queries and name not in self._leaving
@@ -203,12 +203,12 @@ class Fleet:
                 raise TransientError(
                     "the job deals no turns any more; its log has the reason"
                 ) from self._parts.turns.failure
-            self._parts.cpu.tell_tasks()
+            self._parts.cpu.count_tasks()
             for query in self._queries.values():
                 query.supervise()
                 if query.fenced is not None:
                     raise query.fenced
-            self._tell_let_go()
+            self._forget_let_go()
             self._parts.watch.look()
         except (Py4JError, ConnectionError) as error:
             raise _session_gone() from error
@@ -218,7 +218,7 @@ class Fleet:
             )
         self._supervised_at_s = time.monotonic()
 
-    def _tell_let_go(self) -> None:
+    def _forget_let_go(self) -> None:
         """Erasing a tenant waits for that."""
         for name in [name for name, query in self._leaving.items() if query.is_at_rest]:
             self._leaving.pop(name).forget()

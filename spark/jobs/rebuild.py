@@ -36,7 +36,7 @@ _EXIT_RESTART: Final = 1
 _EXIT_MISTAKE: Final = 2
 NAME: Final = "rebuild"
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,12 +53,12 @@ def main(argv: Sequence[str]) -> int:
         session = msgspec.convert(settings.session, SessionSettings)
         with tempfile.TemporaryDirectory(prefix="headwater-rebuild-") as scratch:
             local = {"spark.local.dir": scratch, **session.config}
-            _tell("starting Spark")
+            _print_step("starting Spark")
             spark = open_session(
                 msgspec.structs.replace(session, config=local), sinks.values(), name=f"headwater-{NAME}"
             )
             try:
-                rebuilt = rebuild(spark, sinks[settings.warehouse], settings, tell=_tell)
+                rebuilt = rebuild(spark, sinks[settings.warehouse], settings, report=_print_step)
             finally:
                 spark.stop()
     except (InvalidSettings, TableRefused) as error:
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def rebuild(spark: SparkSession, sink: Sink, settings: RebuildSettings, *, tell: Tell = lambda _: None) -> Rebuilt:
+def rebuild(spark: SparkSession, sink: Sink, settings: RebuildSettings, *, report: Report = lambda _: None) -> Rebuilt:
     """Build the table, in one commit.
 
     Raises:
@@ -83,7 +83,7 @@ def rebuild(spark: SparkSession, sink: Sink, settings: RebuildSettings, *, tell:
     if sink.exists(spark, into):
         raise name_taken(into)
     with sink.open_log(spark, place) as log:
-        return _rebuilt(spark, sink, settings, place, into, log, tell)
+        return _rebuilt(spark, sink, settings, place, into, log, report)
 
 
 def _rebuilt(
@@ -93,17 +93,17 @@ def _rebuilt(
     place: WarehouseTable,
     into: WarehouseTable,
     log: StoredLog,
-    tell: Tell,
+    report: Report,
 ) -> Rebuilt:
     began_s = time.monotonic()
     key = settings.key or log.key
     _check(log, place, key, settings.unavailable)
     until = _until(settings.as_of)
-    tell("reading the log")
+    report("reading the log")
     bounds = bounds_of(log.rows, until)
     _check_reach(place, settings.as_of, bounds)
     then = log.rows.transform(state_at(until, bounds.truncation, key=key, unavailable=settings.unavailable))
-    tell(f"building {into} from {bounds.changes:,} change(s)")
+    report(f"building {into} from {bounds.changes:,} change(s)")
     database = log.table.partition(".")[0]
     noted = {
         SOURCE_PROPERTY: log.source,
@@ -112,7 +112,7 @@ def _rebuilt(
         AS_OF_PROPERTY: settings.as_of.text,
     }
     sink.create_with(spark, into, then, noted, like=place)
-    tell("comparing it with the log's end")
+    report("comparing it with the log's end")
     built = sink.read(spark, into)
     everything = sf.lit(True)
     now_bounds = bounds_of(log.rows, everything)
@@ -160,7 +160,7 @@ def _check_reach(place: WarehouseTable, as_of: Moment, bounds: LogBounds) -> Non
         raise TableRefused(f"{place}: the log {begins}: of {as_of.text} it tells nothing")
 
 
-def _tell(doing: str) -> None:
+def _print_step(doing: str) -> None:
     _write({"doing": doing})
 
 

@@ -39,7 +39,7 @@ def first_versions(versions: DataFrame) -> DataFrame:
     return versions.drop(STORED_COLUMN, IS_GONE_COLUMN)
 
 
-def rows_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
+def replaced_rows(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
     """All that a mirror holds once it is built again of ``changes`` (``replace_rows``); ``stored``: its rows until then."""
     rows = _completed(table, changes, stored) if UNAVAILABLE_COLUMN in changes.columns else changes
     if table.deletes is not Deletes.SOFT:
@@ -57,7 +57,7 @@ def rows_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFr
     return rows.unionByName(left.select(*map(quoted, rows.columns)))
 
 
-def entries_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
+def replaced_entries(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
     """A log's rows after ``changes`` replace their entries (``replace_entries``); ``stored``: its rows until then."""
     told = changes.select(*map(quoted, [*table.key, ORDER_COLUMN])).distinct()
     same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in table.key)

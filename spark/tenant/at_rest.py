@@ -19,7 +19,7 @@ from libs.types.tenant import TenantSpec
 from spark.batch.goes_on import made_again
 from spark.jvm.errors import described
 from spark.kafka.topic_ids import topic_ids
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 from spark.settings import SinkJobSettings
 from spark.tenant.kept_states import KeptStates
 from spark.tenant.run import QueryRun

@@ -36,7 +36,7 @@ class CpuMeter:
         took_ns = time.thread_time_ns() - before_ns + self._java.takeOfThisThread()
         SINK_TENANT_CPU.labels(tenant).inc(took_ns * _NS)
 
-    def tell_tasks(self) -> None:
+    def count_tasks(self) -> None:
         """Count the tasks' CPU since the last call. A call to the JVM: once a second is often enough."""
         for line in self._java.takeOfTasks().splitlines():
             tenant, _, took_ns = line.rpartition("\t")

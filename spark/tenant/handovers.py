@@ -118,22 +118,26 @@ class Handovers:
             log.warning("sink_handover_unreadable", key=key, offset=record.offset())
 
 
-def tell_waits(spark: SparkSession, kafka: KafkaSettings, waits: Mapping[str, SinkWait | None]) -> None:
-    """Write the waiting tenants, by ``wait_key``; None: it goes on. As ``tell_operator``."""
-    tell_operator(spark, kafka, {key: None if wait is None else encode_wait(wait) for key, wait in waits.items()})
+def write_waits(spark: SparkSession, kafka: KafkaSettings, waits: Mapping[str, SinkWait | None]) -> None:
+    """Write the waiting tenants, by ``wait_key``; None: it goes on. As ``write_to_operator``."""
+    write_to_operator(spark, kafka, {key: None if wait is None else encode_wait(wait) for key, wait in waits.items()})
 
 
-def tell_sink_faults(spark: SparkSession, kafka: KafkaSettings, faults: Mapping[str, SinkFaults | None]) -> None:
-    """Write tenants' faults, by ``faults_key``; None: there is none. As ``tell_operator``."""
-    tell_operator(spark, kafka, {key: None if each is None else encode_faults(each) for key, each in faults.items()})
+def write_sink_faults(spark: SparkSession, kafka: KafkaSettings, faults: Mapping[str, SinkFaults | None]) -> None:
+    """Write tenants' faults, by ``faults_key``; None: there is none. As ``write_to_operator``."""
+    write_to_operator(
+        spark, kafka, {key: None if each is None else encode_faults(each) for key, each in faults.items()}
+    )
 
 
-def tell_resyncs(spark: SparkSession, kafka: KafkaSettings, resyncs: Mapping[str, TenantResyncs | None]) -> None:
-    """Write the ends of resyncs, by ``resyncs_key``; None: the tenant is gone. As ``tell_operator``."""
-    tell_operator(spark, kafka, {key: None if each is None else encode_resyncs(each) for key, each in resyncs.items()})
+def write_resyncs(spark: SparkSession, kafka: KafkaSettings, resyncs: Mapping[str, TenantResyncs | None]) -> None:
+    """Write the ends of resyncs, by ``resyncs_key``; None: the tenant is gone. As ``write_to_operator``."""
+    write_to_operator(
+        spark, kafka, {key: None if each is None else encode_resyncs(each) for key, each in resyncs.items()}
+    )
 
 
-def tell_operator(spark: SparkSession, kafka: KafkaSettings, records: Mapping[str, bytes | None]) -> None:
+def write_to_operator(spark: SparkSession, kafka: KafkaSettings, records: Mapping[str, bytes | None]) -> None:
     """Write reports about tenants, by ``wait_key``, ``faults_key`` or ``resyncs_key``; None: it is over. For any thread.
 
     Durable on return; if it raises, some may be written.

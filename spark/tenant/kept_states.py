@@ -147,23 +147,23 @@ class KeptStates:
                 own = self._own[tenant] = self._begun(tenant)
             except TransientError as error:
                 self._ask_not_before_s = time.monotonic() + _PAUSE_S
-                self._tell_waits(tenant, str(error))
+                self._report_waits(tenant, str(error))
             except PipelineHalted as error:
                 self._mend_until_s[tenant] = time.monotonic() + _PAUSE_S
-                self._tell_waits(tenant, f"{self._store.place(self._key(tenant))}: {error}; {_CONTRADICTED}")
+                self._report_waits(tenant, f"{self._store.place(self._key(tenant))}: {error}; {_CONTRADICTED}")
         if own is None:
             if tenant not in self.waiting:
-                self._tell_waits(tenant, "the object store with its state did not answer a moment ago")
+                self._report_waits(tenant, "the object store with its state did not answer a moment ago")
             return False
         if own.is_served:
             return True
         if time.monotonic() < own.served_from_s:
             because = "another process wrote its state last, and is given time to end"
-            self._tell_waits(tenant, because, is_fault=False)
+            self._report_waits(tenant, because, is_fault=False)
             return False
         own.is_served = True
         self._note_own(tenant, own)
-        self._tell_served(tenant)
+        self._report_served(tenant)
         return True
 
     def keep(self, tenant: str, is_stopping: Callable[[], bool]) -> None:
@@ -198,13 +198,13 @@ class KeptStates:
         except TransientError:
             self._ask_not_before_s = time.monotonic() + _PAUSE_S
             raise
-        self._tell_served(tenant)  # its query may have been stopped while it waited
+        self._report_served(tenant)  # its query may have been stopped while it waited
 
     def forget(self, tenant: str) -> None:
         """Remove the object of a tenant of which nothing is left. An object that cannot be removed says only that."""
         if self._own.pop(tenant, None) is None:
             return
-        self._tell_served(tenant)
+        self._report_served(tenant)
         self._note_path(tenant).unlink(missing_ok=True)
         try:
             self._store.remove(self._key(tenant))
@@ -290,14 +290,14 @@ class KeptStates:
             try:
                 work(tenant)
             except TransientError as error:
-                self._tell_waits(tenant, str(error))
+                self._report_waits(tenant, str(error))
                 again_s = time.monotonic() + _PAUSE_S
                 while time.monotonic() < again_s:
                     if is_stopping():
                         raise
                     time.sleep(_POLL_S)
             else:
-                self._tell_served(tenant)
+                self._report_served(tenant)
                 return
 
     def _key(self, tenant: str) -> str:
@@ -321,7 +321,7 @@ class KeptStates:
     def _store_note(self, tenant: str, note: KeptNote) -> None:
         replace_durably(self._note_path(tenant), msgspec.json.encode(note))
 
-    def _tell_waits(self, tenant: str, because: str, *, is_fault: bool = True) -> None:
+    def _report_waits(self, tenant: str, because: str, *, is_fault: bool = True) -> None:
         if is_fault:
             self._fault_since_s.setdefault(tenant, time.monotonic())
         else:
@@ -331,7 +331,7 @@ class KeptStates:
             SINK_WAITS.labels(tenant).set(1)
             log.warning("sink_tenant_waits", tenant=tenant, reason=because)
 
-    def _tell_served(self, tenant: str) -> None:
+    def _report_served(self, tenant: str) -> None:
         self._fault_since_s.pop(tenant, None)
         if self.waiting.pop(tenant, ""):
             SINK_WAITS.remove(tenant)

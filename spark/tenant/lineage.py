@@ -25,7 +25,7 @@ from libs.telemetry.metrics import SINK_LINEAGE_DROPPED
 from libs.types.patterns import matches_column
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable
-from spark.owed.progress import TableOutcome
+from spark.pending.progress import TableOutcome
 from spark.settings import SinkJobSettings
 from spark.transforms.warehouse_columns import TableColumn
 
@@ -53,7 +53,7 @@ class Lineage:
         self._waiting: queue.Queue[Any] = queue.Queue(settings.queued_events)
         self._is_refused = False
         self._is_full = False
-        self._thread = threading.Thread(target=self._tell, name="openlineage", daemon=True)
+        self._thread = threading.Thread(target=self._send_events, name="openlineage", daemon=True)
         self._thread.start()
 
     def offer(self, event: Any) -> None:
@@ -75,7 +75,7 @@ class Lineage:
             return
         self._thread.join(_CLOSE_S)
 
-    def _tell(self) -> None:
+    def _send_events(self) -> None:
         while (event := self._waiting.get()) is not None:
             try:
                 self._send(event)

@@ -223,7 +223,7 @@ class Moves:
                 log.info("sink_tenant_placed", tenant=name, step=step.value, move=each.place.move, job=each.place.job)
             each.step = step
             if each.step in _WRITTEN_FOR and not is_at_rest(name):
-                self._tell_waits(name, each, "its query ends")
+                self._report_waits(name, each, "its query ends")
             elif time.monotonic() >= each.not_before_s:
                 self._carry_out(name, each, held, told.get(name), documents.get(name), reason)
         if not any(not each.is_settled for each in self._tenants.values()):
@@ -255,7 +255,7 @@ class Moves:
             raise PipelineHalted(f"{self._file} is none of tenant_operator's: {error}") from error
         self._stamp, self._places = stamp, places
         for name in self._tenants.keys() - places.tenants.keys():
-            self._tell_served(name, self._tenants.pop(name))
+            self._report_served(name, self._tenants.pop(name))
             held = self._held(name)
             if held is not None and held.phase is Phase.DROPPED:
                 held_path(self._state_dir, name).unlink()
@@ -266,7 +266,7 @@ class Moves:
                 before = self._tenants.get(name)
                 self._tenants[name] = _Tenant(place, dropping=before.dropping if before else None)
                 if before is not None and before.because:
-                    self._tell_served(name, before)
+                    self._report_served(name, before)
 
     def _is_asked_for(self, name: str, tenant: _Tenant) -> bool:
         """Whether Kafka has anything to say of it: of a tenant that never moved, nothing."""
@@ -312,14 +312,14 @@ class Moves:
                     self._take(name, place, told)
                 case Step.TELL_TAKEN:
                     failpoint("sink_move_after_taking")
-                    self._tell(name, place, Outcome.TAKEN)
+                    self._answer(name, place, Outcome.TAKEN)
                 case Step.TELL_REFUSED:
-                    self._tell(name, place, Outcome.REFUSED, self._refusal(name, spec) or "it was refused before")
+                    self._answer(name, place, Outcome.REFUSED, self._refusal(name, spec) or "it was refused before")
                 case Step.HAND_OVER:
                     self._hand_over(name, place, spec)
                 case Step.HAND_ON:
                     assert told is not None
-                    self._tell(name, place, Outcome.HANDED_OVER, files=told.files)
+                    self._answer(name, place, Outcome.HANDED_OVER, files=told.files)
                 case Step.CLEAR:
                     self._store(name, HeldState(tenancy=place.tenancy, move=place.move, phase=Phase.GONE))
                     remove_state(self._state_dir, name)
@@ -330,14 +330,14 @@ class Moves:
                     self._drop(name, tenant, told)
                     return
                 case Step.TELL_DROPPED:
-                    self._tell(name, place, Outcome.DROPPED)
+                    self._answer(name, place, Outcome.DROPPED)
                 case Step.LOST:
-                    self._tell_waits(name, tenant, _LOST)
+                    self._report_waits(name, tenant, _LOST)
                     return
                 case Step.WAIT:
                     awaited = f"its state of move {place.move} is not in topic {SINK_HANDOVERS_TOPIC} yet"
                     by = f": Spark job {place.came_from} has to hand it over" if place.came_from else ""
-                    self._tell_waits(name, tenant, reason or f"{awaited}{by}")
+                    self._report_waits(name, tenant, reason or f"{awaited}{by}")
                     return
                 case Step.NOTHING:
                     self._keep(name)  # that it is gone, where that could not be before
@@ -345,9 +345,9 @@ class Moves:
         except TransientError as error:
             tenant.not_before_s = time.monotonic() + _PAUSE_S
             if tenant.step not in (Step.TELL_TAKEN, Step.TELL_REFUSED):
-                self._tell_waits(name, tenant, str(error))
+                self._report_waits(name, tenant, str(error))
             return
-        self._tell_served(name, tenant)
+        self._report_served(name, tenant)
 
     def _begin(self, name: str, place: Place) -> None:
         before = self._held(name)
@@ -372,11 +372,11 @@ class Moves:
             self._store(name, handing_over)
         else:
             self._store(name, msgspec.structs.replace(handing_over, phase=Phase.REFUSED))
-            self._tell(name, place, Outcome.REFUSED, refusal)
+            self._answer(name, place, Outcome.REFUSED, refusal)
             log.error("sink_tenant_not_handed_over", tenant=name, move=place.move, job=place.job, reason=refusal)
             return
         failpoint("sink_move_before_handover")
-        self._tell(name, place, Outcome.HANDED_OVER, files=state_files(self._state_dir, name))
+        self._answer(name, place, Outcome.HANDED_OVER, files=state_files(self._state_dir, name))
         failpoint("sink_move_after_handover")
 
     def _refusal(self, name: str, spec: TenantSpec | None) -> str | None:
@@ -408,7 +408,7 @@ class Moves:
         """In a thread of its own: of large tables it takes minutes."""
         if tenant.dropping is None:
             log.info("sink_tables_dropping", tenant=name)
-            self._tell_waits(name, tenant, "its tables are being dropped")
+            self._report_waits(name, tenant, "its tables are being dropped")
             tenant.dropping = self._dropper.submit(self._drop_tables, name)
             return
         if not tenant.dropping.done():
@@ -426,9 +426,9 @@ class Moves:
         because = f"its tables are not dropped: {described(failed)}"
         tenant.not_before_s = time.monotonic() + _DROP_PAUSE_S
         log.error("sink_tables_not_dropped", tenant=name, reason=because, retry_in_s=_DROP_PAUSE_S)
-        self._tell_waits(name, tenant, because)
+        self._report_waits(name, tenant, because)
         if told is None or told.because != because:
-            self._tell(name, tenant.place, Outcome.NOT_DROPPED, because)
+            self._answer(name, tenant.place, Outcome.NOT_DROPPED, because)
 
     def _drop_tables(self, name: str) -> None:
         """Wherever its document sends them now: in every warehouse of the job."""
@@ -437,7 +437,7 @@ class Moves:
             log.info("sink_tables_dropped", tenant=name, warehouse=warehouse, tables=tables)
         failpoint("sink_drop_between_tables_and_state")
 
-    def _tell(
+    def _answer(
         self,
         name: str,
         place: Place,
@@ -478,13 +478,13 @@ class Moves:
     def _store(self, name: str, held: HeldState) -> None:
         replace_durably(held_path(self._state_dir, name), encode_held(held))
 
-    def _tell_waits(self, name: str, tenant: _Tenant, because: str) -> None:
+    def _report_waits(self, name: str, tenant: _Tenant, because: str) -> None:
         if because != tenant.because:
             tenant.because = because
             SINK_WAITS.labels(name).set(1)
             log.warning("sink_tenant_waits", tenant=name, move=tenant.place.move, reason=because)
 
-    def _tell_served(self, name: str, tenant: _Tenant) -> None:
+    def _report_served(self, name: str, tenant: _Tenant) -> None:
         if tenant.because:
             tenant.because = ""
             SINK_WAITS.remove(name)

@@ -38,9 +38,9 @@ from spark.batch.tenant_sink import BatchLimits, QueryHooks, StateFolder, Tenant
 from spark.jvm.containment import is_of_job
 from spark.jvm.errors import described, lost_partitions
 from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.owed import owed_in
-from spark.owed.progress import load_progress, store_progress, tell_faults
-from spark.owed.table_failures import TableFailures
+from spark.pending.progress import load_progress, report_faults, store_progress
+from spark.pending.table_failures import TableFailures
+from spark.pending.work import pending_work_in
 from spark.settings import SinkJobSettings
 from spark.sinks.port import Sink
 from spark.tenant.at_rest import AtRest
@@ -124,7 +124,7 @@ class TenantQuery:
         self._table_failures = TableFailures()
         self._back_off = BackOff()
         self._labels = (tenant.tenant, tenant.sink.warehouse)
-        self._tell_halted(None)
+        self._report_halted(None)
         SINK_SERVED.labels(tenant.tenant).set(1)
 
     @property
@@ -205,7 +205,7 @@ class TenantQuery:
         SINK_SERVED.remove(self.tenant.tenant)
         for gauge in (SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_PARKED_KEYS, SINK_PARKED_TABLES):
             gauge.remove(*self._labels)
-        tell_faults(SinkProgress(tenant=self.tenant.tenant))
+        report_faults(SinkProgress(tenant=self.tenant.tenant))
         lift_fault(BATCH_FAILS, FaultScope(tenant=self.tenant.tenant))
 
     def _is_first_at_rest(self) -> bool:
@@ -233,7 +233,7 @@ class TenantQuery:
                 self._job.settings.kafka, name, json_as_variant=self._sink_settings.json_as_variant
             ),
             state=StateFolder(state_dir, keep, confirm),
-            owed=owed_in(state_dir, name, keep=keep, failures=self._table_failures),
+            pending=pending_work_in(state_dir, name, keep=keep, failures=self._table_failures),
             limits=BatchLimits(
                 offsets=limit,
                 parked_keys=self._job.settings.max_parked_keys,
@@ -243,7 +243,7 @@ class TenantQuery:
             files=batch_files(state_dir, name),
             newest_events=NewestEvents(self._job.settings.kafka),
             query=QueryHooks(
-                tell_applied=(lambda _: None) if lineage is None else lineage.applied,
+                report_applied=(lambda _: None) if lineage is None else lineage.applied,
                 metered=nullcontext if self._job.cpu is None else partial(self._job.cpu.driving, name),
                 is_stopping=is_over.is_set,
             ),
@@ -306,9 +306,9 @@ class TenantQuery:
         lift_fault(BATCH_FAILS, FaultScope(tenant=self.tenant.tenant))
         self._back_off = replace(self._back_off, halted_because=reason)
         log.error("sink_query_halted", tenant=self.tenant.tenant, reason=reason)
-        self._tell_halted(reason)
+        self._report_halted(reason)
 
-    def _tell_halted(self, because: str | None) -> None:
+    def _report_halted(self, because: str | None) -> None:
         """To the metrics and to readers of the progress file. None: not, or not any more."""
         SINK_HALTED.labels(*self._labels).set(because is not None)
         state_dir = Path(self._job.settings.state_dir)
@@ -316,7 +316,7 @@ class TenantQuery:
         if progress.halted_because != because:
             progress = msgspec.structs.replace(progress, halted_because=because)
             store_progress(state_dir, progress)
-        tell_faults(progress)
+        report_faults(progress)
 
 
 def _stop_timeout_s(spark: SparkSession) -> float:

@@ -18,7 +18,7 @@ from spark.batch.pace import Pace, first_pace, next_pace
 from spark.batch.tenant_sink import TenantSink
 from spark.jvm.java import activate
 from spark.kafka.topic_ends import Ends
-from spark.owed.progress import load_progress, tell_faults
+from spark.pending.progress import load_progress, report_faults
 from spark.sinks.port import BatchIdentity
 from spark.tenant.lineage import TenantLineage
 from spark.tenant.stream import TenantStream
@@ -147,7 +147,7 @@ class QueryRun:
         """Learn from the progress file which tables are, and report the tenant's faults."""
         progress = load_progress(self._sink.state.folder, self._sink.tenant.tenant)
         self.parked = progress.parked_topics
-        tell_faults(progress)
+        report_faults(progress)
 
     def is_idle(self) -> bool:
         """Whether no batch is at work, and none is due."""
@@ -156,7 +156,7 @@ class QueryRun:
     @property
     def has_due_retries(self) -> bool:
         """Whether a parked table is to be tried again."""
-        return self._sink.owed.retries.is_any_due(self.parked)
+        return self._sink.pending.retries.is_any_due(self.parked)
 
     def interrupt(self) -> None:
         """Begin no further batch, and cancel Spark's jobs of the one that runs."""

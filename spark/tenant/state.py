@@ -13,7 +13,7 @@ from libs.sink_state.cut import cut_path
 from libs.sink_state.parked_keys import parked_keys_path
 from libs.sink_state.read_ahead import read_ahead_path
 from libs.sink_state.resync import resyncs_path
-from spark.owed.progress import progress_path
+from spark.pending.progress import progress_path
 
 _BATCHES_KEPT: Final = 2
 

@@ -237,7 +237,7 @@ class Turns:
                 with self._changed:
                     self._unseen |= self._members.keys() & set(changed)
                     self._sort()
-                    self._tell_overdue()
+                    self._report_overdue()
                     self._begin_turns()
                     if not self._is_closed:
                         self._changed.wait(self._pause_s())
@@ -252,12 +252,12 @@ class Turns:
         started_s = time.monotonic()
         try:
             changed: Iterable[str] = self._ends.look([member.tenant for member in members])
-            self._tell_silent(None)
+            self._report_silence(None)
             with self._changed:
                 self._seen |= {member.tenant for member in members if self._members.get(member.tenant) is member}
         except TransientError as error:
             changed = ()
-            self._tell_silent(str(error))
+            self._report_silence(str(error))
         ended_s = time.monotonic()
         with self._changed:
             trigger_s = min((member.trigger_s for member in self._members.values()), default=1.0)
@@ -266,7 +266,7 @@ class Turns:
                 self._look_at_s = ended_s + pause_after_look(trigger_s, took_s=took_s, is_silent=self._is_silent)
         return changed
 
-    def _tell_silent(self, reason: str | None) -> None:
+    def _report_silence(self, reason: str | None) -> None:
         if reason is not None and not self._is_silent:
             log.warning("sink_kafka_silent", reason=reason)
             raise_fault(KAFKA_UNREACHABLE, FaultScope(), happened=reason)
@@ -327,12 +327,12 @@ class Turns:
         is_wanted = any(due_at_s <= now_s for due_at_s in self._waiting.values())
         return is_wanted and self._shares.can_lend and self._heap.has_room() and self._shares.lend()
 
-    def _tell_overdue(self) -> None:
-        now_s, told_after_s = time.monotonic(), self._share_s * _SHARES_BEFORE_FAULT
+    def _report_overdue(self) -> None:
+        now_s, reported_after_s = time.monotonic(), self._share_s * _SHARES_BEFORE_FAULT
         if self._shares.look(now_s=now_s):
             self._note_taken()
-        for tenant, warehouse in self._shares.longer_than(told_after_s, now_s=now_s).items():
-            happened = f"its batch in warehouse {warehouse} has run for more than {told_after_s:g} s"
+        for tenant, warehouse in self._shares.longer_than(reported_after_s, now_s=now_s).items():
+            happened = f"its batch in warehouse {warehouse} has run for more than {reported_after_s:g} s"
             raise_fault(BATCH_OVERDUE, FaultScope(tenant=tenant), happened=happened)
 
     def _note_taken(self) -> None:

@@ -16,7 +16,7 @@ from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
 from spark.jvm.errors import described
 from spark.kafka.producer import send_record
-from spark.owed.letters import create_topic
+from spark.pending.letters import create_topic
 
 _HEADERS: Final = {
     # In the sink's stream every record has an order and a version.

@@ -61,14 +61,14 @@ def latest_known_per_key(*, key: Sequence[str]) -> Callable[[DataFrame], DataFra
         last = sf.max_by(sf.struct(*own), ORDER_COLUMN).alias("_headwater_last")
         values = [_last_known(name).alias(name) for name in names]
         grouped = changes.groupBy(*(quoted(name) for name in key)).agg(last, *values)
-        never_told = sf.filter(
+        never_known = sf.filter(
             sf.array(*(sf.when(sf.col(quoted(name)).isNull(), sf.lit(name)) for name in names)), sf.isnotnull
         )
         return grouped.select(
             *(sf.col(quoted(name)) for name in key),
             *(sf.col(quoted(name)).getField("value").alias(name) for name in names),
             *(sf.col("_headwater_last").getField(name).alias(name) for name in own),
-            (never_told if names else sf.array().cast("array<string>")).alias(UNAVAILABLE_COLUMN),
+            (never_known if names else sf.array().cast("array<string>")).alias(UNAVAILABLE_COLUMN),
         ).select(*(quoted(name) for name in changes.columns))
 
     return keep_latest

@@ -88,7 +88,7 @@ def versions_of(
     )
 
 
-def versions_anew(
+def replaced_versions(
     changes: DataFrame,
     stored: DataFrame,
     *,
@@ -109,17 +109,17 @@ def versions_anew(
     plain = [name for name in names if name not in key]
     columns = [quoted(name) for name in key]
     rows = changes.where(f"{OP_COLUMN} <> '{TRUNCATE}'")
-    told = rows.groupBy(*columns).agg(sf.max(ORDER_COLUMN).alias("_headwater_told"))
+    told = rows.groupBy(*columns).agg(sf.max(ORDER_COLUMN).alias("_headwater_newest_event"))
     elements = _opened(stored, names).unionByName(_closed(stored, names, key))
     believed = elements.transform(_believed(told, key, order))
-    parts = [_changed(rows, names), believed, _untold_ends(believed, told, names, key, committed_at_us)]
+    parts = [_changed(rows, names), believed, _ends_without_event(believed, told, names, key, committed_at_us)]
     if has_truncations:
         keys = stored.select(*columns).unionByName(told.select(*columns)).distinct()
         parts.append(_truncated(changes, keys, names, key))
-    is_told = [sf.lit(place == 0).alias("_headwater_is_told") for place in range(len(parts))]
+    is_told = [sf.lit(place == 0).alias("_headwater_is_event") for place in range(len(parts))]
     marked = [part.select("*", mark) for part, mark in zip(parts, is_told, strict=True)]
-    anew = functools.reduce(DataFrame.unionByName, marked).transform(_once(key, before=["NOT _headwater_is_told"]))
-    anew = anew.drop("_headwater_is_told")
+    anew = functools.reduce(DataFrame.unionByName, marked).transform(_once(key, before=["NOT _headwater_is_event"]))
+    anew = anew.drop("_headwater_is_event")
     if UNAVAILABLE_COLUMN in changes.columns:
         anew = anew.transform(_last_known(key, plain))
     return (
@@ -204,7 +204,7 @@ def _believed(told: DataFrame, key: Sequence[str], order: str) -> Callable[[Data
 
     def believe(elements: DataFrame) -> DataFrame:
         joined = elements.join(told, _same(elements, told, key), "left")
-        last, values = sf.col("_headwater_told"), sf.col("_headwater_values_order")
+        last, values = sf.col("_headwater_newest_event"), sf.col("_headwater_values_order")
         is_too_new = sf.coalesce(values >= last, sf.lit(False)) | (values > order)
         kept = [elements[quoted(name)] for name in elements.columns if name != "_headwater_values_order"]
         return joined.where(sf.col("_headwater_at") <= sf.coalesce(last, sf.lit(order))).select(
@@ -214,7 +214,7 @@ def _believed(told: DataFrame, key: Sequence[str], order: str) -> Callable[[Data
     return believe
 
 
-def _untold_ends(
+def _ends_without_event(
     believed: DataFrame, told: DataFrame, names: Sequence[str], key: Sequence[str], committed_at_us: int
 ) -> DataFrame:
     """An end after all known facts of each row that is not reported; for one that has ended it is nothing new."""

@@ -14,7 +14,7 @@ from libs.config.connections import KafkaSettings
 from libs.types.table import TableId
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 from spark.settings import SinkJobSettings
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.port import Sink

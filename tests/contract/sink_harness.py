@@ -93,7 +93,7 @@ class WarehouseHarness:
         self.sink.begin_batch(self._spark, batch)
         return self._apply_table(batch, schema, changes, mode, deletes, truncated_at, policies)
 
-    def apply_anew(
+    def apply_resync(
         self,
         schema: TableSchema,
         *changes: RowChange,
@@ -103,7 +103,7 @@ class WarehouseHarness:
     ) -> bool:
         batch = BatchIdentity(self._query, next(self._batches) if batch_id is None else batch_id)
         self.sink.begin_batch(self._spark, batch)
-        return self._apply_table(batch, schema, changes, mode, deletes, None, LENIENT, is_anew=True)
+        return self._apply_table(batch, schema, changes, mode, deletes, None, LENIENT, is_resynced=True)
 
     def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
         batch = BatchIdentity(self._query, next(self._batches))
@@ -190,7 +190,7 @@ class WarehouseHarness:
         truncated_at: int | None,
         policies: ChangePolicies,
         *,
-        is_anew: bool = False,
+        is_resynced: bool = False,
     ) -> bool:
         table = self.sink_table(schema, mode, deletes, policies)
         if self.sink.is_applied(self._spark, table.name, batch, table.reached.offsets):
@@ -201,7 +201,7 @@ class WarehouseHarness:
         if is_partial:
             found = found.transform(split_unavailable)
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema, is_partial=is_partial))
-        if mode is SinkMode.APPEND and is_anew:
+        if mode is SinkMode.APPEND and is_resynced:
             self.sink.replace_entries(self._spark, table, rows.transform(name_image))
             return True
         if mode is SinkMode.APPEND:
@@ -221,11 +221,11 @@ class WarehouseHarness:
             truncation = Truncation(order, COMMITTED_AT_US + truncated_at)
         if deletes is Deletes.SOFT:
             rows = rows.transform(mark_deleted(truncation))
-        is_simple = truncation is None and not is_partial and not is_anew and bool(changes and schema.key)
+        is_simple = truncation is None and not is_partial and not is_resynced and bool(changes and schema.key)
         marks = deletes is Deletes.SOFT and any(change.op == "d" for change in changes)
         if is_simple and not marks and self._merged_at_hand(table, columns, found):
             return True
-        if is_anew:
+        if is_resynced:
             self.sink.replace_rows(self._spark, table, rows)
         else:
             self.sink.merge_into(self._spark, table, rows, truncation=truncation)

@@ -64,7 +64,7 @@ PROMISES: list[Callable[[SinkHarness], None]] = [
     contract.tables_are_written_at_once,
     contract.a_table_is_built_anew_whatever_it_held,
     contract.a_table_that_is_built_anew_keeps_its_soft_deleted_rows,
-    contract.a_log_that_is_told_anew_has_each_change_once,
+    contract.a_resynced_log_has_each_change_once,
     contract.what_the_log_does_not_hold_is_kept_in_a_table_that_is_built_anew,
     contract.maintenance_changes_no_row,
     contract.a_tenants_tables_go_and_no_others,

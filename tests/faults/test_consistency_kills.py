@@ -31,7 +31,7 @@ FAILPOINTS = {
     "iceberg": (
         "sink_after_merge_before_next_table",
         "sink_after_cut_before_tables",
-        "sink_after_telling_before_showing",
+        "sink_after_listing_before_showing",
         "sink_between_shown_tables",
         "sink_after_showing_before_maintenance",
         "sink_after_batch_before_spark_commit",

@@ -16,7 +16,7 @@ from libs.sink_state.progress import SinkProgress
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 from spark.settings import SinkJobSettings
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink

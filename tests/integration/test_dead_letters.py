@@ -17,7 +17,7 @@ from libs.types.warehouse import WarehouseTable
 from spark.batch import commit
 from spark.batch.context import BatchContext
 from spark.batch.table_batch import TableBatch
-from spark.owed import retries, table_failures
+from spark.pending import retries, table_failures
 from spark.sinks.port import BatchIdentity, TableRefused
 from tests.integration.sink_tenant import ID, NOTE, StartTenant, orders, row
 from tests.marks import rest

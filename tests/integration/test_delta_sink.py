@@ -121,7 +121,7 @@ def test_each_commit_says_how_far_the_table_got() -> None:
     for batch_id in (1, 2):
         harness.apply(orders, put(batch_id, 1, f"at {batch_id}"), batch_id=batch_id)
         found += told(orders)
-    harness.apply_anew(orders, put(3, 1, "at 3"), batch_id=3)
+    harness.apply_resync(orders, put(3, 1, "at 3"), batch_id=3)
     harness.maintain(orders)
     found += told(orders)
     harness.apply_at_once([(orders, [put(4, 1, "at 4")]), (items, [put(4, 1, "at 4")])])

@@ -23,7 +23,7 @@ from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.batch import apply, commit, plan, resync
 from spark.batch.context import BatchContext
 from spark.batch.table_batch import TableBatch
-from spark.owed import retries, table_failures
+from spark.pending import retries, table_failures
 from spark.sinks.port import BatchIdentity
 from tests.conftest import PostgresqlServer
 from tests.integration.sink_tenant import StartTenant, Tenant, orders, row

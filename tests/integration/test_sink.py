@@ -39,7 +39,7 @@ from spark.batch.small_tables import ByQuery
 from spark.jvm.java import java_class
 from spark.kafka.consumer import duration, jvm_consumer
 from spark.kafka.read_topics import read_records
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 from spark.settings import SinkJobSettings
 from spark.tenant import query as tenant_query
 from spark.tenant import run as query_run

@@ -18,7 +18,7 @@ from spark.batch.apply import apply_batch
 from spark.batch.tenant_sink import TenantSink
 from spark.kafka.read_topics import kafka_options, topic_pattern
 from spark.kafka.topic_ends import TopicEnds
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
 from spark.settings import SinkJobSettings
 from spark.tenant import run as query_run
 from spark.tenant.query import TenantQuery

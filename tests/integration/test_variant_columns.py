@@ -132,7 +132,7 @@ def test_a_mirror_holds_documents(kept: Kept) -> None:
     rewritten = kept.found(docs)
     harness.maintain(docs)
     maintained = kept.found(docs)
-    harness.apply_anew(docs, document(20, 1, DOCUMENT, op="r"), document(20, 2, UNAVAILABLE_VALUE))
+    harness.apply_resync(docs, document(20, 1, DOCUMENT, op="r"), document(20, 2, UNAVAILABLE_VALUE))
 
     assert kept.types(docs) == {"id": "int", "doc": "variant"}
     assert first == [row(1, DOCUMENT), row(2, "null"), row(3, None)]
@@ -156,7 +156,7 @@ def test_a_log_and_a_history_hold_documents(kept: Kept) -> None:
     log = with_variants(table(ID, DOC, name="log"), ALL)
     kept.harness.apply(log, document(1, 1, DOCUMENT, op="c"), mode=SinkMode.APPEND)
     kept.harness.apply(log, document(2, 1, "[1]"), document(3, 2, None), mode=SinkMode.APPEND)
-    kept.harness.apply_anew(log, document(2, 1, "[1]"), mode=SinkMode.APPEND)
+    kept.harness.apply_resync(log, document(2, 1, "[1]"), mode=SinkMode.APPEND)
     delivered = orders_schema(ID, column("note", "json"), column("seen", "int"))
     delivered = msgspec.structs.replace(delivered, table_schema=with_variants(delivered.table_schema, ALL))
     history = Tables(kept.shared, delivered, warehouse=Warehouse(kept.harness.sink, kept.rows), mode=SinkMode.HISTORY)

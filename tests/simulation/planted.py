@@ -13,7 +13,7 @@ from libs.source.mysql import snapshot
 from services.binlog_reader import incremental
 from services.checkpoint_committer import leases
 from services.router import lane, lane_worker, lanes, missed_batches, straggler_turns, writer
-from spark.owed import progress, retries, tries
+from spark.pending import progress, retries, tries
 from tests.simulation import router
 from tests.simulation.mutate import Edit
 

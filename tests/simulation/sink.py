@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import spark.owed.progress
-import spark.owed.tries
+import spark.pending.progress
+import spark.pending.tries
 from libs.sink_state.progress import BatchTimings, ParkedTable, TableProgress, TableTimings, Try
-from spark.owed import retries
-from spark.owed.progress import (
+from spark.pending import retries
+from spark.pending.progress import (
     TableCommit,
     TableOutcome,
     has_noted,
@@ -26,7 +26,7 @@ from spark.owed.progress import (
     table_after,
     with_batch,
 )
-from spark.owed.tries import Tries, settle
+from spark.pending.tries import Tries, settle
 from spark.sinks.port import BatchIdentity, TableRefused
 from tests.simulation import scheduler
 from tests.simulation.log import LOG
@@ -137,9 +137,9 @@ class World:
     def run(self) -> None:
         """Raises Violation."""
         with scheduler.replaced(
-            (spark.owed.progress, "progress_path", lambda *_: _File(self)),
-            (spark.owed.progress, "replace_durably", self._replace),
-            (spark.owed.tries, "log", LOG),
+            (spark.pending.progress, "progress_path", lambda *_: _File(self)),
+            (spark.pending.progress, "replace_durably", self._replace),
+            (spark.pending.tries, "log", LOG),
         ):
             rounds = self.random.randrange(5, 40)
             for number in range(_BATCHES + rounds):
@@ -180,7 +180,7 @@ class World:
 
     def _batch(self, number: int, tried: retries.Retries) -> None:
         folder, batch = Path(), BatchIdentity(_QUERY, number)
-        progress = spark.owed.progress.load_progress(folder, "a")
+        progress = spark.pending.progress.load_progress(folder, "a")
         sink: Any = self._warehouse
         spark_session: Any = None
         parked = progress.parked_topics

@@ -369,7 +369,7 @@ class StandIn:
             spill_dir=Path(tempfile.gettempdir()),
         )
         self.checkpoint()
-        told_s = time.monotonic()
+        reported_s = time.monotonic()
         try:
             while not self.stop:
                 packets, more_waits = reader.receive()
@@ -383,10 +383,10 @@ class StandIn:
                         self._writer.add(entry)
                 if not more_waits:
                     self._writer.flush()
-                is_due = time.monotonic() - told_s >= settings.checkpoint_every_s
+                is_due = time.monotonic() - reported_s >= settings.checkpoint_every_s
                 if is_due and self._encoder.is_between_transactions:
                     self.checkpoint()
-                    told_s = time.monotonic()
+                    reported_s = time.monotonic()
         finally:
             connection.close()
         self._writer.wait()

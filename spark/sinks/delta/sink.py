@@ -36,7 +36,7 @@ from libs.warehouse.dialect import DIALECTS, Dialect
 from spark.jvm.java import activate, java_class
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
-from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
+from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, replaced_entries, replaced_rows
 from spark.sinks.new_keys import Answer, ask
 from spark.sinks.places import local_folders
 from spark.sinks.port import BatchIdentity, Maintained, Sink, SinkColumn, SinkTable, StoredLog, TableRefused, VersionsOf
@@ -167,7 +167,7 @@ class DeltaSink:
         if asked.are_new:
             self._append(spark, table, first_rows(table, changes))
         else:
-            told, name = functools.partial(_session_that_tells, table), self._sql_name(table.name)
+            told, name = functools.partial(_session_with_facts, table), self._sql_name(table.name)
             merge_changes(spark, name, table, changes, truncation, asked.within, session_of=told)
 
     def merge_versions(
@@ -183,11 +183,11 @@ class DeltaSink:
         if self._snapshot(spark, table.name).numOfFiles() == 0:
             self._append(spark, table, first_versions(versions.rows))
         else:
-            told = functools.partial(_session_that_tells, table)
+            told = functools.partial(_session_with_facts, table)
             merge_versions(spark, self._sql_name(table.name), table, versions, truncation, session_of=told)
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        self._replace(spark, table, lambda stored: rows_anew(table, changes, stored))
+        self._replace(spark, table, lambda stored: replaced_rows(table, changes, stored))
 
     def replace_versions(
         self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
@@ -195,7 +195,7 @@ class DeltaSink:
         self._replace(spark, table, versions_of)
 
     def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        self._replace(spark, table, lambda stored: entries_anew(table, changes, stored))
+        self._replace(spark, table, lambda stored: replaced_entries(table, changes, stored))
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._append(spark, table, changes)
@@ -282,13 +282,13 @@ class DeltaSink:
         return len(logs)
 
     def _append(self, spark: SparkSession, table: SinkTable, rows: DataFrame) -> None:
-        told = _told(spark, table)
+        told = _commit_facts(spark, table)
         rows.write.format("delta").mode("append").option(_METADATA_OPTION, told).save(self._path(table.name))
 
     def _replace(self, spark: SparkSession, table: SinkTable, rows_of: Callable[[DataFrame], DataFrame]) -> None:
         path = self._path(table.name)
         rows = rows_of(spark.read.format("delta").load(path))
-        rows.write.format("delta").mode("overwrite").option(_METADATA_OPTION, _told(spark, table)).save(path)
+        rows.write.format("delta").mode("overwrite").option(_METADATA_OPTION, _commit_facts(spark, table)).save(path)
 
     def _create(self, plain: SparkSession, table: SinkTable) -> None:
         is_mirror = table.mode is SinkMode.MIRROR
@@ -369,20 +369,20 @@ class DeltaSink:
         return f"delta.{quoted(self._path(table))}"
 
 
-def _told(spark: SparkSession, table: SinkTable) -> str:
+def _commit_facts(spark: SparkSession, table: SinkTable) -> str:
     """The facts for the commit: JSON, in ``userMetadata`` of its commitInfo (Delta documentation, "User-defined commit
     metadata"). The batch is the one that ``begin_batch`` has set in ``spark``."""
     batch = f"{spark.conf.get(_TXN_APP)}:{spark.conf.get(_TXN_VERSION)}"
     return json.dumps(commit_properties(batch, table.reached))
 
 
-def _session_that_tells(table: SinkTable, spark: SparkSession) -> SparkSession:
+def _session_with_facts(table: SinkTable, spark: SparkSession) -> SparkSession:
     """``spark`` again, with its views and settings, whose MERGE reports on ``table``.
 
     Tables are written side by side, and a MERGE has no options but its session's settings.
     """
     own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-    own.conf.set(_METADATA, _told(spark, table))
+    own.conf.set(_METADATA, _commit_facts(spark, table))
     return own
 
 

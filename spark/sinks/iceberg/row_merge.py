@@ -48,7 +48,7 @@ def is_small_table(facts: TableFacts) -> bool:
     return newest is None or all(newest.total(name) <= limit for name, limit in limits.items())
 
 
-def is_better_anew(facts: TableFacts, changes: int) -> bool:
+def is_better_rewritten(facts: TableFacts, changes: int) -> bool:
     """Whether so many changes go into a small table at less cost by all of it being written again: they replace much of it, or
     every batch reads many files of it.
 
@@ -96,7 +96,7 @@ def row_merge(
     merge = compiled(spark, _CLASS)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
     if not merge.takes(changes.row_type):
         return None
-    if facts.newest is not None and is_better_anew(facts, table.changes):
+    if facts.newest is not None and is_better_rewritten(facts, table.changes):
         merge.writeAnew(changes.take(), str(facts.newest.id))
     else:
         merge.write(changes.take())

@@ -63,7 +63,7 @@ from spark.sinks.iceberg.row_merge import is_small_history, is_small_table, row_
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.table_facts import TableFacts, facts_of
-from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
+from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, replaced_entries, replaced_rows
 from spark.sinks.new_keys import Answer, ask
 from spark.sinks.places import local_folders
 from spark.sinks.port import (
@@ -305,7 +305,7 @@ class IcebergSink:
         table = self._placed(table)
         name = table.name.quoted()
         # Files that nobody knows until one snapshot has all of them instead of those before; these stay for time travel.
-        rows = rows_anew(table, changes, spark.table(name))
+        rows = replaced_rows(table, changes, spark.table(name))
         commit(spark, table.reached, lambda: rows.writeTo(name).overwrite(sf.lit(True)))
 
     def replace_versions(
@@ -317,7 +317,7 @@ class IcebergSink:
 
     def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         name = self._place(table.name).quoted()
-        entries = entries_anew(table, changes, spark.table(name))
+        entries = replaced_entries(table, changes, spark.table(name))
         commit(spark, table.reached, lambda: entries.writeTo(name).overwrite(sf.lit(True)))
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
@@ -407,7 +407,7 @@ class IcebergSink:
             return
         place = self._place(WarehouseTable(namespace=(tenant,), name=CONSISTENT_TABLE))
         tell(spark, place, rows)
-        failpoint("sink_after_telling_before_showing")
+        failpoint("sink_after_listing_before_showing")
         for iceberg_table in waiting:
             show(iceberg_table)
             failpoint("sink_between_shown_tables")

@@ -23,8 +23,8 @@ from spark.batch.newest_events import NewestEvents
 from spark.batch.tenant_sink import BatchLimits, StateFolder, TenantSink
 from spark.jvm.java import activate
 from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.owed import owed_in
-from spark.owed.progress import load_progress
+from spark.pending.progress import load_progress
+from spark.pending.work import pending_work_in
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.port import BatchIdentity, Sink
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
@@ -169,7 +169,7 @@ class TenantLife:
             kafka=kafka,
             schemas=DeliveredSchemas(kafka, self.name),
             state=StateFolder(folder),
-            owed=owed_in(folder, self.name),
+            pending=pending_work_in(folder, self.name),
             limits=BatchLimits(offsets=_ALL, parked_keys=1_000, tables_in_parallel=3),
             files=batch_files(folder, self.name),
             newest_events=NewestEvents(kafka),

@@ -10,7 +10,7 @@ from spark.batch.files import batch_files
 from spark.batch.newest_events import NewestEvents
 from spark.batch.tenant_sink import BatchLimits, StateFolder, TenantSink
 from spark.kafka.delivered_schemas import DeliveredSchemas
-from spark.owed.owed import owed_in
+from spark.pending.work import pending_work_in
 from spark.sinks.port import BatchIdentity
 
 BATCH = BatchIdentity("query", 5)
@@ -25,7 +25,7 @@ def tenant_sink(state_dir: Path, tenant: str = "acme", **fields: Any) -> TenantS
         kafka=None,  # type: ignore[arg-type]
         schemas=DeliveredSchemas(None, tenant),  # type: ignore[arg-type]
         state=StateFolder(state_dir),
-        owed=owed_in(state_dir, tenant),
+        pending=pending_work_in(state_dir, tenant),
         limits=BatchLimits(offsets=1_000, parked_keys=1, tables_in_parallel=1),
         files=batch_files(state_dir, tenant),
         newest_events=NewestEvents(None),  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from spark.batch import commit
 from spark.batch.plan import Part
 from spark.jobs import fleet as fleet_module
 from spark.jvm.containment import is_of_input, is_of_tenant
-from spark.owed.table_failures import TRIES, TableFailures
+from spark.pending.table_failures import TRIES, TableFailures
 from spark.settings import SessionSettings, SinkJobSettings
 from spark.tenant.moves import Moves, Step, _Tenant
 from spark.tenant.query import TenantQuery
@@ -61,7 +61,7 @@ def test_a_query_that_cannot_be_made_is_one_tenants(tmp_path: Path, monkeypatch:
     fleet: Any = fleet_module.Fleet(settings(tmp_path), {"iceberg": SimpleNamespace()})  # type: ignore[dict-item]
     fleet._spark = object()
     moves = SimpleNamespace(look=lambda documents, _: set(documents), waiting=(), places=None)
-    fleet._parts = SimpleNamespace(moves=moves, told=None, kept=None, cpu=None, turns=None, decoders=None)
+    fleet._parts = SimpleNamespace(moves=moves, reports=None, kept=None, cpu=None, turns=None, decoders=None)
     fleet._documents = {name: spec(name) for name in ("bad", "good")}
 
     with structlog.testing.capture_logs():  # drawing a trace takes a second
@@ -163,7 +163,7 @@ def test_tables_that_cannot_be_dropped_have_their_tenant_wait(tmp_path: Path, mo
         raise ZeroDivisionError
 
     monkeypatch.setattr(moves, "_drop_tables", failing)
-    monkeypatch.setattr(moves, "_tell", lambda *_: None)
+    monkeypatch.setattr(moves, "_answer", lambda *_: None)
     bad = _Tenant(place("a"), Step.DROP)
     try:
         moves._carry_out("bad", bad, None, None, None, "")
@@ -201,7 +201,7 @@ def applied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setattr(commit, "_parked_for_failing", parked)
         monkeypatch.setattr(commit, "side_by_side", one_by_one)
         sink = tenant_sink(tmp_path)
-        sink = replace(sink, owed=replace(sink.owed, failures=failures))
+        sink = replace(sink, pending=replace(sink.pending, failures=failures))
         parts: Any = [Part(SimpleNamespace(topic=name, parked=None, fresh=[1])) for name in tables]  # type: ignore[arg-type]
         with structlog.testing.capture_logs():
             outcomes = commit._apply_tables(context_of(sink), parts)

@@ -26,7 +26,7 @@ def as_tenant(spark: SparkSession, tenant: str | None) -> None:
 def tell(spark: SparkSession, meter: CpuMeter) -> None:
     """When Spark's listeners have heard of all."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    meter.tell_tasks()
+    meter.count_tasks()
 
 
 def test_who_has_more_rows_takes_more_and_what_is_nobodys_is_not_told(shared: SharedSpark) -> None:

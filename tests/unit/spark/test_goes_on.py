@@ -56,7 +56,7 @@ def test_a_table_that_is_built_anew_need_not_be_as_it_was_left() -> None:
     """But a batch that the warehouse would take for an old one writes nothing."""
 
     def of(found: Standing | None) -> str | None:
-        return broken_off("acme", "shop.orders", LEFT, found, BATCH, SinkMode.APPEND, is_anew=True)
+        return broken_off("acme", "shop.orders", LEFT, found, BATCH, SinkMode.APPEND, is_resynced=True)
 
     assert of(None) is None
     assert of(Standing(id="b", batch="other:1")) is None

@@ -24,7 +24,7 @@ from spark.batch.events_at_hand import EventsAtHand
 from spark.batch.phases import WriteSplit
 from spark.batch.small_tables import ByQuery, merge_at_hand, why_by_query
 from spark.batch.table_batch import Known, TableBatch
-from spark.batch.write import sink_table, write_anew, write_batch
+from spark.batch.write import sink_table, write_batch, write_resynced
 from spark.sinks.clickhouse import sink as clickhouse_sink
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
@@ -137,9 +137,9 @@ class Tables:
     def place(self) -> WarehouseTable:
         return warehouse_table(self._context.tenant.tenant, SOURCE, self._delivered.table_schema.table_id)
 
-    def apply(self, *changes: Change, batch_id: int | None = None, is_anew: bool = False) -> list[Row]:
+    def apply(self, *changes: Change, batch_id: int | None = None, is_resynced: bool = False) -> list[Row]:
         """One batch, by default the next; what the table holds then. ``batch_id``: one that comes again, of which it is not
-        noted how far the table got. ``is_anew``: ``changes`` tell every row."""
+        noted how far the table got. ``is_resynced``: ``changes`` tell every row."""
         batch = events(self._shared.session, self._delivered.topic, changes)
         table = TableBatch(
             topic=self._delivered.topic,
@@ -149,7 +149,7 @@ class Tables:
             parked=None,
             is_passed_over=False,
             known=Known(order=self._known_order),
-            is_anew=is_anew,
+            is_resynced=is_resynced,
         )
         if batch_id is None:
             self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
@@ -158,9 +158,9 @@ class Tables:
         number = next(self._batches) if batch_id is None else batch_id
         self._sink.begin_batch(spark, BatchIdentity(self._context.tenant.tenant, number))
         wanted, columns = ready_table(spark, self._sink, [wanted])
-        if not is_anew and self._is_merged_at_hand(table, wanted, columns):
+        if not is_resynced and self._is_merged_at_hand(table, wanted, columns):
             return self.rows()
-        write = write_anew if is_anew else write_batch
+        write = write_resynced if is_resynced else write_batch
         write(self._context, table, wanted, columns)
         return self.rows()
 
@@ -397,8 +397,8 @@ def test_a_history_that_is_built_anew_is_right_from_then_on(shared: SharedSpark,
         put(12, 6, "and changed"),
         gone(13, 2),
     )
-    anew = history.apply(*told, is_anew=True)
-    again = history.apply(*told, is_anew=True)
+    anew = history.apply(*told, is_resynced=True)
+    again = history.apply(*told, is_resynced=True)
     later = history.apply(put(14, 3, "back", op="c"), put(15, 1, "later"), gone(16, 4))
 
     right = [
@@ -432,8 +432,8 @@ def test_values_that_were_changed_by_hand_are_told_anew(shared: SharedSpark, war
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
     history.apply(put(1, 1, "by hand", 7, op="c"), put(2, 2, "b", 8, op="c"), put(3, 2, "b", 9))
 
-    anew = history.apply(put(1, 1, "a", 1, op="c"), put(3, 2, "b", 3), truncate(4), put(5, 3, "c", 5), is_anew=True)
-    nothing = history.apply(truncate(6), is_anew=True)
+    anew = history.apply(put(1, 1, "a", 1, op="c"), put(3, 2, "b", 3), truncate(4), put(5, 3, "c", 5), is_resynced=True)
+    nothing = history.apply(truncate(6), is_resynced=True)
 
     assert versions(anew) == [(1, "a", 1, 1, 4, False), (2, "b", 3, 2, 4, False), (3, "c", 5, 5, None, True)]
     assert versions(nothing) == [*versions(anew)[:2], (3, "c", 5, 5, 6, False)]

@@ -25,8 +25,8 @@ from libs.types.sink_place import (
     held_path,
 )
 from spark.jobs.sink_job import gone_with_the_job
-from spark.owed.parked_keys import ParkedKeysFile
-from spark.owed.resync_answers import ResyncAnswers
+from spark.pending.parked_keys import ParkedKeysFile
+from spark.pending.resync_answers import ResyncAnswers
 from spark.settings import SessionSettings, SinkJobSettings, StateStoreSettings
 from spark.sinks.port import BatchIdentity
 from spark.tenant import kept_states, moves

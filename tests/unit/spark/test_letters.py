@@ -4,7 +4,7 @@ import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
-from spark.owed import letters
+from spark.pending import letters
 from tests.spark_session import SharedSpark
 
 

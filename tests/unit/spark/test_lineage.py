@@ -21,7 +21,7 @@ from libs.sink_state.progress import TableTimings
 from libs.types.tenant import ColumnMask, ColumnRename, SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable
 from libs.warehouse.schema_changes import StoredColumn
-from spark.owed.progress import TableCommit, TableOutcome
+from spark.pending.progress import TableCommit, TableOutcome
 from spark.settings import SessionSettings, SinkJobSettings
 from spark.tenant.lineage import Lineage, TenantLineage, dataset_of
 from spark.transforms.warehouse_columns import TableColumn

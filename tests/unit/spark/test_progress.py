@@ -20,7 +20,7 @@ from libs.sink_state.progress import (
 )
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
-from spark.owed.progress import (
+from spark.pending.progress import (
     TableCommit,
     TableOutcome,
     load_progress,

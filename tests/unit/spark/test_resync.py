@@ -30,7 +30,7 @@ def test_of_several_requests_the_newest_counts(tmp_path: Path) -> None:
     due = due_resyncs(sink, [request("a"), request("b"), request("c", "acme.shop.shop.items")])
 
     assert {topic: each.id for topic, each in due.items()} == {TOPIC: "b", "acme.shop.shop.items": "c"}
-    answer = sink.owed.resyncs.of("a")
+    answer = sink.pending.resyncs.of("a")
     assert answer is not None
     assert "newer request" in answer.refused_because
 
@@ -46,7 +46,7 @@ def test_a_request_that_was_fulfilled_acts_once(tmp_path: Path) -> None:
     """Only the batch that did it meets it again, to find that the table holds it; a query that begins anew passes over it."""
     sink = context(tmp_path)
     done = ResyncAnswer(topic=TOPIC, query_id=BATCH.query_id, batch_id=BATCH.batch_id, at_us=1, is_done=True)
-    sink.owed.resyncs.store("a", done)
+    sink.pending.resyncs.store("a", done)
 
     assert set(due_resyncs(sink, [request("a")])) == {TOPIC}
     assert due_resyncs(context(tmp_path, BatchIdentity("query", 6)), [request("a")]) == {}
@@ -63,7 +63,7 @@ def test_answers_that_cannot_be_read_are_none(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text("{")
 
-    assert context(tmp_path).owed.resyncs.of("a") is None
+    assert context(tmp_path).pending.resyncs.of("a") is None
 
 
 def test_a_sink_that_is_not_past_the_copy_does_not_build(tmp_path: Path) -> None:

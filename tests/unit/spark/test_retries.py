@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from libs.sink_state.progress import ParkedTable
-from spark.owed.retries import FIRST_WAIT_S, LONGEST_WAIT_S, Retries, first_piece, left_behind, with_joined
+from spark.pending.retries import FIRST_WAIT_S, LONGEST_WAIT_S, Retries, first_piece, left_behind, with_joined
 
 
 def test_a_table_is_tried_at_the_start_for_a_new_version_and_ever_more_rarely() -> None:

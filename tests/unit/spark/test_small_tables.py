@@ -28,7 +28,7 @@ from spark.batch.small_tables import ByQuery, merge_at_hand, why_by_query
 from spark.batch.table_batch import Known, TableBatch, key_bounds
 from spark.batch.write import sink_table, write_batch
 from spark.jvm.errors import MALFORMED_RECORD, has_condition
-from spark.owed.replays import Replay
+from spark.pending.replays import Replay
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg import row_merge
 from spark.sinks.iceberg.sink import IcebergSink, load_table

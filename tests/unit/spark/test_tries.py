@@ -27,8 +27,8 @@ from spark.batch.commit import _apply_resync
 from spark.batch.plan import Asked as AskedFor
 from spark.batch.plan import Resync, _table_batch
 from spark.batch.tenant_sink import StateFolder, TenantSink
-from spark.owed.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch
-from spark.owed.tries import Settled, Tries, settle
+from spark.pending.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch
+from spark.pending.tries import Settled, Tries, settle
 from spark.sinks.port import BatchIdentity, TableRefused
 from tests.unit.spark.contexts import context_of, tenant_sink
 
@@ -134,11 +134,11 @@ def test_dead_letters_that_a_try_took_up_wait_again_if_it_was_not_written(
 ) -> None:
     """A query that began anew has forgotten them, with every other key."""
     tenant, later = sink_of(tmp_path, sink), BatchIdentity(query_id, 6)
-    tenant.owed.parked_keys.store(TOPIC, later, ParkedKeysOfTable(released={"1": KEY}, released_by=5))
+    tenant.pending.parked_keys.store(TOPIC, later, ParkedKeysOfTable(released={"1": KEY}, released_by=5))
 
     settled_tries(tenant, None, later, PROGRESS, Cut())  # type: ignore[arg-type]
 
-    assert tenant.owed.parked_keys.of_table(TOPIC, later).keys == ({"1": KEY} if waits else {})
+    assert tenant.pending.parked_keys.of_table(TOPIC, later).keys == ({"1": KEY} if waits else {})
 
 
 def test_what_nobody_answers_for_is_asked_again(tmp_path: Path) -> None:
@@ -192,13 +192,13 @@ def test_what_an_earlier_batch_wrote_is_settled_for_good_before_anything_else(tm
     kept: list[SinkProgress] = []
     state = StateFolder(tmp_path, keep=lambda: kept.append(load_progress(tmp_path, "acme")))
     tenant = replace(sink_of(tmp_path, Asked()), state=state)
-    assert tenant.owed.retries.is_due(TOPIC, 1)
+    assert tenant.pending.retries.is_due(TOPIC, 1)
 
     tries = settled_tries(tenant, None, BatchIdentity("query", 6), PROGRESS, Cut())  # type: ignore[arg-type]
 
     assert tries.settled.progress.tables == {TOPIC: WRITTEN}
     assert kept == [tries.settled.progress]
-    assert tenant.owed.retries.is_due(TOPIC, 1)
+    assert tenant.pending.retries.is_due(TOPIC, 1)
     settled_tries(tenant, None, BATCH, PROGRESS, Cut())  # type: ignore[arg-type]
     assert len(kept) == 1
 
@@ -214,7 +214,7 @@ def test_where_batches_are_cut_nothing_joins_what_nobody_answers_for(tmp_path: P
 
     assert _apply_resync(context, Resync(request, PARKED, ())) is None
 
-    answer = context.owed.resyncs.of("a")
+    answer = context.pending.resyncs.of("a")
     assert answer is not None
     assert "did not answer whether it has what was tried" in answer.refused_because
 
@@ -224,15 +224,15 @@ def test_of_a_table_that_nobody_answers_for_a_batch_without_its_events_does_noth
     tenant = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
     tries = settled_tries(tenant, None, BATCH, PROGRESS, Cut())  # type: ignore[arg-type]
     context = context_of(tenant, BATCH, tries=tries)
-    context.owed.parked_keys.store(TOPIC, BATCH, ParkedKeysOfTable(keys={"1": KEY}))
+    context.pending.parked_keys.store(TOPIC, BATCH, ParkedKeysOfTable(keys={"1": KEY}))
     nothing = AskedFor(replays={}, resyncs=(), retried=frozenset())
     letters = replace(nothing, replays={TOPIC: [ReplayRequest(id="r", topic=TOPIC)]})
 
     for asked in (nothing, letters):
         assert _table_batch(context, PROGRESS, TOPIC, [], None, asked) is None  # type: ignore[arg-type]
 
-    assert not context.owed.retries.is_any_due([TOPIC])
-    table = context.owed.parked_keys.of_table(TOPIC, BATCH)
+    assert not context.pending.retries.is_any_due([TOPIC])
+    table = context.pending.parked_keys.of_table(TOPIC, BATCH)
     assert table.keys == {"1": KEY}
     assert table.answers == {"r": ReplayAnswer(batch_id=BATCH.batch_id, keys=1, refused=1)}
 

@@ -10,7 +10,7 @@ from libs.mysql.logical import column
 from libs.sink_state.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer, decode_parked_keys, parked_keys_path
 from libs.types.table import FormerName
 from spark.kafka.read_topics import events_of
-from spark.owed.parked_keys import ParkedKeysFile
+from spark.pending.parked_keys import ParkedKeysFile
 from spark.sinks.port import BatchIdentity
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text
 from spark.transforms.local_rows import local_rows
@@ -141,8 +141,8 @@ def test_whose_replay_failed_is_told_that_the_keys_stay(tmp_path: Path) -> None:
     earlier, ours = ReplayAnswer(batch_id=4, keys=2, refused=1), ReplayAnswer(batch_id=5, keys=3, refused=1)
     file.store("t", batch, ParkedKeysOfTable(answers={"a": earlier, "b": ours}, released_by=5))
 
-    file.tell_refused("t", batch)
+    file.report_refused("t", batch)
 
     table = decode_parked_keys(parked_keys_path(tmp_path, "acme").read_bytes()).tables["t"]
     assert table.answers == {"a": earlier, "b": ReplayAnswer(batch_id=5, keys=3, refused=3)}
-    file.tell_refused("another", batch)
+    file.report_refused("another", batch)

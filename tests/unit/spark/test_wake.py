@@ -5,7 +5,7 @@ import pytest
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
 from libs.types.tenant import TenantSpec
-from spark.owed import letters
+from spark.pending import letters
 from spark.tenant.wake import wake
 from tests.spark_session import SharedSpark
 

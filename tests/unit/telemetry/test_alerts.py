@@ -22,7 +22,7 @@ from libs.types.fault import FaultScope
 from libs.types.position import SourcePartition
 from libs.types.table import TableId
 from libs.types.unseen_rows import UnseenRows
-from spark.owed.progress import observe_batch, tell_faults
+from spark.pending.progress import observe_batch, report_faults
 from tests.promql import Prometheus
 from tests.unit.check.test_rounds import checked
 from tests.unit.source.test_status import published
@@ -65,7 +65,7 @@ def sunk(*, parked: ParkedTable | None = None) -> SinkProgress:
     )
     progress = SinkProgress(tenant=TENANT, tables={topic: table})
     observe_batch("iceberg", progress, ())
-    tell_faults(progress)
+    report_faults(progress)
     return progress
 
 
@@ -119,7 +119,7 @@ CASES: Final[Mapping[str, Case]] = {
     "HeadwaterSinkTablesParked": Case(
         lambda: sunk(parked=ParkedTable(because="full", from_offsets={0: 3}, to_offsets={0: 9})), sunk
     ),
-    # Set as in spark.owed.progress, of a batch that has rows.
+    # Set as in spark.pending.progress, of a batch that has rows.
     "HeadwaterSinkLagging": Case(lambda: metrics.SINK_LAG.labels(TENANT, "iceberg").set(301.0)),
     # Set as in spark.tenant.moves and kept_states, of jobs with Spark below them.
     "HeadwaterSinkWaits": Case(lambda: metrics.SINK_WAITS.labels(TENANT).set(1)),

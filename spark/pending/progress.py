@@ -250,6 +250,6 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
         SINK_LAG.labels(*labels).set(max(0.0, (progress.written_at_us - newest_us) / 1e6))
 
 
-def tell_faults(progress: SinkProgress) -> None:
+def report_faults(progress: SinkProgress) -> None:
     """Make the tenant's faults in this process those of ``progress``."""
     keep_faults(sink_faults(progress), lambda scope: scope.tenant == progress.tenant)

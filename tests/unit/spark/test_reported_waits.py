@@ -6,24 +6,24 @@ import pytest
 
 from libs.errors import TransientError
 from libs.types.sink_place import Place, Places, SinkWait, wait_key
-from spark.jobs import told_records, told_waits
-from spark.jobs.told_waits import Told, ToldWaits, due
+from spark.jobs import reported_records, reported_waits
+from spark.jobs.reported_waits import ReportedWaits, SentWait, due
 
 ACME = wait_key("acme", "u", "packed-0")
 PLACES = Places(job="packed-0", tenants={"acme": Place(job="packed-0", tenancy="u")})
 ELSEWHERE = Places(job="packed-0", tenants={"acme": Place(job="own", tenancy="u", move=1, came_from="packed-0")})
 GOES = Places(job="packed-0", tenants={"acme": Place(job="packed-0", tenancy="u", drops_tables=True)})
-AWAY, DENIED = Told("away", 0.0), {ACME: SinkWait(because="denied")}
+AWAY, DENIED = SentWait("away", 0.0), {ACME: SinkWait(because="denied")}
 
 
 @pytest.mark.parametrize(
-    ("told", "places", "fault", "is_served", "now_s", "expected"),
+    ("sent", "places", "fault", "is_served", "now_s", "expected"),
     [
         (None, PLACES, "denied", False, 0.0, DENIED),
         (None, PLACES, "", True, 0.0, {ACME: None}),
         (None, PLACES, "", False, 0.0, {}),
-        (Told("", 0.0), PLACES, "", True, 0.0, {}),
-        (Told("", 0.0), PLACES, "denied", True, 0.0, DENIED),
+        (SentWait("", 0.0), PLACES, "", True, 0.0, {}),
+        (SentWait("", 0.0), PLACES, "denied", True, 0.0, DENIED),
         (AWAY, PLACES, "away", False, 9_999.0, {}),
         (AWAY, PLACES, "denied", False, 299.0, {}),
         (AWAY, PLACES, "denied", False, 300.0, DENIED),
@@ -36,7 +36,7 @@ AWAY, DENIED = Told("away", 0.0), {ACME: SinkWait(because="denied")}
     ],
 )
 def test_what_is_due(
-    told: Told | None,
+    sent: SentWait | None,
     places: Places,
     fault: str,
     is_served: bool,
@@ -45,7 +45,7 @@ def test_what_is_due(
 ) -> None:
     faults, served = {"acme": fault} if fault else {}, {"acme"} if is_served else set()
 
-    assert due({} if told is None else {ACME: told}, places, faults, served, now_s=now_s) == expected
+    assert due({} if sent is None else {ACME: sent}, places, faults, served, now_s=now_s) == expected
 
 
 def test_what_kafka_did_not_take_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,10 +63,10 @@ def test_what_kafka_did_not_take_is_said_again(monkeypatch: pytest.MonkeyPatch) 
             self.start = lambda: target(*args)
 
     now_s = [1_000.0]
-    monkeypatch.setattr(told_records, "threading", type("Threads", (), {"Thread": Now}))
-    for module in (told_records, told_waits):
+    monkeypatch.setattr(reported_records, "threading", type("Threads", (), {"Thread": Now}))
+    for module in (reported_records, reported_waits):
         monkeypatch.setattr(module, "time", type("Clock", (), {"monotonic": lambda: now_s[0]}))
-    waits = ToldWaits(tell)
+    waits = ReportedWaits(tell)
     for _ in range(3):
         waits.look(PLACES, {"acme": "denied"}, set())
         now_s[0] += 20.0

@@ -14,7 +14,7 @@ import msgspec
 
 from libs.types.fault import Fault
 from libs.types.sink_place import Places, SinkFaults, faults_key
-from spark.jobs.told_records import Teller, own_tenants
+from spark.jobs.reported_records import Reporter, own_tenants
 
 LASTING_US: Final = 20_000_000
 """A team learns of a fault that has lasted this long, as of those of services."""
@@ -27,7 +27,7 @@ _LONGEST_TEXT: Final = 2_000
 """A record stays far below a broker's limit of 1 MB."""
 
 
-class Told(NamedTuple):
+class SentFaults(NamedTuple):
     """The last record of a tenant."""
 
     faults: tuple[Fault, ...]
@@ -35,7 +35,7 @@ class Told(NamedTuple):
 
 
 def due(
-    told: Mapping[str, Told],
+    sent: Mapping[str, SentFaults],
     places: Places,
     faults: Sequence[Fault],
     *,
@@ -50,7 +50,7 @@ def due(
     ours = own_tenants(places, faults_key)
     found: dict[str, SinkFaults | None] = {}
     for key, name in ours.items():
-        known = told.get(key)
+        known = sent.get(key)
         of_tenant = [each for each in faults if each.scope.tenant == name and now_us - each.since_us >= LASTING_US]
         lasting = tuple(map(_bounded, of_tenant[:_MOST_FAULTS]))
         if known is None:
@@ -61,7 +61,7 @@ def due(
             is_news = known.faults != lasting and now_s - known.at_s >= _AGAIN_AFTER_S
         if is_news:
             found[key] = SinkFaults(faults=lasting) if lasting else None
-    return found | {key: None for key, known in told.items() if known.faults and key not in ours}
+    return found | {key: None for key, known in sent.items() if known.faults and key not in ours}
 
 
 def _places(faults: Sequence[Fault]) -> set[tuple[str, str, str]]:
@@ -72,20 +72,22 @@ def _bounded(fault: Fault) -> Fault:
     return msgspec.structs.replace(fault, happened=fault.happened[:_LONGEST_TEXT], remedy=fault.remedy[:_LONGEST_TEXT])
 
 
-class ToldFaults:
+class ReportedFaults:
     """Says them; the job's loop calls ``look``, and waits for nothing."""
 
-    def __init__(self, tell: Callable[[Mapping[str, SinkFaults | None]], None]) -> None:
-        """``tell``: durable when it returns; raises TransientError where it may not be."""
-        self._teller = Teller(
-            tell, lambda record, at_s: Told(() if record is None else record.faults, at_s), "sink_faults_not_told"
+    def __init__(self, send: Callable[[Mapping[str, SinkFaults | None]], None]) -> None:
+        """``send``: durable when it returns; raises TransientError where it may not be."""
+        self._reporter = Reporter(
+            send, lambda record, at_s: SentFaults(() if record is None else record.faults, at_s), "sink_faults_not_sent"
         )
         self._began_s = time.monotonic()
 
     def look(self, places: Places, faults: Sequence[Fault]) -> None:
         """As ``due``. Kafka is asked in a thread beside; while it is away, again and again."""
         now_s = time.monotonic()
-        if not self._teller.is_busy(now_s):
+        if not self._reporter.is_busy(now_s):
             is_settled = now_s - self._began_s >= _SETTLED_S
             now_us = time.time_ns() // 1_000
-            self._teller.say(due(self._teller.told, places, faults, now_us=now_us, now_s=now_s, is_settled=is_settled))
+            self._reporter.start(
+                due(self._reporter.sent, places, faults, now_us=now_us, now_s=now_s, is_settled=is_settled)
+            )

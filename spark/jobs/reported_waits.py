@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from libs.types.sink_place import Places, SinkWait, wait_key
-from spark.jobs.told_records import Teller, own_tenants
+from spark.jobs.reported_records import Reporter, own_tenants
 
 LASTING_S: Final = 20.0
 """A team learns of a wait that has lasted this long, as for routers' waits."""
@@ -19,7 +19,7 @@ _AGAIN_AFTER_S: Final = 300.0
 """Another reason for the same tenant: some servers' errors differ with each request."""
 
 
-class Told(NamedTuple):
+class SentWait(NamedTuple):
     """The last record of a tenant."""
 
     because: str
@@ -28,7 +28,7 @@ class Told(NamedTuple):
 
 
 def due(
-    told: Mapping[str, Told],
+    sent: Mapping[str, SentWait],
     places: Places,
     faults: Mapping[str, str],
     served: Collection[str],
@@ -40,7 +40,7 @@ def due(
     ours = own_tenants(places, wait_key)
     found: dict[str, SinkWait | None] = {}
     for key, name in ours.items():
-        known = told.get(key)
+        known = sent.get(key)
         if name in faults:
             is_news = known is None or not known.because
             is_other = known is not None and known.because != faults[name] and now_s - known.at_s >= _AGAIN_AFTER_S
@@ -48,20 +48,20 @@ def due(
                 found[key] = SinkWait(because=faults[name])
         elif name in served and (known is None or known.because):
             found[key] = None
-    return found | {key: None for key, known in told.items() if known.because and key not in ours}
+    return found | {key: None for key, known in sent.items() if known.because and key not in ours}
 
 
-class ToldWaits:
+class ReportedWaits:
     """Says it; the job's loop calls ``look``, and waits for nothing."""
 
-    def __init__(self, tell: Callable[[Mapping[str, SinkWait | None]], None]) -> None:
-        """``tell``: durable when it returns; raises TransientError where it may not be."""
-        self._teller = Teller(
-            tell, lambda record, at_s: Told("" if record is None else record.because, at_s), "sink_waits_not_told"
+    def __init__(self, send: Callable[[Mapping[str, SinkWait | None]], None]) -> None:
+        """``send``: durable when it returns; raises TransientError where it may not be."""
+        self._reporter = Reporter(
+            send, lambda record, at_s: SentWait("" if record is None else record.because, at_s), "sink_waits_not_sent"
         )
 
     def look(self, places: Places, faults: Mapping[str, str], served: Collection[str]) -> None:
         """As ``due``. Kafka is asked in a thread beside; while it is away, again and again."""
         now_s = time.monotonic()
-        if not self._teller.is_busy(now_s):
-            self._teller.say(due(self._teller.told, places, faults, served, now_s=now_s))
+        if not self._reporter.is_busy(now_s):
+            self._reporter.start(due(self._reporter.sent, places, faults, served, now_s=now_s))

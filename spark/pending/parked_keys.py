@@ -58,7 +58,7 @@ class ParkedKeysFile:
         if self.has_released(topic, batch):
             self.store(topic, batch, self.of_table(topic, batch))
 
-    def tell_refused(self, topic: str, batch: BatchIdentity) -> None:
+    def report_refused(self, topic: str, batch: BatchIdentity) -> None:
         """Answer ``batch``'s replays that the keys stay parked: its table was not written, or nobody knows."""
         with self._lock:
             table = self._read(batch).tables.get(topic, ParkedKeysOfTable())

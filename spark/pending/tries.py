@@ -23,8 +23,8 @@ from libs.sink_state.progress import SinkProgress, TableProgress, Try
 from libs.sink_state.stream_offsets import joined_offsets
 from libs.types.warehouse import WarehouseTable, table_named
 from spark.jvm.errors import described
-from spark.owed.progress import store_progress
-from spark.owed.retries import left_behind
+from spark.pending.progress import store_progress
+from spark.pending.retries import left_behind
 from spark.sinks.port import BatchIdentity, Sink, TableRefused
 
 log = structlog.get_logger()

@@ -7,8 +7,8 @@ import pytest
 from libs.durable_file import replace_durably
 from libs.sink_state.resync import ResyncAnswer, TenantResyncs, encode_resyncs, resyncs_path
 from libs.types.sink_place import Place, Places, resyncs_key
-from spark.jobs import told_records
-from spark.jobs.told_resyncs import ToldResyncs, due
+from spark.jobs import reported_records
+from spark.jobs.reported_resyncs import ReportedResyncs, due
 
 ACME = resyncs_key("acme", "u", "packed-0")
 PLACES = Places(job="packed-0", tenants={"acme": Place(job="packed-0", tenancy="u")})
@@ -26,7 +26,7 @@ def answers(*moments_us: int, refused_because: str = "") -> TenantResyncs:
 
 
 @pytest.mark.parametrize(
-    ("told", "places", "known", "expected"),
+    ("sent", "places", "known", "expected"),
     [
         ({}, PLACES, {}, {}),
         ({}, PLACES, {"acme": answers(1)}, {ACME: answers(1)}),
@@ -37,16 +37,16 @@ def answers(*moments_us: int, refused_because: str = "") -> TenantResyncs:
     ],
 )
 def test_what_is_due(
-    told: Mapping[str, TenantResyncs | None],
+    sent: Mapping[str, TenantResyncs | None],
     places: Places,
     known: Mapping[str, TenantResyncs],
     expected: Mapping[str, TenantResyncs | None],
 ) -> None:
-    assert due(told, places, known) == expected
+    assert due(sent, places, known) == expected
 
 
 def test_a_record_stays_below_a_brokers_limit() -> None:
-    """The newest answers are told."""
+    """The newest answers are sent."""
     [said] = due({}, PLACES, {"acme": answers(*range(200), refused_because="x" * 10_000)}).values()
 
     assert said is not None
@@ -64,11 +64,11 @@ def test_the_file_of_a_tenant_is_told_once(tmp_path, monkeypatch: pytest.MonkeyP
         def __init__(self, *, target, args, daemon) -> None:  # type: ignore[no-untyped-def]
             self.start = lambda: target(*args)
 
-    monkeypatch.setattr(told_records, "threading", type("Threads", (), {"Thread": Now}))
-    told = ToldResyncs(said.append, tmp_path)
+    monkeypatch.setattr(reported_records, "threading", type("Threads", (), {"Thread": Now}))
+    sent = ReportedResyncs(said.append, tmp_path)
     for moments in ((), (1,), (1,), (1, 2)):
         if moments:
             replace_durably(resyncs_path(tmp_path, "acme"), encode_resyncs(answers(*moments)))
-        told.look(PLACES)
+        sent.look(PLACES)
 
     assert said == [{ACME: answers(1)}, {ACME: answers(1, 2)}]

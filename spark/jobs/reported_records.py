@@ -18,7 +18,7 @@ PAUSE_S: Final = 30.0
 """After Kafka did not take it."""
 
 Record = TypeVar("Record")
-Told = TypeVar("Told")
+Sent = TypeVar("Sent")
 
 log = structlog.get_logger()
 
@@ -32,44 +32,44 @@ def own_tenants(places: Places, key_of: Callable[[str, str, str], str]) -> dict[
     }
 
 
-class Teller(Generic[Record, Told]):
+class Reporter(Generic[Record, Sent]):
     """Sends records one after another, and remembers the last one of each key."""
 
     def __init__(
         self,
-        tell: Callable[[Mapping[str, Record | None]], None],
-        kept: Callable[[Record | None, float], Told],
+        send: Callable[[Mapping[str, Record | None]], None],
+        kept: Callable[[Record | None, float], Sent],
         refused_event: str,
     ) -> None:
-        """``tell``: durable when it returns; raises TransientError where it may not be. ``kept``: the memory of a record
+        """``send``: durable when it returns; raises TransientError where it may not be. ``kept``: the memory of a record
         that was sent at a second. ``refused_event``: the log's name for a failure.
         """
-        self.told: dict[str, Told] = {}
-        self._tell = tell
+        self.sent: dict[str, Sent] = {}
+        self._send = send
         self._kept = kept
         self._refused_event = refused_event
         self._not_before_s = 0.0
-        self._is_telling = False
+        self._is_sending = False
 
     def is_busy(self, now_s: float) -> bool:
         """A thread is sending, or waits for Kafka."""
-        return self._is_telling or now_s < self._not_before_s
+        return self._is_sending or now_s < self._not_before_s
 
-    def say(self, news: Mapping[str, Record | None]) -> None:
+    def start(self, news: Mapping[str, Record | None]) -> None:
         """Send ``news`` in a thread, if there are any. Not while it is busy."""
         if news:
-            self._is_telling = True
-            threading.Thread(target=self._say, args=(news,), daemon=True).start()
+            self._is_sending = True
+            threading.Thread(target=self._run, args=(news,), daemon=True).start()
 
-    def _say(self, news: Mapping[str, Record | None]) -> None:
+    def _run(self, news: Mapping[str, Record | None]) -> None:
         try:
-            self._tell(news)
+            self._send(news)
             at_s = time.monotonic()
-            self.told = self.told | {key: self._kept(record, at_s) for key, record in news.items()}
+            self.sent = self.sent | {key: self._kept(record, at_s) for key, record in news.items()}
         except TransientError as error:
             self._not_before_s = time.monotonic() + PAUSE_S
             log.warning(self._refused_event, reason=str(error), retry_in_s=PAUSE_S)
         except (Py4JError, ConnectionError):  # the JVM is gone, which the job's loop sees
             self._not_before_s = time.monotonic() + PAUSE_S
         finally:
-            self._is_telling = False
+            self._is_sending = False

@@ -8,7 +8,7 @@ import pytest
 from libs.telemetry.faults import KEYS_PARKED, TABLE_PARKED, fault_of
 from libs.types.fault import Fault, FaultScope
 from libs.types.sink_place import Place, Places, SinkFaults, faults_key
-from spark.jobs.told_faults import LASTING_US, Told, due
+from spark.jobs.reported_faults import LASTING_US, SentFaults, due
 
 ACME: Final = faults_key("acme", "u", "packed-0")
 PLACES: Final = Places(job="packed-0", tenants={"acme": Place(job="packed-0", tenancy="u")})
@@ -22,18 +22,18 @@ IS_PARKED: Final = {ACME: SinkFaults(faults=(PARKED,))}
 
 
 @pytest.mark.parametrize(
-    ("told", "places", "faults", "now_us", "now_s", "is_settled", "expected"),
+    ("sent", "places", "faults", "now_us", "now_s", "is_settled", "expected"),
     [
         (None, PLACES, [PARKED, GLOBEX], LASTING_US, 0.0, False, IS_PARKED),
         (None, PLACES, [PARKED], LASTING_US - 1, 0.0, False, {}),
         (None, PLACES, [], 0, 0.0, False, {}),
         (None, PLACES, [], 0, 0.0, True, {ACME: None}),
-        (Told((), 0.0), PLACES, [], 0, 0.0, True, {}),
-        (Told((), 0.0), PLACES, [PARKED], LASTING_US, 0.0, True, IS_PARKED),
-        (Told((PARKED,), 0.0), PLACES, [PARKED], LASTING_US, 9_999.0, True, {}),
-        (Told((PARKED,), 0.0), PLACES, [OTHER_WORDS], LASTING_US, 299.0, True, {}),
+        (SentFaults((), 0.0), PLACES, [], 0, 0.0, True, {}),
+        (SentFaults((), 0.0), PLACES, [PARKED], LASTING_US, 0.0, True, IS_PARKED),
+        (SentFaults((PARKED,), 0.0), PLACES, [PARKED], LASTING_US, 9_999.0, True, {}),
+        (SentFaults((PARKED,), 0.0), PLACES, [OTHER_WORDS], LASTING_US, 299.0, True, {}),
         (
-            Told((PARKED,), 0.0),
+            SentFaults((PARKED,), 0.0),
             PLACES,
             [OTHER_WORDS],
             LASTING_US,
@@ -42,7 +42,7 @@ IS_PARKED: Final = {ACME: SinkFaults(faults=(PARKED,))}
             {ACME: SinkFaults(faults=(OTHER_WORDS,))},
         ),
         (
-            Told((PARKED,), 0.0),
+            SentFaults((PARKED,), 0.0),
             PLACES,
             [PARKED, KEYS],
             LASTING_US,
@@ -50,13 +50,13 @@ IS_PARKED: Final = {ACME: SinkFaults(faults=(PARKED,))}
             True,
             {ACME: SinkFaults(faults=(PARKED, KEYS))},
         ),
-        (Told((PARKED,), 0.0), PLACES, [], 0, 0.0, False, {ACME: None}),
-        (Told((PARKED,), 0.0), ELSEWHERE, [PARKED], LASTING_US, 0.0, True, {ACME: None}),
+        (SentFaults((PARKED,), 0.0), PLACES, [], 0, 0.0, False, {ACME: None}),
+        (SentFaults((PARKED,), 0.0), ELSEWHERE, [PARKED], LASTING_US, 0.0, True, {ACME: None}),
         (None, ELSEWHERE, [PARKED], LASTING_US, 0.0, True, {}),
     ],
 )
 def test_what_is_due(
-    told: Told | None,
+    sent: SentFaults | None,
     places: Places,
     faults: Sequence[Fault],
     now_us: int,
@@ -64,6 +64,6 @@ def test_what_is_due(
     is_settled: bool,
     expected: Mapping[str, SinkFaults | None],
 ) -> None:
-    said = {} if told is None else {ACME: told}
+    said = {} if sent is None else {ACME: sent}
 
     assert due(said, places, faults, now_us=now_us, now_s=now_s, is_settled=is_settled) == expected

@@ -1,6 +1,6 @@
 """The ends of this job's resyncs, for ``headwater resync --mesh``, which sees no file of the job's.
 
-the files of ``spark.owed.resync_answers`` ▶ due ▶ topic headwater.sink-handovers ▶ libs.mesh.recorded_sink_reports
+the files of ``spark.pending.resync_answers`` ▶ due ▶ topic headwater.sink-handovers ▶ libs.mesh.recorded_sink_reports
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import msgspec
 
 from libs.sink_state.resync import TenantResyncs, decode_resyncs, resyncs_path
 from libs.types.sink_place import Places, resyncs_key
-from spark.jobs.told_records import Teller, own_tenants
+from spark.jobs.reported_records import Reporter, own_tenants
 
 _MOST_ANSWERS: Final = 20
 _LONGEST_TEXT: Final = 2_000
@@ -21,16 +21,16 @@ _LONGEST_TEXT: Final = 2_000
 
 
 def due(
-    told: Mapping[str, TenantResyncs | None], places: Places, answers: Mapping[str, TenantResyncs]
+    sent: Mapping[str, TenantResyncs | None], places: Places, answers: Mapping[str, TenantResyncs]
 ) -> dict[str, TenantResyncs | None]:
     """The records to write now, by ``resyncs_key``. ``answers``: by tenant, of those that have some."""
     ours = own_tenants(places, resyncs_key)
     found: dict[str, TenantResyncs | None] = {
         key: bounded
         for key, name in ours.items()
-        if name in answers and (bounded := _bounded(answers[name])) != told.get(key)
+        if name in answers and (bounded := _bounded(answers[name])) != sent.get(key)
     }
-    return found | {key: None for key, known in told.items() if known is not None and key not in ours}
+    return found | {key: None for key, known in sent.items() if known is not None and key not in ours}
 
 
 def _bounded(answers: TenantResyncs) -> TenantResyncs:
@@ -44,13 +44,13 @@ def _bounded(answers: TenantResyncs) -> TenantResyncs:
     )
 
 
-class ToldResyncs:
+class ReportedResyncs:
     """Says them; the job's loop calls ``look``, and waits for nothing."""
 
-    def __init__(self, tell: Callable[[Mapping[str, TenantResyncs | None]], None], state_dir: Path) -> None:
-        """``tell``: durable when it returns; raises TransientError where it may not be."""
-        self._teller: Teller[TenantResyncs, TenantResyncs | None] = Teller(
-            tell, lambda record, _: record, "sink_resyncs_not_told"
+    def __init__(self, send: Callable[[Mapping[str, TenantResyncs | None]], None], state_dir: Path) -> None:
+        """``send``: durable when it returns; raises TransientError where it may not be."""
+        self._reporter: Reporter[TenantResyncs, TenantResyncs | None] = Reporter(
+            send, lambda record, _: record, "sink_resyncs_not_sent"
         )
         self._state_dir = state_dir
         self._read: dict[str, tuple[int, TenantResyncs]] = {}
@@ -58,12 +58,12 @@ class ToldResyncs:
 
     def look(self, places: Places) -> None:
         """As ``due``."""
-        if not self._teller.is_busy(time.monotonic()):
+        if not self._reporter.is_busy(time.monotonic()):
             answers = {}
             for name in places.tenants:
                 with contextlib.suppress(OSError, msgspec.DecodeError):
                     answers[name] = self._answers(name)
-            self._teller.say(due(self._teller.told, places, answers))
+            self._reporter.start(due(self._reporter.sent, places, answers))
 
     def _answers(self, tenant: str) -> TenantResyncs:
         """Raises OSError: it has none; msgspec.DecodeError: the file is of another release."""

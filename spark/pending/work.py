@@ -1,4 +1,4 @@
-"""What a tenant's tables are owed besides new events, and by when: one owner of all that remembers it.
+"""The pending work of a tenant's tables, besides new events, with its times: one owner of all that remembers it.
 
 | the table has | remembered by |
 |---|---|
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark.owed.parked_keys import ParkedKeysFile
-from spark.owed.resync_answers import ResyncAnswers
-from spark.owed.retries import Retries
-from spark.owed.table_failures import TableFailures
+from spark.pending.parked_keys import ParkedKeysFile
+from spark.pending.resync_answers import ResyncAnswers
+from spark.pending.retries import Retries
+from spark.pending.table_failures import TableFailures
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class PendingWork:
     """Of one tenant's tables."""
 
     parked_keys: ParkedKeysFile
@@ -30,11 +30,11 @@ class Owed:
     failures: TableFailures = field(default_factory=TableFailures)
 
 
-def owed_in(
+def pending_work_in(
     state_dir: Path, tenant: str, *, keep: Callable[[], None] = lambda: None, failures: TableFailures | None = None
-) -> Owed:
+) -> PendingWork:
     """As the tenant's state has it. ``keep``: called after each durable change. ``failures``: as counted before; None: none."""
-    return Owed(
+    return PendingWork(
         parked_keys=ParkedKeysFile(state_dir, tenant, keep=keep),
         resyncs=ResyncAnswers(state_dir, tenant, keep=keep),
         failures=TableFailures() if failures is None else failures,

@@ -7,8 +7,8 @@ import msgspec
 
 from libs.events.dead_letter import ReplayRequest
 from libs.sink_state.parked_keys import ParkedKey, ParkedKeysOfTable, ReplayAnswer
-from spark.owed.parked_keys import ParkedKeysFile
-from spark.owed.progress import SetAside
+from spark.pending.parked_keys import ParkedKeysFile
+from spark.pending.progress import SetAside
 from spark.sinks.port import BatchIdentity
 
 
