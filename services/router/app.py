@@ -1,6 +1,6 @@
 """The Faust app: consumes the changes topics and hands every batch to its lane. The only module that imports faust.
 
-Faust does what it is good at, the consumer group: membership, assignment, fetching, back-pressure. It writes nothing
+Faust does the consumer group: membership, assignment, fetching, back-pressure. It writes nothing
 and commits nothing: its own exactly-once mode leaves records to topics that the app does not consume outside the
 transaction (seen: 260 repeated of 12,000 in four kills). Two of its settings matter for correctness:
 ``processing_guarantee="exactly_once"`` makes its consumer ``read_committed``, and ``acks=False`` keeps it from committing
@@ -34,7 +34,7 @@ from services.router.settings import RouterSettings
 log = structlog.get_logger()
 
 _STOP_TIMEOUT_S: Final = 2.0
-"""Faust was seen to take 40 s for a stop; behind closed lanes nothing can be lost by not waiting."""
+"""Faust was seen to take 40 s for a stop; once lanes are closed nothing can be lost by not waiting."""
 _CRASH_CHECK_S: Final = 0.2
 _BUFFERED_BATCHES: Final = 1_000
 """Never reached: a full buffer makes Faust's consumer sleep for a second, which left lanes idle four fifths of the time in a

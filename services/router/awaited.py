@@ -3,7 +3,7 @@
 Shards of a keyspace pass from one reader to another, and with them their rows from one Kafka partition to another. The first
 batch of the new reader says up to where the others are routed first (``ChangeBatch.awaited``), so that a key's changes stand
 in order in the tenants' topics. A lane waits there for the router's group, in whichever process the other lane runs; tenants
-that are behind in it fall behind here too, at this batch, and each passes it when its own cursor there has.
+that lag in it lag here too, from this batch on, and each passes it when its own cursor there has.
 
 Lanes cannot wait in a circle: awaited records were published before the batch.
 
@@ -25,7 +25,7 @@ from services.router.next_record import next_record, open_looker
 from services.router.straggler_offsets import committed_offsets, find_stragglers
 
 LACKS: Final = "awaits what comes first from another partition"
-"""Why a tenant is behind."""
+"""Why a tenant lags."""
 
 
 def stretches(batches: Sequence[Changes]) -> Iterator[tuple[int, int]]:
@@ -49,7 +49,7 @@ def awaited_ends(batch: Changes, topic: str) -> Mapping[TopicPartition, int]:
 
 
 class PassedPartitions:
-    """Asks Kafka how far a group of routers has come, and its tenants that are behind. Thread-safe; its calls block.
+    """Asks Kafka how far a group of routers has come, and its tenants that lag. Thread-safe; its calls block.
 
     All raise BrokerUnavailable where Kafka does not say: ask again.
     """
@@ -66,7 +66,7 @@ class PassedPartitions:
         """Whether one tenant has got all that stands below ``ends``."""
         own = straggler_group(self._group, tenant)
         for place, end in ends.items():
-            # The lanes first: a tenant that falls behind later has passed.
+            # The lanes first: a tenant that lags later has passed.
             if not self._has_passed(place, end):
                 return False
             committed = committed_offsets(self._kafka, [own], place)[own]

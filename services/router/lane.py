@@ -5,7 +5,7 @@ Faust's agent hands batches over (``offer``); the thread takes waiting ones and,
 for all tenants and the consumer offset after them. So a record and the offset that says it was written become visible
 together or not at all, and a router killed anywhere resumes without a gap or a repeat.
 
-A tenant that cannot keep up does not hold the others back: it falls behind and is carried on by ``stragglers`` until it can
+A tenant that cannot keep up does not hold the others back: it lags and is carried on by ``stragglers`` until it can
 come back. That it leaves, and that it comes back, is part of the transaction from which on it does.
 
 Opening, in this order and in no other:
@@ -102,7 +102,7 @@ class Lane:
 
     @property
     def behind(self) -> Mapping[str, TenantPosition]:
-        """The tenants that are behind the others."""
+        """The tenants that lag the others."""
         return {each.tenant: each.position for each in self._stragglers.tenants.all()}
 
     @property

@@ -26,13 +26,13 @@ class LanePosition:
 
 @dataclass(frozen=True, slots=True)
 class TenantPosition:
-    """How far one tenant got that is behind the others."""
+    """The place of one tenant that lags the others."""
 
     next_offset: int
     """Of the changes topic."""
     reached: Reached
     reason: str
-    """Why it is behind."""
+    """Why it lags."""
     is_stuck: bool
     """Somebody has to see to it."""
     refusal: str | None = None

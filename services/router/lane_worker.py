@@ -74,7 +74,7 @@ class LaneWorker:
         found: Mapping[str, int],
         logger: Any,
     ) -> None:
-        """``found``: the tenants that were behind when the lane opened, with their cursors. ``topic_id``: of the changes
+        """``found``: the tenants that lagged when the lane opened, with their cursors. ``topic_id``: of the changes
         topic."""
         self._source = source
         self._place = place
@@ -89,7 +89,7 @@ class LaneWorker:
         """Of the last record that was set aside since the lane opened: where, and why."""
         specs = self._routes.specs
         for tenant in found.keys() & specs.keys():
-            stragglers.add(specs[tenant], found[tenant], "was behind before the router started", Reached())
+            stragglers.add(specs[tenant], found[tenant], "lagged before the router started", Reached())
         self._committed = Committed(
             next_offset,
             behind=frozenset(found.keys() & specs.keys()),

@@ -48,7 +48,7 @@ class Lanes:
         for lane in self.all():
             for tenant, position in lane.behind.items():
                 if position.is_stuck:
-                    reasons.setdefault(tenant, f"{tenant} is behind alone: {position.reason}")
+                    reasons.setdefault(tenant, f"{tenant} lags alone: {position.reason}")
         parked = [lane.state.parked for lane in self.all() if lane.state.parked is not None]
         unreadable = [lane.state.unreadable for lane in self.all() if lane.state.unreadable is not None]
         return "; ".join([*parked, *unreadable, *reasons.values()]) or None

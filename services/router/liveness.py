@@ -218,7 +218,7 @@ def watch_transactions(lanes: Lanes, settings: LaneSettings, exit_process: Calla
     own, for ever.
 
     A lane gives up each of its calls in time, but a thread may stand inside one that no exception leaves: librdkafka's did
-    after a broker's crash. Ending at once is safe, because Kafka aborts what was open.
+    after a broker's crash. Ending at once is safe, because Kafka aborts open transactions.
     """
     oldest_s = _OLDEST_SHARE * settings.transaction_timeout_s
     while True:

@@ -116,7 +116,7 @@ class MissedBatches:
             if (error := message.error()) is not None:
                 if error.code() == KafkaError._AUTO_OFFSET_RESET:
                     raise ChangesLost(
-                        f"what stood at offset {start} of {self._place.topic} and is not delivered yet was deleted by its "
+                        f"the records from offset {start} of {self._place.topic} on, not yet delivered, were deleted by its "
                         "retention; take the tenant's document away and put it back, then resync its tables"
                     )
                 raise ServiceUnavailable(f"{self._place.topic} cannot be read: {error}")

@@ -93,7 +93,7 @@ def tenants_progress(
     rows_before: Mapping[str, int],
 ) -> list[Progress]:
     """One report for each tenant: everything up to the lane's position is durable for it, also where rows were filtered; of one
-    that is behind the others, up to its own. Where that is not known since the lane opened, nothing new is."""
+    that lags the others, up to its own. Where that is not known since the lane opened, nothing new is."""
     reports = []
     for tenant in position.tenants | behind.keys():
         own = behind.get(tenant)

@@ -1,7 +1,7 @@
 """How fast a tenant may go: token buckets, one for each tenant with limits, shared by all lanes of the process.
 
 A bucket holds a second's worth. Written records are taken from it, into debt where need be: a batch is written whole. A tenant
-in debt falls behind (``stragglers``) and goes on when its bucket has filled; so over some seconds its rate is the limit.
+in debt lags (``stragglers``) and goes on when its bucket has filled; so over some seconds its rate is the limit.
 
 A tenant's document has its team's wish; the router's settings have its maximum (``limits_in_force``).
 """
@@ -71,7 +71,7 @@ class RateLimits:
             limits = {spec.tenant: limits_in_force(spec.limits, self._settings) for spec in tenants}
             for spec in tenants:
                 if self._limits.get(spec.tenant) != limits[spec.tenant]:
-                    _tell(spec.tenant, spec.limits, limits[spec.tenant])
+                    _log_limits(spec.tenant, spec.limits, limits[spec.tenant])
             for tenant in self._limits.keys() - limits.keys():
                 _forget(tenant)
             now_s = self._clock()
@@ -89,7 +89,7 @@ class RateLimits:
         return not self._buckets
 
     def weight(self, tenant: str) -> float:
-        """Its share among those that are behind."""
+        """Its share among those that lag."""
         limits = self._limits.get(tenant)
         return 1.0 if limits is None else limits.weight
 
@@ -133,7 +133,7 @@ def limits_in_force(asked: TenantLimits, settings: TenantLimitSettings) -> Tenan
     )
 
 
-def _tell(tenant: str, asked: TenantLimits, in_force: TenantLimits) -> None:
+def _log_limits(tenant: str, asked: TenantLimits, in_force: TenantLimits) -> None:
     for kind, limit in (("events", in_force.events_per_s), ("bytes", in_force.bytes_per_s)):
         metrics.ROUTER_TENANT_LIMIT.labels(tenant, kind).set(math.inf if limit is None else limit)
     metrics.ROUTER_TENANT_WEIGHT.labels(tenant).set(in_force.weight)

@@ -32,12 +32,12 @@ class ReceivedTenants:
         self.lock = threading.Lock()
         """Held while the folder changes; hold it to read all of it as of one moment."""
         self._streams = 0
-        """How many were begun. What an older one told is not taken in any more: what it left out would never be told again."""
+        """How many were begun. Changes of older ones are passed over: one that they left out would never come again."""
         self.is_current = False
         """The folder has an operator's present documents: the stream stands, and is complete."""
-        self._is_break_told = False
+        self._is_break_logged = False
         self._reading: asyncio.Task[None] | None = None
-        self._begun_anew: asyncio.Future[None] | None = None
+        self._restarted: asyncio.Future[None] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     async def begin(self, *, timeout_s: float) -> None:
@@ -56,7 +56,7 @@ class ReceivedTenants:
         except (TimeoutError, TransientError) as error:
             if not (self.folder / _COMPLETE).exists():
                 raise ServiceUnavailable(
-                    f"tenant_operator ({self._settings.address}) did not tell of the tenants in {timeout_s:.0f} s, and nothing "
+                    f"tenant_operator ({self._settings.address}) did not name the tenants in {timeout_s:.0f} s, and nothing "
                     "is known of them from before"
                 ) from error
             log.warning("tenants_from_before", reason="tenant_operator does not answer", folder=str(self.folder))
@@ -73,9 +73,9 @@ class ReceivedTenants:
                         raise
                     continue  # ask_again ended it
                 except TransientError as error:
-                    if not self._is_break_told:
+                    if not self._is_break_logged:
                         log.warning("tenants_stream_broken", reason=str(error))
-                        self._is_break_told = True
+                        self._is_break_logged = True
                 await asyncio.sleep(_PAUSE_S)
 
     async def ask_again(self, *, timeout_s: float) -> None:
@@ -86,23 +86,23 @@ class ReceivedTenants:
         Raises:
             TimeoutError: no operator answered in time.
         """
-        if self._begun_anew is None:
-            self._begun_anew = asyncio.get_running_loop().create_future()
+        if self._restarted is None:
+            self._restarted = asyncio.get_running_loop().create_future()
             if self._reading is not None:
                 self._reading.cancel()
         async with asyncio.timeout(timeout_s):
-            await asyncio.shield(self._begun_anew)
+            await asyncio.shield(self._restarted)
 
     async def _read(self, client: TenantsClient) -> None:
         self._streams += 1
-        number, answers = self._streams, self._begun_anew
+        number, answers = self._streams, self._restarted
         try:
             async with contextlib.aclosing(client.watch()) as changes:
                 async for change in changes:
                     await asyncio.to_thread(self._take_in, change, number)
-                    self._is_break_told, self.is_current = False, True
+                    self._is_break_logged, self.is_current = False, True
                     if answers is not None and not answers.done():
-                        self._begun_anew = None
+                        self._restarted = None
                         answers.set_result(None)
         finally:
             self.is_current = False

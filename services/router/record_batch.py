@@ -3,7 +3,7 @@
 Records are encoded as they come, with no object for one: librdkafka copies each record and allocates each header; aiokafka's
 builder is called for each record and compresses lz4 at one of its slowest levels (ADR 10 has the figures). The format: Kafka
 documentation, "Message Format", https://kafka.apache.org/documentation/#recordbatch. The compressors, but for lz4's, are
-aiokafka's; the checksum is by the processor's own instruction, a fourteenth of what aiokafka's takes.
+aiokafka's; the checksum is by the processor's own instruction, a fourteenth of the time of aiokafka's.
 """
 
 import struct

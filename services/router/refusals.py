@@ -10,7 +10,7 @@ A document is refused by one process, which alone knows the end: it reports the 
 operators forget the refusals of a process that is gone.
 
 Records that cannot be written (Kafka does not take them, or the schema registry does not answer) are tried again by whoever has
-their lane, every few seconds, with all that waits after them; who has it next goes on with what was told.
+their lane, every few seconds, with all that waits after them; the next owner goes on with the reports.
 
 Without an operator nothing is reported: standing refusals are looked at all the same.
 """
@@ -78,7 +78,7 @@ _LONGEST_RECORDS_REASON: Final = 1_000
 """Characters: names of topics, which may be long, and the remedy."""
 _RECORDS_REASON_STANDS_US: Final = 60_000_000
 """Of two topics that refuse records now the one answers first, now the other: so often the words may change."""
-_TOLD_AGAIN_AFTER_US: Final = 60_000_000
+_REPORTED_AGAIN_AFTER_US: Final = 60_000_000
 """Of a document that is refused: operators forget after five times as long."""
 _NO_TABLE: Final = TableId(database="", table="")
 
@@ -132,7 +132,7 @@ class Refusals:
         self._told: dict[_Key, Refusal] = {}
         """As an operator answered last."""
         self._documents: Mapping[str, str] = {}
-        self._told_documents: dict[str, Refusal] = {}
+        self._reported_documents: dict[str, Refusal] = {}
         """By tenant, as an operator answered last."""
         self._lacking_keys: set[_Key] = set()
         self._forms: dict[str, EnvelopeForm] = {}
@@ -283,7 +283,7 @@ class Refusals:
             found = [each for key, each in standing.items() if self._told.get(key) != each]
             over = [each for key, each in self._told.items() if key not in standing]
             found += self._found_documents()
-            over += [each for tenant, each in self._told_documents.items() if tenant not in self._documents]
+            over += [each for tenant, each in self._reported_documents.items() if tenant not in self._documents]
         return News(tuple(found[:_TOLD_AT_ONCE]), tuple(over[:_TOLD_AT_ONCE]), standing)
 
     def answered(self, news: News, answer: Iterable[Refusal]) -> None:
@@ -303,7 +303,7 @@ class Refusals:
                     self._lacking_keys.discard(key)
                     self._ended += 1
             self._told = held
-            self._told_documents = {each.tenant: each for each in answer if each.what is RefusedKind.DOCUMENT}
+            self._reported_documents = {each.tenant: each for each in answer if each.what is RefusedKind.DOCUMENT}
 
     def _found_documents(self) -> list[Refusal]:
         """Refusals that an operator holds differently, or has not heard of for a while."""
@@ -320,9 +320,9 @@ class Refusals:
                 what=RefusedKind.DOCUMENT,
                 router=self.router,
             )
-            told = self._told_documents.get(tenant)
+            told = self._reported_documents.get(tenant)
             is_known = told is not None and replace(told, found_at_us=now_us) == refusal
-            if told is None or not is_known or now_us - told.found_at_us > _TOLD_AGAIN_AFTER_US:
+            if told is None or not is_known or now_us - told.found_at_us > _REPORTED_AGAIN_AFTER_US:
                 found.append(refusal)
         return found
 
@@ -417,7 +417,7 @@ class RefusalReporter:
                     await self.report(client)
                 except HeadwaterError as error:
                     if is_heard:
-                        log.warning("refusals_not_told", reason=str(error))
+                        log.warning("refusals_not_sent", reason=str(error))
                     is_heard = False
                 else:
                     is_heard = True

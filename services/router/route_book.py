@@ -193,7 +193,7 @@ class RouteBook:
             view.routes_by_version.clear()
 
     def ask_again(self, tenant: str) -> None:
-        """Look up once more what the tenant was found unready for."""
+        """Look up once more the schemas that the tenant was found unready for."""
         for view in self._alive:
             view.unready.pop(tenant, None)
         for version in [version for version, routes in self._compiled.items() if tenant in routes.unready]:

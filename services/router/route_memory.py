@@ -1,7 +1,7 @@
 """What a lane's routes remember when a tenant's document changes: who sees which table, and the views of table versions.
 
-A book of routes is made anew with each change of the tenants. With 1,000 tenants and 50,000 tables that took minutes of CPU: so
-the part of it that the tenants' own documents decide is kept here, and mended for those alone whose documents changed.
+A book of routes is made again with each change of the tenants. With 1,000 tenants and 50,000 tables that took minutes of CPU.
+So the part of it that the tenants' own documents decide is kept here, and mended for those alone whose documents changed.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from services.router.encode import EventSchemas
 from services.router.project import Projection
 
 _MOST_CHANGES: Final = 100
-"""Of documents, that a table's tenants are mended by; of more they are found anew."""
+"""Of documents, that a table's tenants are mended by; of more they are found again."""
 
 
 class _Patterns(NamedTuple):
@@ -45,7 +45,7 @@ class SeenTables:
         self._patterns: dict[str, _Patterns] = {}
         """By tenant."""
         self._tenants: dict[str, dict[_Patterns, set[str]]] = {}
-        """By what every table that an include is for begins with, and by patterns."""
+        """By the common beginning of every table of an include, and by patterns."""
         self._lengths: Counter[int] = Counter()
         """Of these beginnings: how many there are of a length."""
         self._changes: list[frozenset[str]] = []
@@ -169,5 +169,5 @@ class RouteMemory:
         return known if known is not None and known.table == table else VersionViews(table)
 
     def keep(self, form: EnvelopeForm, views: VersionViews) -> None:
-        """Remember what is in use of a table version."""
+        """Remember the parts of a table version that are in use."""
         self._views[views.table.table_id, views.table.version, form] = views

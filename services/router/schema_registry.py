@@ -131,7 +131,7 @@ class SchemaRegistry:
             raise
         except Exception as error:  # the client's, over an answer of another form
             raise ServiceUnavailable(
-                f"what answers at {self._url} is no schema registry ({type(error).__name__}); mend schema_registry.url in the "
+                f"the server at {self._url} is no schema registry ({type(error).__name__}); mend schema_registry.url in the "
                 "router's settings, or find out who answers there"
             ) from error
         if type(registered.schema_id) is not int or not 0 <= registered.schema_id <= _LARGEST_ID:
@@ -166,7 +166,7 @@ class SchemaRegistry:
             try:
                 text = str(numbered(schema, [each.schema for each in versions]))
             except ValueError as error:
-                raise SchemaRefused(f"subject {subject}: {error}; delete the subject, and it begins anew") from error
+                raise SchemaRefused(f"subject {subject}: {error}; delete the subject, and it begins again") from error
             own_ids.add(schema_id := self._client.register_schema(subject, Schema(text, "PROTOBUF")))
             up_to_own = itertools.takewhile(lambda each: each.schema_id != schema_id, self._versions(subject))
             before = [each for each in up_to_own if each.schema_id not in own_ids]
@@ -232,7 +232,7 @@ class SchemaRegistry:
             return SchemaRefused(
                 f"subject {subject}: the registry refuses the table's new schema as incompatible with the older ones "
                 f"({error.error_message}); relax the subject's compatibility (NONE), or exclude the column in the tenant's "
-                "document; the router asks again every minute, and a snapshot of the table then brings what was set aside"
+                "document; the router asks again every minute, and a snapshot of the table then brings the rows set aside"
             )
         return SchemaRefused(f"subject {subject}: the registry refuses the schema ({status}): {error.error_message}")
 

@@ -307,7 +307,7 @@ class TableSchemas:
             return {schema.table_id for schema in call.result(_TABLES_TIMEOUT_S)}
         except TimeoutError as error:
             call.cancel()
-            raise ServiceUnavailable(f"schema_history did not tell all tables of {source} in time") from error
+            raise ServiceUnavailable(f"schema_history did not give all tables of {source} in time") from error
 
     def _ask(self, source: str, table_id: TableId, version: int) -> TableSchema:
         """Called in a lane's thread; the client belongs to the event loop."""
@@ -334,11 +334,11 @@ def _changes_topics(settings: RouterSettings, names: list[str]) -> list[TopicSpe
 def _fail(loop: asyncio.AbstractEventLoop, failure: "asyncio.Future[None]", error: HeadwaterError) -> None:
     """From a lane's thread: end the process by ``error``."""
 
-    def tell() -> None:
+    def end() -> None:
         if not failure.done():
             failure.set_exception(error)
 
-    loop.call_soon_threadsafe(tell)
+    loop.call_soon_threadsafe(end)
 
 
 async def _first_to_end(*works: Callable[[], Awaitable[object]]) -> None:

@@ -35,7 +35,7 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of ChangeBatches between Faust and the lane; one batch larger than this still passes, alone.
 
     As much again is held by the transaction that runs: 16 MB of the 200 MB that a router may take, and enough that a commit
-    (12 to 27 ms by the clock, 2 to 3 ms of CPU) is shared by 8,000 rows when the router is behind.
+    (12 to 27 ms by the clock, 2 to 3 ms of CPU) is shared by 8,000 rows when the router lags.
     """
     producer_queue_kbytes: int = 12_288
     """Limit of the producer's unacknowledged records, in KiB: half of it gathered for batches

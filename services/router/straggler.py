@@ -112,7 +112,7 @@ class Straggler:
 
     @property
     def reason(self) -> str:
-        """Why it is behind; safe to read."""
+        """Why it lags; safe to read."""
         return self.obstacle.reason
 
     @property

@@ -1,6 +1,6 @@
 """The tenants that lag in a partition of a changes topic, and their places: kept in Kafka, as offsets of groups.
 
-A tenant that fell behind has a group of its own, ``<router's group>.<tenant>``. Its offset is the tenant's cursor, and the note
+A tenant that lags has a group of its own, ``<router's group>.<tenant>``. Its offset is the tenant's cursor, and the note
 beside it says that the cursor counts (``straggling``) or that the tenant went back to the others (none). Both change in the
 Kafka transactions that write the tenant's records, so they are never apart from them. Beside the router's own offset stands how
 many tenants lag: a process that finds fewer groups than that lacks some. Kafka's id of the topic
@@ -51,7 +51,7 @@ def is_anyone_behind(kafka: KafkaSettings, group: str, place: TopicPartition) ->
 
 
 def find_stragglers(kafka: KafkaSettings, group: str, place: TopicPartition) -> dict[str, int]:
-    """The tenants that are behind in a partition, each with its cursor. Blocks.
+    """The tenants that lag in a partition, each with its cursor. Blocks.
 
     Raises:
         BrokerUnavailable: Kafka did not say, or not of all: the router needs DESCRIBE on the groups that begin with its own.
@@ -61,21 +61,21 @@ def find_stragglers(kafka: KafkaSettings, group: str, place: TopicPartition) -> 
     noted = straggler_count(_committed(admin, [group], place)[group].note)
     if len(found) < noted:
         raise BrokerUnavailable(
-            f"{noted} tenants are behind in {place.topic}/{place.partition}, and Kafka tells of {len(found)}; grant the router "
+            f"{noted} tenants lag in {place.topic}/{place.partition}, and Kafka names {len(found)}; grant the router "
             f"READ on groups whose names begin with {straggler_group(group, '')}"
         )
     return found
 
 
 def _straggling(admin: AdminClient, group: str, place: TopicPartition, *, is_stable: bool = True) -> dict[str, int]:
-    """By what their own groups' offsets say."""
+    """By their own groups' offsets."""
     prefix = straggler_group(group, "")
     try:
         listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result(_TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
-        raise BrokerUnavailable(f"Kafka does not tell its consumer groups: {error}") from error
+        raise BrokerUnavailable(f"Kafka does not list its consumer groups: {error}") from error
     if listed.errors:
-        raise BrokerUnavailable(f"Kafka does not tell all of its consumer groups: {listed.errors[0]}")
+        raise BrokerUnavailable(f"Kafka does not list all of its consumer groups: {listed.errors[0]}")
     groups = [each.group_id for each in listed.valid if each.group_id.startswith(prefix)]
     return {
         name.removeprefix(prefix): committed.next_offset
@@ -98,7 +98,7 @@ def own_note(stragglers: Collection[str], topic_id: str = "") -> str:
 
 
 def straggler_count(note: str) -> int:
-    """What ``own_note`` wrote, whatever stands behind it (``is_straggling``); another note says nothing."""
+    """The note that ``own_note`` wrote, with anything after it (``is_straggling``); another note says nothing."""
     found = _COUNT.match(note)
     return int(found[1]) if found is not None else 0
 
@@ -132,7 +132,7 @@ def _committed(
                 found[group] = CommittedOffset(max(offset.offset, 0), note_of(offset))
             except (KafkaException, TimeoutError, ValueError) as error:
                 if time.monotonic() > deadline_s:
-                    raise BrokerUnavailable(f"Kafka does not tell the offset of group {group}: {error}") from error
+                    raise BrokerUnavailable(f"Kafka does not give the offset of group {group}: {error}") from error
         if len(found) < len(groups):
             time.sleep(_RETRY_S)
     return found

@@ -78,7 +78,7 @@ class StragglerRoutes:
             self._refused_since_s = now_s
 
     def note_refused(self, logger: Any) -> None:
-        """Once all batches are prepared: what is refused now."""
+        """The tenants that are refused once all batches are prepared."""
         assert self._book is not None
         refused_schemas = {topic: refused.reason for topic, refused in self._book.refused_schemas.items()}
         self.refused_topics = refused_schemas | self._book.refused_topics

@@ -1,4 +1,4 @@
-"""Tenants that are behind the others in a partition of a changes topic, each with a cursor of its own.
+"""Tenants that lag the others in a partition of a changes topic, each with a cursor of its own.
 
 The lane goes on for all others while a tenant cannot or may not keep up: it is over its limits, a topic of it cannot be
 written, the registry does not know its schema. Its missed batches are read from the changes topic again, from its cursor
@@ -58,7 +58,7 @@ class Stragglers:
         self._on_failure = on_failure
         self._missed = MissedBatches(place, shared)
         self.tenants = StragglerSet(shared, self._missed, logger)
-        """Those that are behind."""
+        """Those that lag."""
         self._new_turns = functools.partial(_turns, source, place, shared, self.tenants, self._missed, rows, logger)
         self._turns: StragglerTurns | None = None
         """None until the producer is open."""
@@ -79,9 +79,7 @@ class Stragglers:
         """Begin, and fence the process that moved cursors before. Blocks. Raises BrokerUnavailable."""
         self._begin()
         if not self._opened.wait(_OPEN_TIMEOUT_S) or self._turns is None:
-            raise BrokerUnavailable(
-                f"the producer of tenants that are behind in {self._place.topic} did not open in time"
-            )
+            raise BrokerUnavailable(f"the producer of tenants that lag in {self._place.topic} did not open in time")
 
     def add(self, spec: TenantSpec, cursor: int, reason: str, reached: Reached, *, is_stuck: bool = False) -> None:
         """A tenant fell behind, by a committed transaction."""
@@ -142,7 +140,7 @@ class Stragglers:
             self._fail(error)
         except Exception as error:
             self._log.exception("stragglers_failed")
-            self._fail(PipelineHalted(f"the router failed on tenants behind with {type(error).__name__}; see the log"))
+            self._fail(PipelineHalted(f"the router failed on lagging tenants with {type(error).__name__}; see the log"))
         finally:
             self._opened.set()
 

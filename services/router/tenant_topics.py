@@ -36,7 +36,7 @@ class TenantTopics:
         return self._known
 
     def create_for(self, batch: Changes, view: RouteView) -> RefusedTopics:
-        """``create`` what a batch may need by its view; looks up and registers the schemas that it needs.
+        """``create`` the topics that a batch may need by its view; looks up and registers the schemas that it needs.
 
         Raises:
             SchemaUnknown, ServiceUnavailable: see ``RouteView.routes``.

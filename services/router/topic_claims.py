@@ -52,7 +52,7 @@ class TopicClaims:
         self._tables: dict[str, _Tables] = {}
         """By source, as they were asked for last, with ``_met``."""
         self._met: dict[str, set[TableId]] = {}
-        """By source, those that rows came of and that were not known: one that is gone has rows yet if a router is behind."""
+        """By source, those that rows came of and that were not known: one that is gone has rows yet if a router lags."""
         self._lock = threading.Lock()
 
     def release(self, source: str, table_id: TableId) -> bool:
@@ -205,7 +205,7 @@ def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[Tabl
         found = consumer.list_topics(schemas_topic, timeout=_READ_TIMEOUT_S).topics[schemas_topic]
         if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return []
-        # librdkafka tells of an end after a fetch that came back empty, and of none where writes do not pause.
+        # librdkafka reports an end after a fetch that came back empty, and of none where writes do not pause.
         _, end = consumer.get_watermark_offsets(TopicPartition(schemas_topic, 0), timeout=_READ_TIMEOUT_S)
         consumer.assign([TopicPartition(schemas_topic, 0, 0)])
         following = 0

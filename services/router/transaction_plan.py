@@ -1,4 +1,4 @@
-"""One transaction of a lane: its tenants, those that fall behind by it, and those that come back."""
+"""One transaction of a lane: its tenants, those that lag from it on, and those that come back."""
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from services.router.straggler import Straggler
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A tenant that a transaction leaves behind."""
+    """A tenant that lags from a transaction on."""
 
     cursor: int
     reason: str
@@ -24,7 +24,7 @@ class TransactionPlan:
     """Filled in by the worker while the transaction runs; it is true once that is committed."""
 
     behind: frozenset[str]
-    """The tenants that were behind before it."""
+    """The tenants that lagged before it."""
     stuck: Mapping[str, str] = field(default_factory=dict)
     """Tenants that cannot go on, with the reason."""
     lacking: Collection[str] = ()
@@ -38,18 +38,18 @@ class TransactionPlan:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The tenants that are behind after it: its batches are not written for them."""
+        """The tenants that lag after it: its batches are not written for them."""
         return frozenset(self.behind - self.joining.keys() | self.left.keys())
 
     def leave_stuck(self, offset: int, reached: Reached, tenants: Container[str]) -> None:
-        """Those that cannot go on fall behind from ``offset`` on. ``tenants``: of the source."""
+        """Those that cannot go on lag from ``offset`` on. ``tenants``: of the source."""
         for tenant, reason in self.stuck.items():
             if tenant not in self.left and (tenant not in self.behind or tenant in self.joining):
                 self.left[tenant] = Left(offset, reason, reached, is_stuck=True)
         self._leave(self.lacking, offset, LACKS, reached, tenants)
 
     def leave_over_limits(self, over: Iterable[str], offset: int, reached: Reached, tenants: Container[str]) -> bool:
-        """Those that are over their limits fall behind from ``offset`` on; returns whether there are any."""
+        """Those that are over their limits lag from ``offset`` on; returns whether there are any."""
         return self._leave(over, offset, "is over its limits", reached, tenants)
 
     def _leave(

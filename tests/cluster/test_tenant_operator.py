@@ -1399,7 +1399,7 @@ async def test_records_that_kafka_does_not_take_hold_back_their_tenant_alone_and
             router.start()
             publish(4)
             await eventually(lambda: created_ids(read_topic(broker, of_other)) == [1, 2, 3, 4])
-            await eventually(lambda: "is behind alone: Kafka refuses" in router.get("/readyz")[1])
+            await eventually(lambda: "lags alone: Kafka refuses" in router.get("/readyz")[1])
             states, events = (mesh.told(tenant)[0], mesh.told(other)[0]), events_of_records()
             for gone in admin.delete_acls([_filter_of(each) for each in lacks]).values():
                 gone.result()
@@ -1416,7 +1416,7 @@ async def test_records_that_kafka_does_not_take_hold_back_their_tenant_alone_and
     assert f"all of source {source.name} waits at the routers, and comes in order once that is mended: {reason}" in (
         explained.output
     )
-    assert readiness.startswith(f"degraded: {tenant} is behind alone: {reason}")
+    assert readiness.startswith(f"degraded: {tenant} lags alone: {reason}")
     assert (states, events) == (("degraded", "ready"), ["RecordsRefused"])
     assert read_topic(broker, f"{tenant}.dead-letter") == []
 

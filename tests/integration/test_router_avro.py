@@ -234,7 +234,7 @@ def test_while_the_registry_is_away_known_schemas_go_on_and_new_ones_wait(
             seen=lambda: rig.router.log_text[-3000:],
         )
         wait_until(
-            lambda: f"{tenant} is behind alone: the schema registry" in rig.router.get("/readyz")[1],
+            lambda: f"{tenant} lags alone: the schema registry" in rig.router.get("/readyz")[1],
             because="the registry is named",
             seen=lambda: rig.router.get("/readyz"),
         )

@@ -120,7 +120,7 @@ def test_a_topic_that_takes_no_records_holds_back_its_tenant_alone(setting: Sett
     assert ids(setting, good) == list(expected)
     assert ids(setting, bad) == []
     wait_until(
-        lambda: setting.router.get("/readyz")[1].startswith(f"degraded: {bad} is behind alone: Kafka refuses"),
+        lambda: setting.router.get("/readyz")[1].startswith(f"degraded: {bad} lags alone: Kafka refuses"),
         because="Kafka's refusal is told",
         seen=lambda: setting.router.get("/readyz"),
     )
@@ -173,8 +173,8 @@ def test_what_retention_took_is_told_and_a_tenant_that_is_put_back_goes_on_with_
     lost = publish(setting, 0, 2)
     setting.read(setting.topic(good), len(lost))
     wait_until(
-        lambda: f"{bad} is behind alone" in setting.router.get("/readyz")[1],
-        because="the tenant is behind alone",
+        lambda: f"{bad} lags alone" in setting.router.get("/readyz")[1],
+        because="the tenant lags alone",
         seen=lambda: setting.router.get("/readyz"),
     )
     setting.router.stop()
@@ -182,7 +182,7 @@ def test_what_retention_took_is_told_and_a_tenant_that_is_put_back_goes_on_with_
     make_large_enough(setting, bad)
     setting.router.start()
     wait_until(
-        lambda: f"{bad} is behind alone: what stood at offset" in setting.router.get("/readyz")[1],
+        lambda: f"{bad} lags alone: the records from offset" in setting.router.get("/readyz")[1],
         because="the gap is told",
         seen=lambda: setting.router.get("/readyz"),
     )

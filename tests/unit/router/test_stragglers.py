@@ -108,7 +108,7 @@ def test_progress_of_one_behind_is_its_own() -> None:
     )
     behind = {
         "noisy": TenantPosition(40, Reached(400, there), "is over its limits", is_stuck=False),
-        "unknown": TenantPosition(1, Reached(), "was behind before the router started", is_stuck=False),
+        "unknown": TenantPosition(1, Reached(), "lagged before the router started", is_stuck=False),
     }
 
     reports = {
