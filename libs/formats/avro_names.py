@@ -42,7 +42,7 @@ def _adjust(name: str, mode: NameAdjustment, *, also_kept: str) -> str:
                 letter if letter in (kept if place else first_kept) else "_" for place, letter in enumerate(name)
             )
         case NameAdjustment.AVRO_UNICODE:
-            # "_" begins each code, so it becomes one itself: a_u002d is not what a- becomes.
+            # "_" begins each code, so it becomes one itself: a_u002d and a- stay apart.
             kept = _LETTERS | _DIGITS | (set(also_kept) - {"_"})
             return "".join(
                 letter if letter in (kept if place else _LETTERS) else _unicode(letter)
@@ -51,6 +51,6 @@ def _adjust(name: str, mode: NameAdjustment, *, also_kept: str) -> str:
 
 
 def _unicode(letter: str) -> str:
-    """Debezium writes four digits of what needs one or two, and no zero more of what needs three."""
+    """Debezium writes four digits of a code that needs one or two, and three of a code that needs three."""
     digits = f"{ord(letter):x}"
     return f"_u00{digits}" if len(digits) <= 2 else f"_u{digits}"

@@ -1,7 +1,7 @@
 """Avro schemas of Debezium's events, made from their Connect schemas as Confluent's AvroConverter makes them.
 
-Who reads them with an Avro library gets records; who reads them with Connect's AvroConverter gets the Connect schema back: what
-Avro has no word for stands in ``connect.*`` members. Members, and their order, are those of ``AvroData`` of Confluent's Schema
+An Avro library reads them as records; Connect's AvroConverter gives the Connect schema back: its parts
+without a word in Avro stand in ``connect.*`` members. Members, and their order, are those of ``AvroData`` of Confluent's Schema
 Registry with its defaults, so a consumer that was written for Debezium after that converter finds the schema that it knows.
 
 Two things differ. Connect has names that Avro refuses; here each part of a dotted name is one that it takes. And a column that

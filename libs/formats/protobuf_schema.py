@@ -137,7 +137,7 @@ def numbered(schema: ProtobufSchema, earlier: Sequence[ProtobufSchema]) -> Proto
 
 
 def find_version(schema: ProtobufSchema, earlier: Sequence[ProtobufSchema]) -> int | None:
-    """Which of the earlier versions has the same fields, whatever their numbers and their order: the newest one's index."""
+    """Which of the earlier versions has the same fields, with any numbers and in any order: the newest one's index."""
     wanted = _plain(schema.message)
     for index in reversed(range(len(earlier))):
         if earlier[index].package == schema.package and _plain(earlier[index].message) == wanted:
@@ -356,7 +356,7 @@ def _statement(tokens: _Tokens) -> tuple[_Tokens, bool]:
             return words, True
         depth += (word in "[{") - (word in "]}")
         words.append(word)
-    raise ValueError(f"it breaks off behind {' '.join(words[-3:])!r}")
+    raise ValueError(f"it breaks off after {' '.join(words[-3:])!r}")
 
 
 def _skip_block(tokens: _Tokens) -> None:
@@ -423,7 +423,7 @@ def _read_field(words: _Tokens) -> Field:
 
 
 def _read_meta(options: _Tokens) -> tuple[tuple[str, str], ...]:
-    """Its pairs, in whatever order the two parts of each stand."""
+    """Its pairs, with the two parts of each in any order."""
     told: dict[str, list[str]] = {"key": [], "value": []}
     for nth, word in enumerate(options[:-2]):
         if word in told and options[nth + 1] == ":":

@@ -154,7 +154,7 @@ class KafkaClient:
     async def events_of(self, tenants: Collection[str]) -> dict[str, int]:
         """How many records each tenant's row topics ever got, by their ends; by tenant.
 
-        Of what routers write in transactions Kafka counts one more for each transaction and Kafka partition.
+        Of records that routers write in transactions Kafka counts one more for each transaction and Kafka partition.
 
         Raises:
             BrokerUnavailable: Kafka does not answer; try again.
@@ -278,7 +278,7 @@ def _is_as_wanted(error: HeadwaterError) -> bool:
 
 
 def _code(error: HeadwaterError) -> int | None:
-    """Kafka's own, behind our error."""
+    """Kafka's own, the cause of our error."""
     cause = error.__cause__
     told = cause.args[0] if isinstance(cause, KafkaException) else None
     return int(told.code()) if isinstance(told, KafkaError) else None

@@ -20,7 +20,7 @@ CREATE_TOPICS_TIMEOUT_S = 30.0
 
 # While a broker is away each client writes 2-20 plain lines a second to stderr, between the service's JSON. Its own logger
 # does not help: lines wait for a poll() that transactional producers and admin clients never need, and pile up. So only
-# what is critical is written; that Kafka is away is told, once, by whoever waits for it.
+# critical lines are written; the caller that waits for Kafka reports once that it is away.
 _LOG_LEVEL: Final = 2
 
 _LOOK_EVERY_S: Final = 0.2
@@ -177,7 +177,7 @@ def create_topics(
     settings: KafkaSettings, topics: Sequence[TopicSpec], *, is_trial: bool = False
 ) -> dict[str, HeadwaterError]:
     """As ``ensure_topics``, but each topic by itself: the errors of those that do not exist now, by name. Blocks. A trial makes
-    none, and tells what would go wrong.
+    none, and reports the faults that it would meet.
     """
     if not topics:
         return {}
@@ -218,7 +218,7 @@ def create_topics(
 def _asked_for(
     admin: AdminClient, requested: Sequence[NewTopic], errors: dict[str, HeadwaterError], *, is_trial: bool
 ) -> "dict[str, Future[None]]":
-    """In one request; where librdkafka refuses one for what stands in it, each in its own, and that one is in ``errors``."""
+    """In one request; where librdkafka refuses one for its content, each in its own, and that one is in ``errors``."""
     if not requested:
         return {}
     try:
@@ -260,7 +260,7 @@ def all_topics(settings: KafkaSettings) -> dict[str, int]:
         found = AdminClient(client_config(settings)).list_topics(timeout=CREATE_TOPICS_TIMEOUT_S).topics
         return {name: len(topic.partitions) for name, topic in found.items()}
     except KafkaException as error:
-        raise BrokerUnavailable(f"Kafka does not tell which topics there are: {error.args[0]}") from error
+        raise BrokerUnavailable(f"Kafka does not list its topics: {error.args[0]}") from error
 
 
 def denial_of(faults: Sequence[KafkaError]) -> KafkaError | None:
@@ -275,7 +275,7 @@ def denial_of(faults: Sequence[KafkaError]) -> KafkaError | None:
 def reason_of(faults: Sequence[KafkaError]) -> str:
     """Why there is no connection: the newest fault of a broker, rather than that all brokers are down."""
     told = [fault for fault in faults if fault.code() != KafkaError._ALL_BROKERS_DOWN]
-    # A listener that closes the connection at the first word is mostly told of in librdkafka's log alone.
+    # A listener that closes the connection at the first word is mostly in librdkafka's log alone.
     reason = told[-1].str() if told else "no answer"
     was_cut_off = not told or (told[-1].code() == KafkaError._TRANSPORT and "Connect to" not in reason)
     return f"{reason}; perhaps it wants another security_protocol" if was_cut_off else reason
@@ -318,4 +318,4 @@ def _as_ours(topic: str, error: KafkaException | TimeoutError, faults: Sequence[
         case code if code in _OF_THE_WORLD:
             return BrokerUnavailable(f"topic {topic} was not created: {cause.str()}")
         case _:  # Kafka answered, and would not have this topic: the others are made all the same
-            return PipelineHalted(f"Kafka refuses topic {topic} ({cause.str()}); change what its document asks for")
+            return PipelineHalted(f"Kafka refuses topic {topic} ({cause.str()}); change its document")

@@ -1,6 +1,6 @@
 """Passwords of Kafka's users, salted here: librdkafka takes 30 to 50 ms, OpenSSL 2.
 
-Kafka protocol, AlterUserScramCredentials (51), version 0; brokers hand it on to the controller. RFC 5802: what is stored is
+Kafka protocol, AlterUserScramCredentials (51), version 0; brokers hand it on to the controller. RFC 5802: the stored value is
 PBKDF2 of the password, so that Kafka never has it.
 """
 

@@ -5,7 +5,7 @@ Used by schema_history and checkpoint_committer. The argument:
 * ``run`` first fences every earlier instance (fixed transactional id), then reads the topic to its end: what is then
   known is complete, because nobody else may write decisions.
 * Where others write to the topic, too, one of them may have died in the midst of a transaction, which hides everything
-  after it for minutes. Decisions after it are read all the same, by their keys; what else stands there is seen once
+  after it for minutes. Decisions after it are read all the same, by their keys; the rest is seen once
   that transaction has ended, as at any other time (``barrier``).
 * ``submit`` runs decisions one after another. What a decision writes is durable before it is applied, and applied
   before it is answered and before the next one decides.
@@ -142,7 +142,7 @@ class StateLog:
         Raises:
             ServiceUnavailable: too many wait, or the process stops; try again.
             BrokerUnavailable: nothing was written; try again.
-            HeadwaterError: whatever ``decide`` raises.
+            HeadwaterError: any error of ``decide``.
         """
         answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
         try:

@@ -35,12 +35,12 @@ from libs.kafka.clients import client_config
 
 POLL_TIMEOUT_S: Final = 0.5  # how long a cancelled tail takes to end
 RECORDS_PER_POLL: Final = 1_000
-# librdkafka tells of a partition's end when a fetch answers: this is how long a barrier can wait at a silent topic.
+# librdkafka reports a partition's end when a fetch answers: this is how long a barrier can wait at a silent topic.
 # The fetches of two idle tails cost a broker 4 % of a core at 50 ms, 2 % at 100.
 FETCH_WAIT_MS: Final = 100
 # A process that was asked to stop while Kafka is away waits for a running request: this must end within its 9 s.
 REQUEST_TIMEOUT_S: Final = 5.0
-# librdkafka was told of by others to stand for ever in a consumer's close; nothing is lost by leaving one unclosed.
+# Others have seen librdkafka stand for ever in a consumer's close; nothing is lost by leaving one unclosed.
 CLOSE_TIMEOUT_S: Final = 5.0
 RETRY_PAUSE_S: Final = 0.2
 # A starved broker was seen to take longer than 20 s until it led each partition of a topic that it had just created.
@@ -182,7 +182,7 @@ class LogTail:
                 passed[number] = offset
         elif error is not None and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise BrokerUnavailable(f"topic {self._topic} was truncated or replaced: {error.str()}")
-        # Any other error is told while librdkafka tries again by itself.
+        # Any other error is reported while librdkafka tries again by itself.
 
     async def barrier(self, timeout_s: float, *, keys: Sequence[bytes] = ()) -> None:
         """Return once everything committed before the call, or its part under ``keys``, was handed to ``apply``.

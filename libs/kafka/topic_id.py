@@ -22,6 +22,6 @@ def topic_id(kafka: KafkaSettings, topic: str) -> str:
             _TIMEOUT_S
         )
     except (KafkaException, TimeoutError) as error:
-        raise BrokerUnavailable(f"Kafka does not tell the id of topic {topic}: {error}") from error
+        raise BrokerUnavailable(f"Kafka does not give the id of topic {topic}: {error}") from error
     found = str(described.topic_id)
     return "" if found == _NO_ID else found

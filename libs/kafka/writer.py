@@ -16,7 +16,7 @@ from libs.kafka.tail import STATE_LOG_CLIENT
 
 INIT_TIMEOUT_S: Final = 30.0
 COMMIT_TIMEOUT_S: Final = 20.0
-# Above COMMIT_TIMEOUT_S, or the broker would abort what is still being committed; low, because until it ends an
+# Above COMMIT_TIMEOUT_S, or the broker would abort a commit that is under way; low, because until it ends an
 # abandoned transaction holds every read_committed consumer of the topic back.
 TRANSACTION_TIMEOUT_MS: Final = 30_000
 # A commit and an abort, and some: only a call that librdkafka does not come back from takes longer.
@@ -67,7 +67,7 @@ class TransactionalWriter:
 
         Raises:
             BrokerUnavailable: nothing was written; try again.
-            OutcomeUnknown: stop the process: only a new start can tell.
+            OutcomeUnknown: stop the process: only a new start can find out.
             Fenced: another instance took over: stop the process.
         """
         try:

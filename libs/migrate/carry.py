@@ -59,7 +59,7 @@ class Connector:
 
 
 def not_carried(value: str, migration: Migration) -> None:
-    """It is told elsewhere, or by the kind of the document."""
+    """It is reported elsewhere, or by the kind of the document."""
 
 
 def group(migration: Migration, path: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""A Debezium connector's configuration → our source document, with what could not be carried over.
+"""A Debezium connector's configuration → our source document, and the properties that could not be carried over.
 
 Both forms of the JSON are read: Kafka Connect's REST form ``{"name":…,"config":{…}}`` and the bare ``config``, with the names
 of Debezium's releases from 0.x on. Nothing is guessed and nothing dropped in silence: a misspelt property is refused with the
@@ -21,7 +21,7 @@ from libs.migrate.vitess_offsets import parse_offsets, start_of
 
 _CONNECTORS: Final = {each.class_name: each for each in (MYSQL, VITESS)}
 _NAMING: Final = {"converters": "<converter>.<setting>", "post.processors": "<post-processor>.<setting>"}
-"""Properties that list names of the connector's own choice, and the family of what is set under such a name."""
+"""Properties that list names of the connector's own choice, and the family of the properties under such a name."""
 _PASSED_TO_JDBC: Final = "database.<setting>"
 _MISSPELT: Final = 0.8
 """``difflib``'s ratio from which a name counts as a slip of the pen: below it stand properties of other products."""
@@ -31,7 +31,7 @@ _OVERRIDES: Final = "snapshot.select.statement.overrides.<table>"
 def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | None = None) -> Migration:
     """Judge every property of a connector's JSON. ``name``: of the source; None: the connector's ``topic.prefix``.
 
-    ``offsets``: what Kafka Connect has stored of a Vitess connector, from where the source goes on (``vitess_offsets``).
+    ``offsets``: a Vitess connector's, as Kafka Connect has stored them, from where the source goes on (``vitess_offsets``).
 
     Raises:
         InvalidSettings: ``subject`` is no configuration of Debezium's MySQL or Vitess connector, properties are misspelt or
@@ -39,7 +39,7 @@ def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | 
     """
     config = _config_of(text, subject)
     connector = _CONNECTORS.get(config.get("connector.class", MYSQL.class_name), MYSQL)
-    today = {**{newer_name(key): value for key, value in config.items()}, **config}  # what is given by both: today's
+    today = {**{newer_name(key): value for key, value in config.items()}, **config}  # given by both: today's
     mistakes: list[str] = []
     prefix = name or today.get("topic.prefix") or today.get("name") or ""
     migration = Migration(re.sub(r"[^a-z0-9-]+", "-", prefix.lower()).strip("-")[:40])
@@ -58,7 +58,7 @@ def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | 
         for part in today.get(lists, "").split(",")
         if part
     }
-    for key, value in sorted(config.items(), key=lambda item: item[0] == CONVERTING):  # it gives way to what others say
+    for key, value in sorted(config.items(), key=lambda item: item[0] == CONVERTING):  # it gives way to others
         newer = newer_name(key)
         if newer != key and newer in config:
             migration.left_out.append(f"{key}: the older name of {newer}, which stands there too")

@@ -1,4 +1,4 @@
-"""Debezium's MySQL connector: what of each property stands in a source's document."""
+"""Debezium's MySQL connector: the part of each property that stands in a source's document."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -47,7 +47,7 @@ def _locking_mode(value: str, migration: Migration) -> None:
 
 
 def _java_key_store(name: str, ours: str) -> Carry:
-    """Ours are PEM files; a Java key store is not one, whatever it is called."""
+    """Ours are PEM files; a Java key store is not one under any name."""
 
     def carry(value: str, migration: Migration) -> None:
         migration.left_out.append(

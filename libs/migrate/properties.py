@@ -21,9 +21,9 @@ class Where(enum.Enum):
     TENANT = "tenant"
     """``tenants/<name>.yaml``: it is each team's own choice."""
     ALWAYS = "always"
-    """No setting: what the note says is always so."""
+    """No setting: the note is always true."""
     ABSENT = "absent"
-    """Not offered; the note says what to do."""
+    """Not offered; the note has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)

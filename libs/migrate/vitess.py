@@ -1,4 +1,4 @@
-"""Debezium's Vitess connector: what of each property stands in a source's document."""
+"""Debezium's Vitess connector: the part of each property that stands in a source's document."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -63,7 +63,7 @@ def _transactions(config: Mapping[str, str], document: dict[str, Any]) -> None:
 
 
 def _transforms(config: Mapping[str, str], migration: Migration) -> None:
-    """Three of the connector's own have settings here; every other one is told by its properties."""
+    """Three of the connector's own have settings here; every other one is reported by its properties."""
     taken, told = [], []
     for name in filter(None, (part.strip() for part in config.get("transforms", "").split(","))):
         kind = config.get(f"transforms.{name}.type", "")
@@ -171,7 +171,7 @@ def _metadata_factory(value: str, migration: Migration) -> None:
 
 
 def _judged(carry: Carry) -> Carry:
-    """A value that cannot be is refused; what it says is taken together with others', in ``finish_keyspace``."""
+    """An impossible value is refused; a possible one is taken together with others, in ``finish_keyspace``."""
     return lambda value, migration: carry(value, Migration(migration.source))
 
 

@@ -1,4 +1,4 @@
-"""Where a Vitess connector stands, by what Kafka Connect has stored of it, as the ``start_vgtid`` of a source.
+"""The place of a Vitess connector, by its offsets in Kafka Connect, as the ``start_vgtid`` of a source.
 
 Read are the answer of Connect's REST interface (``GET /connectors/<name>/offsets``) and the records of its offsets topic as
 kafka-console-consumer prints them with their keys. A connector has one offset; with ``vitess.offset.storage.per.task`` one for
@@ -115,7 +115,7 @@ def start_of(offsets: Offsets, config: Mapping[str, str], mistakes: list[str]) -
         return None
     shards: dict[str, ShardGtid] = {}
     start = Start(())
-    for stored in sorted(before, key=_generation):  # what is newer comes later and stays
+    for stored in sorted(before, key=_generation):  # newer ones come later and stay
         for entry in _vgtid_of(stored, mistakes):
             shards[entry.shard] = entry
         if stored.offset.get("transaction_epoch") is not None and not start.notes:

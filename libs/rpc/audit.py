@@ -1,6 +1,6 @@
 """An audit record for each call that changes something: a log event, and a copy for other takers.
 
-A method of ``ALWAYS`` is told of whenever it is called, also where it is refused. The others are called all the time by parts
+A method of ``ALWAYS`` is recorded whenever it is called, also where it is refused. The others are called all the time by parts
 of Headwater: a handler of theirs says by ``note_change`` that something is otherwise now.
 """
 
@@ -64,7 +64,7 @@ class Audited(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic 
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """The method's handler, with its record behind it."""
+        """The method's handler, and its record after it."""
         handler = await continuation(handler_call_details)
         if handler is None or handler.unary_unary is None:
             return handler

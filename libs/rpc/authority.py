@@ -1,7 +1,7 @@
-"""The mesh's own certificate authority: who calls whom proves itself by a certificate of it, and nobody else has one.
+"""The mesh's own certificate authority: callers and services prove themselves by its certificates, and nobody else has one.
 
-The embedded stack keeps it in its home, the chart in a Secret. Both look at it from time to time and write what ``renewed``
-returns; services read their files again at the next connection.
+The embedded stack keeps it in its home, the chart in a Secret. Both look at it from time to time and write the
+files that ``renewed`` returns; services read their files again at the next connection.
 """
 
 import datetime
@@ -23,7 +23,7 @@ _LEFT: Final = 3
 _EARLIER: Final = datetime.timedelta(hours=1)
 """Certificates count from so long before: clocks differ."""
 HANDED_OUT: Final = datetime.timedelta(hours=6)
-"""A new authority signs nothing for so long: until then every service has read its certificate and takes what it signs."""
+"""A new authority signs nothing for so long: until then every service has read its certificate and takes its signatures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class BoundedRequests(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """The method's handler, behind the bounds."""
+        """The method's handler, after the bounds."""
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(_OURS):
             return handler

@@ -12,7 +12,7 @@ log = structlog.get_logger()
 _NAMES: Final = "x509_subject_alternative_name"
 """gRPC documentation, "Authentication", the properties of a peer's certificate: DNS names, addresses and URIs."""
 _OURS: Final = "/headwater."
-"""Health checking and reflection tell nothing of data, and are whoever's who has a certificate at all."""
+"""Health checking and reflection show no data: every caller with a certificate may use them."""
 
 
 class KnownCallers(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
@@ -26,7 +26,7 @@ class KnownCallers(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # gen
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """The method's handler, behind the question who calls."""
+        """The method's handler, after the check of its caller."""
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(_OURS):
             return handler

@@ -7,7 +7,7 @@ A reader starts in this order, and in no other:
    Kafka refuses the previous owner;
 3. ``checkpoint``: nobody but this reader can advance it any more, so it is the place to resume at.
 
-Asking for the checkpoint before 2 may resume after what the previous owner still commits: its events would come twice.
+Asking for the checkpoint before 2 may resume before a commit of the previous owner: its events would come twice.
 """
 
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ class CheckpointCommitterClient(OwnsChannel):
         return [progress_from_proto(message) for message in answer.progress]
 
     async def forget_progress(self, tenant: str) -> int:
-        """Forget what every hop told of ``tenant``; how many reports that were. A hop that tells again is listed again."""
+        """Forget every hop's reports of ``tenant``; how many there were. A hop that reports again is listed again."""
         request = pb.ForgetProgressRequest(tenant=tenant)
         call = self._stub.ForgetProgress(request, timeout=self._timeout_s, wait_for_ready=True)
         answer: pb.ForgetProgressResponse = await answer_of(call, service=_SERVICE)

@@ -47,7 +47,7 @@ def channel_to(
     A later call comes with the certificates that the files hold by then.
 
     Raises:
-        InvalidSettings: of ``subject``; a TLS file cannot be read, or is not what it should be.
+        InvalidSettings: of ``subject``; a TLS file cannot be read, or is no such file.
     """
     paths = [path for path in (files.tls_ca_file, files.tls_certificate_file, files.tls_key_file) if path is not None]
 
@@ -83,7 +83,7 @@ async def answer_of(call: Awaitable[_Answer], *, service: str) -> _Answer:
 
     Raises:
         ServiceUnavailable: no answer in time, or a fault of the service; try again.
-        Fenced: another owner holds what was asked for.
+        Fenced: another owner holds the thing asked for.
         SchemaUnknown, AccessDenied, PipelineHalted: no retry helps.
     """
     try:

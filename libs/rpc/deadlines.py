@@ -87,7 +87,7 @@ class Deadlines(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generi
             try:
                 if await self._is_taken(stream(request, context), context):
                     return
-                # Its status stands behind what the caller does not take. It counts as open until the connection ends.
+                # Its status stands after answers that the caller does not take. It counts as open until the connection ends.
                 await _end(context, "not_taken", f"not taken within {self._taken_s:g} s")
             finally:
                 self._streams -= 1

@@ -15,7 +15,7 @@ _MAPPED_BYTES: Final = 8 << 20
 
 
 def use_one_heap() -> None:
-    """Have all threads allocate from one heap that keeps what it will need again, where the C library is glibc.
+    """Have all threads allocate from one heap that keeps memory for later use, where the C library is glibc.
 
     With a heap a thread, glibc's default, buffers that one thread fills and another frees lie in several heaps, and each is
     given back to the system and asked for again, page by page: a fifth of a reader's CPU, and 15 MB of a router's peak. The

@@ -58,7 +58,7 @@ Serve = Callable[[_Settings, asyncio.Event], Awaitable[None]]
 def run_service(name: str, settings_type: type[_Settings], serve: Serve[_Settings], argv: Sequence[str]) -> int:
     """Run ``serve`` with the settings of ``--settings FILE`` and the environment; returns the exit code.
 
-    The process ends at most ``DRAIN_TIMEOUT_S`` after it was asked to stop, whatever still waits.
+    The process ends at most ``DRAIN_TIMEOUT_S`` after it was asked to stop, also where calls still wait.
     """
     parser = argparse.ArgumentParser(prog=f"python -m services.{name}")
     parser.add_argument("--settings", type=Path, help="YAML file; HEADWATER_<NAME> in the environment wins over it")
@@ -71,7 +71,7 @@ def run_service(name: str, settings_type: type[_Settings], serve: Serve[_Setting
         write_last_words(str(error))
         return EXIT_INVALID_SETTINGS
     use_one_heap()
-    gc.freeze()  # what was imported stays: no collection looks at it again
+    gc.freeze()  # imported modules stay: no collection looks at them again
     gc.set_threshold(_CONTAINERS_BETWEEN_COLLECTIONS)
     try:
         asyncio.run(_serve_until_signal(settings, serve))

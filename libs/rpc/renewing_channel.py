@@ -32,7 +32,7 @@ class RenewingChannel(grpc.aio.Channel):
     ) -> None:
         self._open_now = open_now
         self._files = files
-        self._stamp = self._told = files_stamp(files)
+        self._stamp = self._reported = files_stamp(files)
         self._looked_s = time.monotonic()
         self._channel = open_now()
         self._retired: set[asyncio.Task[None]] = set()
@@ -52,9 +52,9 @@ class RenewingChannel(grpc.aio.Channel):
         try:
             renewed = self._open_now()
         except InvalidSettings as error:  # perhaps half of them were written: the next look tries again
-            if self._told != stamp:
+            if self._reported != stamp:
                 log.warning("certificates_not_renewed", reason=str(error))
-            self._told = stamp
+            self._reported = stamp
             return
         retiring = asyncio.get_running_loop().create_task(self._channel.close(_GRACE_S))
         self._retired.add(retiring)
@@ -63,7 +63,7 @@ class RenewingChannel(grpc.aio.Channel):
         log.info("certificates_renewed", files=list(self._files))
 
     async def close(self, grace: float | None = None) -> None:
-        """As gRPC's own; also of what runs on certificates from before."""
+        """As gRPC's own; also of calls that run on certificates from before."""
         for retiring in self._retired:
             retiring.cancel()
         await asyncio.gather(*self._retired, return_exceptions=True)

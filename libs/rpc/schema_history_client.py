@@ -102,7 +102,7 @@ class SchemaHistoryClient(OwnsChannel):
 
     async def list_tables(self, source: str, order: EventOrder | None = None) -> list[TableSchema]:
         """The tables of a source that exist at ``order`` (None: now), each with its schema then, by name."""
-        # Tens of thousands of tables have the same few columns many times over: told once, they take a tenth of the memory.
+        # Tens of thousands of tables have the same few columns many times over: kept once, they take a tenth of the memory.
         shared: dict[Column, Column] = {}
         schemas = []
         async for change in self._list(source, order):

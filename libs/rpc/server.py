@@ -43,7 +43,7 @@ _IDLE_MS = 300_000
 _PING_AFTER_MS = 60_000
 _PONG_MS = 20_000
 _AGE_MS = 12 * 3_600_000
-"""A connection is given up after so long: what a caller does not take is held until then."""
+"""A connection is given up after so long: answers that a caller does not take are held until then."""
 _AGE_GRACE_MS = 60_000
 _STREAMS_OF_A_CONNECTION = 1_000
 _METADATA_BYTES = 16 << 10
@@ -102,7 +102,7 @@ async def start_server(
 ) -> RpcServer:
     """Start to answer; health is NOT_SERVING until ``set_serving(True)``.
 
-    ``services`` maps full names (``headwater.schema_history.v1.SchemaHistory``) to what registers them; ``Faults`` is there
+    ``services`` maps full names (``headwater.schema_history.v1.SchemaHistory``) to their registration; ``Faults`` is there
     beside them. ``audit``: gets the record of each call that changes something, beside the log.
 
     Raises:
@@ -119,7 +119,7 @@ async def start_server(
     for register in services.values():
         register(server)
     add_FaultsServicer_to_server(faults.FaultsService(), server)  # type: ignore[no-untyped-call]
-    health_checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lag behind
+    health_checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
     health_pb2_grpc.add_HealthServicer_to_server(health_checks, server)
     names = (*services, faults.SERVICE_NAME, health.SERVICE_NAME)
     if settings.has_reflection:

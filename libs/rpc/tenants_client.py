@@ -58,11 +58,11 @@ class TenantsClient(OwnsChannel):
     async def report_refusals(
         self, router: str, sources: Iterable[str], found: Iterable[Refusal], over: Iterable[Refusal]
     ) -> list[Refusal]:
-        """Have what was found, and what is over, be durable; the refusals of ``sources`` that stand, whoever found them, and
+        """Have new findings, and those that are over, be durable; the refusals of ``sources`` that stand, of any finder, and
         those of documents by ``router``.
 
         Raises:
-            ServiceUnavailable: not all was taken; tell all of it again.
+            ServiceUnavailable: not all was taken; report all of it again.
             AccessDenied, PipelineHalted: no retry helps; an operator of an earlier release takes none.
         """
         request = pb.TellRefusalsRequest(

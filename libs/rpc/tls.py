@@ -2,7 +2,7 @@
 
 They are read again when they change: an authority renews certificates every few weeks, and nothing is restarted for it.
 
-gRPC tells of a failed handshake in words only, and of a peer that hangs up after it only that it did: ``refusal_in`` reads the
+gRPC reports a failed handshake in words only, and a peer that hangs up after it without a reason: ``refusal_in`` reads the
 words, ``why_closed`` tries by itself.
 """
 
@@ -53,7 +53,7 @@ def client_credentials(files: TlsFiles, *, subject: str) -> grpc.ChannelCredenti
     """A client's credentials; None: without TLS.
 
     Raises:
-        InvalidSettings: of ``subject``; a file cannot be read or is not what it should be, or one of a pair is missing. gRPC
+        InvalidSettings: of ``subject``; a file cannot be read or is no such file, or one of a pair is missing. gRPC
             itself would end the process, or say no more than that it cannot shake hands.
     """
     if files.tls_ca_file is None and files.tls_certificate_file is None and files.tls_key_file is None:
@@ -74,10 +74,10 @@ def client_credentials(files: TlsFiles, *, subject: str) -> grpc.ChannelCredenti
 def server_credentials(settings: GrpcServerSettings) -> grpc.ServerCredentials | None:
     """A server's credentials, read from the files at each new connection; None: without TLS.
 
-    Files that are of no use later leave in force what there was, and the log says so.
+    Files that are of no use later leave the former ones in force, and the log says so.
 
     Raises:
-        InvalidSettings: a file cannot be read or is not what it should be, or one of a pair is missing.
+        InvalidSettings: a file cannot be read or is no such file, or one of a pair is missing.
     """
     paths = tuple(filter(None, (settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file)))
     stamp = files_stamp(paths)
@@ -212,7 +212,7 @@ def was_closed(details: str) -> bool:
 
 
 def why_closed(host: str, port: int, files: TlsFiles, *, place: str, timeout_s: float) -> str | None:
-    """Why a peer hangs up on us, found out by a handshake of our own; None: not by TLS, or it cannot be told. Blocks."""
+    """Why a peer hangs up on us, found out by a handshake of our own; None: not by TLS, or it is not known. Blocks."""
     has_tls = files.tls_ca_file is not None or files.tls_certificate_file is not None
     wants_ours = (
         f"it refuses the client certificate in {place}.tls_certificate_file: expired, or of an authority that it does not know"
@@ -221,7 +221,7 @@ def why_closed(host: str, port: int, files: TlsFiles, *, place: str, timeout_s: 
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # gRPC judges the peer; nothing is told to it here
+    context.verify_mode = ssl.CERT_NONE  # gRPC judges the peer; this sends nothing to it
     context.set_alpn_protocols(["h2"])
     try:
         if files.tls_certificate_file is not None:

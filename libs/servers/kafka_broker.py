@@ -42,7 +42,7 @@ class Sasl:
     """Listeners for users with a password, beside the open one; each user may come by PLAIN or either SCRAM."""
 
     users: Mapping[str, str]
-    """Passwords by name, both without quotes, commas and brackets. SCRAM's are stored when the storage is formatted: what
+    """Passwords by name, both without quotes, commas and brackets. SCRAM's are stored when the storage is formatted: one that
     changes later must be altered in the broker."""
     port: int
     """SASL_PLAINTEXT."""
@@ -70,7 +70,7 @@ def prepare(
     """Write the broker's settings for ``data_dir`` and format its storage when it is new. Blocks (2 s when new).
 
     ``java_options`` are the broker's besides.
-    With ``sasl``, users hold only what ACLs give them where a resource has any; the open listener may do everything.
+    With ``sasl``, users hold only the rights that ACLs give them where a resource has any; the open listener may do everything.
 
     Raises:
         InvalidSettings: the jars or Java are missing; run `make setup`.
@@ -164,7 +164,7 @@ def _settings(data_dir: Path, *, port: int, controller_port: int, sasl: Sasl | N
 
 
 def _sasl_settings(settings: Mapping[str, object], sasl: Sasl) -> dict[str, object]:
-    """Kafka 4.3 documentation, chapter 7 "Security": two more listeners, and who may do what."""
+    """Kafka 4.3 documentation, chapter 7 "Security": two more listeners, and the rights of each user."""
     protocols = {"SASL_PLAINTEXT": sasl.port, "SASL_SSL": sasl.tls_port}
     listeners = ",".join(f"{protocol}://{sasl.host}:{port}" for protocol, port in protocols.items())
     added: dict[str, object] = {name: f"{settings[name]},{listeners}" for name in ("listeners", "advertised.listeners")}

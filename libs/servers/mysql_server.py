@@ -15,7 +15,7 @@ from libs.setup.cache import cache_dir, staged_dir
 from libs.setup.mysql_program import installed_program, user_option
 
 PROBE_TIMEOUT_S = 2
-# MySQL 9.7 reference manual 7.1.8 "Server System Variables", 7.1.6 for what GTIDs and the binary log need.
+# MySQL 9.7 reference manual 7.1.8 "Server System Variables", 7.1.6 for the needs of GTIDs and the binary log.
 CHANGE_LOG_OPTIONS = (
     "--log-bin=binlog",
     "--binlog-format=ROW",

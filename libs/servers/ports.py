@@ -1,4 +1,4 @@
-"""Free TCP ports on loopback, for servers that are told their port when they are configured.
+"""Free TCP ports on loopback, for servers whose port is set when they are configured.
 
 Asked for by the embedded stack and by the test fixtures. Ports come from below the range out of which the
 kernel serves outgoing connections: a port of that range that is free now can be taken by any client's

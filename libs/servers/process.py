@@ -27,7 +27,7 @@ KILL_TIMEOUT_S = 10.0  # how long the kernel may take to reap a killed group
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """How to start one process, and how to tell that it serves."""
+    """The start of one process, and the check that it serves."""
 
     name: str
     """Also the name of its log file."""
@@ -112,7 +112,7 @@ def wait_ready(running: Running, timeout_s: float) -> None:
 
 
 def stop(running: Running, timeout_s: float) -> int:
-    """End the process and its children: SIGTERM, and SIGKILL to what is left after ``timeout_s``.
+    """End the process and its children: SIGTERM, and SIGKILL to those that are left after ``timeout_s``.
 
     Idempotent; returns the exit code (negative: the signal that ended it).
     """

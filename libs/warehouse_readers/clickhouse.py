@@ -1,4 +1,4 @@
-"""ClickHouse as a tenant's warehouse, read by ``headwater query`` and ``check``: by what stands in its tables' comments."""
+"""ClickHouse as a tenant's warehouse, read by ``headwater query`` and ``check``: by its tables' comments."""
 
 import contextlib
 import re
@@ -194,7 +194,7 @@ class ClickhouseTable:
             conditions.append(condition)
         if only is not None:
             conditions.append(only.sql)
-            # The table's own index knows nothing of what the condition makes of a column.
+            # The table's own index knows nothing of an expression over a column.
             numbers = {name for name, kind in self.known.items() if pa.types.is_integer(kind)}
             conditions += [
                 spans_sql(quoted(each.column), each.spans) for each in few_spans(only) if each.column in numbers

@@ -185,7 +185,7 @@ class DeltaTable:
         only: KeyCondition | None,
         among: tuple[str, Collection[int | str]] | None = None,
     ) -> pa.RecordBatchReader:
-        """Of ``only`` and ``among`` what leaves out files and row groups, by the least and greatest values noted of them."""
+        """The parts of ``only`` and ``among`` that leave out files and row groups, by their least and greatest values."""
         types = {field.name: str(field.type.type) for field in self.table.schema().fields}
         conditions = [] if where is None else [f"({where})"]
         if among is not None:
@@ -209,7 +209,7 @@ class DeltaTable:
             features = ", ".join(self.table.protocol().reader_features or ())
             raise UnreadableTable(
                 f"{self.place}: delta-rs cannot read it, which uses {features or 'no table feature'}; a table that was widened "
-                "is written anew by the sink with its next batch, unless warehouses.delta.rewrites_widened is false: then ask "
+                "is written again by the sink with its next batch, unless warehouses.delta.rewrites_widened is false: then ask "
                 "Spark"
             ) from error
         reader = with_texts(reader)

@@ -1,4 +1,4 @@
-"""PostgreSQL as a tenant's warehouse, read by ``headwater query`` and ``check``: by what the sink noted in its registry."""
+"""PostgreSQL as a tenant's warehouse, read by ``headwater query`` and ``check``: by the sink's notes in its registry."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence

@@ -1,6 +1,6 @@
 """VARIANT as readers without Spark give it, made the document's text: they know it by its two parts alone.
 
-DuckDB puts the parts together (it shares no code with what wrote them); numbers keep all their digits. A VARIANT has the names
+DuckDB puts the parts together (it shares no code with the sink); numbers keep all their digits. A VARIANT has the names
 of an object in the order of their letters, MySQL prints short ones first: they are put so, or no checksum of ``headwater
 check`` would be the same at both ends.
 """
@@ -25,7 +25,7 @@ _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def is_variant(arrow_type: pa.DataType) -> bool:
-    """Whether it is what a reader makes of VARIANT. No column of ours is a struct else."""
+    """Whether it is a reader's form of VARIANT. No column of ours is a struct else."""
     return pa.types.is_struct(arrow_type) and {field.name for field in arrow_type} == set(_PARTS)
 
 

@@ -1,7 +1,7 @@
 """Warehouses read without Spark, and Iceberg's: pyiceberg on the catalog's SQLite file; DuckDB for SQL.
 
 ``warehouses`` says which one a tenant's tables are in. ``headwater query`` and ``check`` call this; for Iceberg no service
-needs to run. Spark's JDBC catalog wrote what the SqlCatalog reads here: both keep the same tables in the same file.
+needs to run. Spark's JDBC catalog wrote the file that the SqlCatalog reads here: both keep the same tables in the same file.
 """
 
 import contextlib
@@ -112,7 +112,7 @@ class KeyCondition:
     sql: str
     """In the table's dialect, over its ``sql_name``s; of key columns alone."""
     within: tuple[KeySpans, ...] = ()
-    """Each is so where the condition is true: what lies outside of one need not be read."""
+    """Each is so where the condition is true: rows outside of one need not be read."""
     texts: tuple[TextSpan, ...] = ()
     """The same of texts."""
 
@@ -411,7 +411,7 @@ def tables_of(tables: Sequence[TenantTable], tenant: str) -> tuple[TenantTable, 
 def run_query(warehouse: TableStore, tables: Sequence[TenantTable], sql: str) -> pa.Table:
     """The answer of ``sql`` over ``tables``, which it calls ``orders``, ``shop.orders`` or ``"source.shop".orders``.
 
-    ``_headwater_progress`` is what their commits say of themselves. The tables that the statement mentions are read whole
+    ``_headwater_progress`` has their commits' properties. The tables that the statement mentions are read whole
     into memory. Times with a zone are shown in UTC. Names that differ in case alone are one to DuckDB: each is meant by its own
     spelling in quotes.
 
@@ -427,7 +427,7 @@ def run_query(warehouse: TableStore, tables: Sequence[TenantTable], sql: str) ->
         if PROGRESS_VIEW in sql.casefold():
             connection.register(PROGRESS_VIEW, without_zones(warehouse.progress(tables)))
         try:
-            # From here on it reads what was registered, and no file, address or variable of this process.
+            # From here on it reads the registered tables, and no file, address or variable of this process.
             connection.execute("SET python_enable_replacements = false")
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
@@ -467,7 +467,7 @@ def _renamed(token: str, names: Mapping[str, str]) -> str:
 def _the_query(statements: Sequence[duckdb.Statement]) -> duckdb.Statement:
     """The one statement, if it only reads.
 
-    Whether a statement gives a result does not tell: DuckDB 2 answers a ``CREATE`` with one too. By their type
+    A result is no sign of a query: DuckDB 2 answers a ``CREATE`` with one too. By their type
     ``WITH``, ``FROM``, ``VALUES``, ``DESCRIBE`` and ``SUMMARIZE`` are SELECT; EXPLAIN is not allowed, since
     ``EXPLAIN ANALYZE COPY`` would write a file.
     """
@@ -590,7 +590,7 @@ def sorted_batches(
     only: KeyCondition | None = None,
     temporary_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
-    """``sorted_rows`` of what a reader gives: ``columns``, and those of ``latest_by`` after them."""
+    """``sorted_rows`` of a reader's rows: ``columns``, and those of ``latest_by`` after them."""
     with _sorting(unsorted, temporary_dir) as connection:
         statement = _current_rows(columns, key, latest_by, only)
         if key:
@@ -609,7 +609,7 @@ def sums_of(
     only: KeyCondition | None,
     temporary_dir: Path,
 ) -> list[tuple[Any, int, int | None]]:
-    """``StoredTable.sums`` of what a reader gives: ``columns``, and those of ``latest_by`` after them."""
+    """``StoredTable.sums`` of a reader's rows: ``columns``, and those of ``latest_by`` after them."""
     zoneless = unsorted.cast(_schema_without_zones(unsorted.schema))
     with _sorting(zoneless, temporary_dir) as connection:
         current = _current_rows(columns, key, latest_by, only)
