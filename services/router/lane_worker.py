@@ -17,6 +17,7 @@ from libs.telemetry import metrics
 from services.router.awaited import stretches
 from services.router.batch_reading import Changes, read_record
 from services.router.covered import OffsetNotWritten, offset_after
+from services.router.kafka_refusals import TopicsRefused
 from services.router.lane_routes import LaneRoutes
 from services.router.lane_state import LanePosition
 from services.router.metering import Meter, fetch_cpu_ns
@@ -26,7 +27,7 @@ from services.router.straggler_offsets import own_note
 from services.router.stragglers import Stragglers
 from services.router.transaction_plan import TransactionPlan
 from services.router.unreadable import report_unreadable, require_readable
-from services.router.writer import TopicsRefused, TransactionWriter
+from services.router.writer import TransactionWriter
 
 _POLL_S: Final = 0.2
 """How long a lane waits before it asks again for a topic or a schema."""

@@ -28,6 +28,7 @@ from libs.tenants.mask_keys import MaskKeys
 from libs.tenants.row_filter import condition_mistakes
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
+from services.router.aiokafka_log import quieten_aiokafka
 from services.router.app import ChangesConsumer
 from services.router.encode import SchemaIds
 from services.router.lanes import Lanes
@@ -41,7 +42,6 @@ from services.router.refusals import RefusalReporter, Refusals
 from services.router.settings import RouterSettings
 from services.router.topic_claims import TopicClaims, announced_tables
 from services.router.topic_quotas import TopicQuotas
-from services.router.writer import quieten_aiokafka
 
 log = structlog.get_logger()
 

@@ -17,12 +17,13 @@ from libs.failpoints import failpoint
 from services.router.awaited import LACKS, PassedPartitions, awaited_ends
 from services.router.batch_reading import Changes, read_record
 from services.router.covered import offset_after
+from services.router.kafka_refusals import TopicsRefused
 from services.router.missed_batches import ChangesLost, MissedBatches
 from services.router.outputs import LaneDependencies, Outputs, Reached, WaitingBatch, reached_by
 from services.router.straggler import State, Straggler
 from services.router.straggler_routes import RefusedForNow
 from services.router.straggler_set import AT_ONCE, StragglerSet, needs_touch
-from services.router.writer import TopicsRefused, TransactionWriter
+from services.router.writer import TransactionWriter
 
 _TURN_WRITING_S: Final = 0.2
 

@@ -9,10 +9,10 @@ from libs.errors import PipelineHalted
 from libs.kafka.clients import TopicSpec, create_topics
 from services.router.batch_reading import Changes
 from services.router.batch_targets import route_targets, routes_of, targets_without_rows
+from services.router.kafka_refusals import TopicsRefused
 from services.router.match import TableRoutes, Target
 from services.router.route_book import RouteView
 from services.router.topic_quotas import TopicQuotas
-from services.router.writer import TopicsRefused
 
 _BROKERS_CHOICE: Final = -1
 

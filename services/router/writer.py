@@ -11,10 +11,8 @@ Each batch's acknowledgement is looked at before a commit: aiokafka by itself co
 """
 
 import asyncio
-import logging
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
@@ -22,31 +20,29 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka import errors as kafka_errors
 
 from libs.config.connections import KafkaSettings
-from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
+from libs.errors import BrokerUnavailable, Fenced, HeadwaterError
 from libs.failpoints import failpoint
 from libs.kafka.aiokafka_clients import aiokafka_config
 from services.router import aiokafka_transactions
-from services.router.partitioner import kafka_partition_of
+from services.router.gathered_batches import Gathered, GatheredBatches
+from services.router.kafka_refusals import (
+    TopicsRefused,
+    as_ours,
+    is_of_topic,
+    reason_with_remedy,
+    unauthorized_topics,
+)
 from services.router.record_batch import (
     CODECS,
-    GrowingRecords,
     RecordBatch,
     Records,
     empty_batch,
     take_body,
 )
-from services.router.record_bytes import BatchRecords, PassedRows
+from services.router.record_bytes import PassedRows
 from services.router.settings import LaneSettings
 
 _T = TypeVar("_T")
-
-
-class TopicsRefused(PipelineHalted):
-    """Kafka will not take records of some topics, and takes all others."""
-
-    def __init__(self, message: str, topics: frozenset[str]) -> None:
-        super().__init__(message)
-        self.topics = topics
 
 
 _TOPICS_NAMED: Final = 5
@@ -81,22 +77,15 @@ class TransactionWriter:
         self._limit_bytes = settings.producer_queue_kbytes * 1024 // 2
         """Of gathered records, and of those in flight."""
         self._known_topics: set[str] = set()
-        self._gathered: dict[str, list[_Gathered]] = {}
-        """For each topic that the running transaction writes to, and for each of its Kafka partitions, the batch to be; topics
-        that get the very same records share it."""
-        self._gathered_bytes = 0
+        self._gathered = GatheredBatches(self._batches_of, self._send)
         self._in_flight: dict[asyncio.Future[object], _Sent] = {}
         """Batches that are not acknowledged."""
         self._in_flight_bytes = 0
         self.moved_s = time.monotonic()
         """When Kafka last acknowledged a batch, or a transaction began; the watchdog looks at it."""
-        self._turn = 0
         self._offset_group: str | None = None
         """Whose offset was sent last."""
-        self._refusal: BaseException | None = None
-        """Why aiokafka lets the running transaction only be aborted."""
-        self._was_begun = False
-        """Kafka knew of the transaction when that came."""
+        self._refusal: _Refusal | None = None
 
     @classmethod
     async def open(
@@ -140,11 +129,11 @@ class TransactionWriter:
             await self._answered(self._producer.client.set_topics(self._known_topics))
 
     def _note_refusal(self, error: BaseException, was_begun: bool) -> None:
-        self._refusal, self._was_begun = error, was_begun
+        self._refusal = _Refusal(error, was_begun)
 
     async def abort(self) -> None:
         """End the running transaction after TopicsRefused; nothing of it becomes visible, and ``begin`` may follow."""
-        if self._refusal is not None and self._was_begun:
+        if self._refusal is not None and self._refusal.was_begun:
             aiokafka_transactions.end_at_kafka(self._producer, self._place)
         await self._answered(self._producer.abort_transaction())
         for acknowledged, sent in self._in_flight.items():
@@ -154,7 +143,7 @@ class TransactionWriter:
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self._gathered.clear()
-        self._gathered_bytes = 0
+        self._gathered.size_bytes = 0
         self._refusal = None
 
     def forget_topics(self, prefix: str) -> None:
@@ -173,77 +162,23 @@ class TransactionWriter:
 
     async def write(self, records: Records | PassedRows, topics: Iterable[str]) -> None:
         """Write the records to each topic. A full batch goes out; the rest waits for more, or for ``flush``."""
-        alike: dict[_Gathered, list[str]] = {}
-        empty: _Gathered | None = None
-        for topic in topics:
-            batches = self._gathered.get(topic) or await self._batches_of(topic)
-            if len(batches) > 1:
-                await self._spread(records, batches)
-                continue
-            if not len(batches[0].records):
-                empty = batches[0] = batches[0] if empty is None else empty.joined_by(topic, batches[0])
-            alike.setdefault(batches[0], []).append(topic)
-        for gathered, sharers in alike.items():
-            if len(sharers) < len(gathered.places):
-                gathered = gathered.parted(sharers)
-                self._gathered_bytes += gathered.records.size_bytes
-                self._gathered |= {topic: [gathered] for topic in sharers}
-            await self._gather(gathered, records)
-        if self._gathered_bytes > self._limit_bytes:
+        await self._gathered.write(records, topics)
+        if self._gathered.size_bytes > self._limit_bytes:
             await self.send_gathered()
 
-    async def _batches_of(self, topic: str) -> list["_Gathered"]:
+    async def _batches_of(self, topic: str) -> list[Gathered]:
         await self.learn_topics((topic,))
         numbers = await self._answered(self._producer.partitions_for(topic))
-        batches = self._gathered[topic] = [
-            _Gathered(empty_batch(self._codec), [TopicPartition(topic, number)]) for number in sorted(numbers)
-        ]
-        return batches
-
-    async def _spread(self, records: Records | PassedRows, batches: Sequence["_Gathered"]) -> None:
-        """To each Kafka partition its records. Those without a key may go anywhere: all to one, to another each time."""
-        self._turn += 1
-        count = len(batches)
-        keyless = self._turn % count
-        if isinstance(records, PassedRows):
-            numbers = records.kafka_partitions(count, keyless)
-            for number, gathered in enumerate(batches):
-                await self._gather(gathered, records, numbers, number)
-            return
-        parts: defaultdict[int, GrowingRecords] = defaultdict(GrowingRecords)
-        for key, value, headers in zip(*records, strict=True):
-            parts[keyless if key is None else kafka_partition_of(key, count)].add(key, value, headers)
-        for number, part in parts.items():
-            await self._gather(batches[number], part.records)
-
-    async def _gather(
-        self, gathered: "_Gathered", records: Records | PassedRows, numbers: bytes | None = None, number: int = 0
-    ) -> None:
-        """Fill one batch after the other; with ``numbers``, by the rows of that ``number``."""
-        batch, done = gathered.records, 0
-        while True:
-            before = batch.size_bytes
-            if isinstance(records, PassedRows):
-                done = batch.add_rows(records, done, numbers, number)
-                is_done = done == len(records)
-            else:
-                done = batch.add_columns(*records, done)
-                is_done = done == len(records.values)
-            self._gathered_bytes += batch.size_bytes - before
-            if is_done:
-                return
-            await self._send(gathered)
+        return [Gathered(empty_batch(self._codec), [TopicPartition(topic, number)]) for number in sorted(numbers)]
 
     async def send_gathered(self) -> None:
         """Hand the rest to the producer. Returns before Kafka has acknowledged it: ``commit`` waits for that."""
-        for batches in list(self._gathered.values()):
-            for gathered in batches:
-                if len(gathered.records):
-                    await self._send(gathered)
+        for gathered in self._gathered.with_records():
+            await self._send(gathered)
 
-    async def _send(self, gathered: "_Gathered") -> None:
+    async def _send(self, gathered: Gathered) -> None:
         """Hand gathered records to the producer; waits while too much is in flight."""
-        self._gathered_bytes -= gathered.records.size_bytes
+        self._gathered.size_bytes -= gathered.records.size_bytes
         body = take_body(gathered.records, self._codec)
         for place in gathered.places:
             batch = RecordBatch(body, time.time_ns() // 1_000_000)
@@ -328,7 +263,7 @@ class TransactionWriter:
         ended = [
             task for task in (*self._in_flight, sender) if task is not None and task.done() and not task.cancelled()
         ]
-        causes = [error, *filter(None, (self._refusal, *(task.exception() for task in ended)))]
+        causes = [error, *filter(None, (_error_of(self._refusal), *(task.exception() for task in ended)))]
         worst = min(map(as_ours, causes), key=lambda ours: isinstance(ours, BrokerUnavailable))
         if isinstance(worst, Fenced):
             return worst
@@ -336,19 +271,20 @@ class TransactionWriter:
         if not refused:
             return worst
         names, reasons = sorted(refused), "; ".join(sorted(set(refused.values())))
-        told = ", ".join(names[:_TOPICS_NAMED])
+        listed = ", ".join(names[:_TOPICS_NAMED])
         more = f" and {len(names) - _TOPICS_NAMED} more topics" if len(names) > _TOPICS_NAMED else ""
-        return TopicsRefused(f"Kafka refuses records of {told}{more}: {reasons}", frozenset(refused))
+        return TopicsRefused(f"Kafka refuses records of {listed}{more}: {reasons}", frozenset(refused))
 
     def _refused_topics(self, raised: BaseException) -> dict[str, str]:
         """Topics that are why the transaction cannot be committed, with Kafka's reason; none: it is not they alone."""
-        refused = unauthorized_topics(raised) | unauthorized_topics(self._refusal)
-        if self._refusal is not None and not refused:
+        refusing = _error_of(self._refusal)
+        refused = unauthorized_topics(raised) | unauthorized_topics(refusing)
+        if refusing is not None and not refused:
             return {}
         failed = [
             (sent.place.topic, error)
             for acknowledged, sent in self._in_flight.items()
-            if acknowledged.done() and (error := acknowledged.exception()) is not None and error is not self._refusal
+            if acknowledged.done() and (error := acknowledged.exception()) is not None and error is not refusing
         ]
         refused |= {topic: reason_with_remedy(error) for topic, error in failed if is_of_topic(error)}
         for topic, error in failed:
@@ -359,6 +295,15 @@ class TransactionWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why aiokafka lets the running transaction only be aborted."""
+
+    error: BaseException
+    was_begun: bool
+    """Kafka knew of the transaction when that came."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Sent:
     """A batch on its way."""
 
@@ -366,121 +311,5 @@ class _Sent:
     batch: RecordBatch
 
 
-@dataclass(slots=True, eq=False)
-class _Gathered:
-    """Records that will be one batch of a Kafka partition, or of several that get the very same."""
-
-    records: BatchRecords
-    places: list[TopicPartition]
-
-    def joined_by(self, topic: str, other: "_Gathered") -> "_Gathered":
-        """This one, from now on for the other's ``topic`` too; both are empty."""
-        if other is not self:
-            self.places += other._give_up([topic])
-        return self
-
-    def parted(self, topics: Sequence[str]) -> "_Gathered":
-        """The same records so far, for ``topics`` alone: later ones are for them and not for the others."""
-        return _Gathered(self.records.copy(), self._give_up(topics))
-
-    def _give_up(self, topics: Sequence[str]) -> list[TopicPartition]:
-        given_up = [place for place in self.places if place.topic in topics]
-        self.places = [place for place in self.places if place.topic not in topics]
-        return given_up
-
-
-# --- aiokafka -----------------------------------------------------------------------------------------------------------
-
-
-def quieten_aiokafka() -> None:
-    """Leave out aiokafka's lines that mean nothing wrong, or repeat. Called once, when logs are set up.
-
-    The sender's warnings are about attempts that are made again, such as the first produce to a new topic; an attempt that
-    does not
-    succeed at last ends in an error of ours. A topic that was made a moment ago is "not found" until the broker heard of it.
-    """
-    logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
-    logging.getLogger("aiokafka.cluster").addFilter(lambda line: "not found in cluster metadata" not in str(line.msg))
-    for library in ("aiokafka", "aiokafka.consumer.fetcher", "aiokafka.consumer.group_coordinator"):
-        logging.getLogger(library).addFilter(_NowAndThen())
-
-
-class _NowAndThen:
-    """Lets a line that repeats pass every 10 s: while a broker is away, each attempt to connect is one."""
-
-    _INTERVAL_S: Final = 10.0
-
-    def __init__(self) -> None:
-        self._passed_at_s: dict[str, float] = {}
-
-    def __call__(self, line: logging.LogRecord) -> bool:
-        now_s, text = time.monotonic(), str(line.msg)
-        if now_s < self._passed_at_s.get(text, -self._INTERVAL_S) + self._INTERVAL_S:
-            return False
-        self._passed_at_s[text] = now_s
-        return True
-
-
-_OF_ALL: Final = (
-    kafka_errors.ProducerFenced,
-    kafka_errors.InvalidProducerEpoch,
-    kafka_errors.OutOfOrderSequenceNumber,
-    kafka_errors.InvalidProducerIdMapping,
-    kafka_errors.InvalidTxnState,
-    kafka_errors.TransactionalIdAuthorizationFailed,
-    kafka_errors.ClusterAuthorizationFailedError,
-)
-
-
-def is_of_topic(error: BaseException) -> bool:
-    """Kafka's answer to a batch is about its topic (a grant, a limit, a policy of it), not about the router, and will not be
-    another one at once."""
-    return (
-        isinstance(error, kafka_errors.BrokerResponseError) and not error.retriable and not isinstance(error, _OF_ALL)
-    )
-
-
-def unauthorized_topics(error: BaseException | None) -> dict[str, str]:
-    """The topics that an error says the router may not write, with the remedy."""
-    if not isinstance(error, kafka_errors.TopicAuthorizationFailedError) or not error.args:
-        return {}
-    named = error.args[0]
-    return dict.fromkeys((named,) if isinstance(named, str) else named, _GRANT)
-
-
-_GRANT: Final = "grant the router WRITE and DESCRIBE on it"
-_REMEDIES: Final[dict[type[BaseException], str]] = {
-    kafka_errors.MessageSizeTooLargeError: "raise the topic's max.message.bytes",
-    kafka_errors.RecordListTooLargeError: "raise the topic's segment.bytes",
-}
-
-
-def reason_with_remedy(error: BaseException) -> str:
-    """Kafka's words for a refusal of a topic's records, with the remedy if it is known."""
-    if isinstance(error, kafka_errors.TopicAuthorizationFailedError):
-        return _GRANT
-    remedy = _REMEDIES.get(type(error))
-    return repr(error) if remedy is None else f"{error!r}; {remedy}"
-
-
-_FENCED: Final = (kafka_errors.ProducerFenced, kafka_errors.InvalidProducerEpoch)
-_REFUSED: Final = (
-    kafka_errors.TopicAuthorizationFailedError,
-    kafka_errors.TransactionalIdAuthorizationFailed,
-    kafka_errors.GroupAuthorizationFailedError,
-    kafka_errors.ClusterAuthorizationFailedError,
-)
-
-
-def as_ours(error: BaseException) -> HeadwaterError:
-    """aiokafka's error by the lane's next step; it may be the cause of a vaguer one."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, _FENCED):
-            return Fenced(f"another router has the partition: {cause!r}")
-        if isinstance(cause, _REFUSED):
-            return PipelineHalted(
-                f"Kafka refuses the router ({cause!r}); grant WRITE on topics and transactional ids, READ on its group"
-            )
-        cause = cause.__cause__
-    return BrokerUnavailable(f"a Kafka transaction failed: {error!r}")
+def _error_of(refusal: _Refusal | None) -> BaseException | None:
+    return None if refusal is None else refusal.error

@@ -15,6 +15,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced
 from libs.events.names import STRAGGLING
 from libs.kafka.clients import TopicSpec, ensure_topics
+from services.router.kafka_refusals import TopicsRefused
 from services.router.lane import _committed_offset
 from services.router.outputs import LaneDependencies
 from services.router.rate_limits import RateLimits
@@ -23,7 +24,7 @@ from services.router.record_bytes import PassedRows
 from services.router.settings import LaneSettings, TenantLimitSettings
 from services.router.straggler_offsets import find_stragglers, is_anyone_behind, own_note
 from services.router.topic_claims import TopicClaims
-from services.router.writer import TopicsRefused, TransactionWriter
+from services.router.writer import TransactionWriter
 from tests.conftest import KafkaBroker, StartKafka
 from tests.integration.router_rig import read_closed_topic
 from tests.unit.router.batches import run_of

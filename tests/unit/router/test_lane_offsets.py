@@ -21,6 +21,7 @@ from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run
 from services.router import lane_worker, outputs, tenant_topics
 from services.router.covered import OffsetNotWritten, offset_after
 from services.router.encode import NoSchemaRegistry, RegisteredSchema, SchemaNotKnown, SchemaText
+from services.router.kafka_refusals import TopicsRefused
 from services.router.lane_worker import LaneWorker, Stretch
 from services.router.missed_batches import MissedBatches
 from services.router.outputs import LaneDependencies, Reached, WaitingBatch
@@ -30,7 +31,6 @@ from services.router.straggler import Obstacle, Straggler
 from services.router.straggler_set import StragglerSet
 from services.router.straggler_turns import StragglerTurns
 from services.router.topic_claims import TopicClaims
-from services.router.writer import TopicsRefused
 from tests.unit.router.test_deliver import add_run, builder, orders
 from tests.unit.router.test_poison import ROW
 
