@@ -2,7 +2,7 @@
 
     home ▶ stack ▶ shop of 200,000 rows ▶ snapshot ▶ 30 s of traffic, three kills -9 ▶ catch up ▶ check ▶ figures
 
-``headwater demo`` calls ``run_demo`` and shows what it tells. The flow is the same for every kind of source; what differs is a
+``headwater demo`` calls ``run_demo`` and shows its reports. The flow is the same for every kind of source; what differs is a
 ``DemoSource`` (``sources``). The stack runs as ``headwater up`` runs it, in a process of
 its own that dies with this one; nothing here reaches into the services but the kills.
 """
@@ -56,7 +56,7 @@ DIFFERENCES_SHOWN: Final = 5
 POLL_PAUSE_S: Final = 0.2
 IN_FLIGHT_US: Final = 2_000_000  # changes of the last two seconds before a kill may be hit by it
 
-# Each kill falls just after a set piece of the traffic: in the middle of what is hardest to get right.
+# Each kill falls just after a set piece of the traffic: in the middle of the hardest part.
 KILLS: Final = (
     (PRIMARY_KEY_CHANGE_AT + 0.02, ROUTER),
     (LARGE_TRANSACTION_AT + 0.02, reader_name(SOURCE)),
@@ -155,7 +155,7 @@ class DemoFailed(HeadwaterError):
 
 
 def run_demo(settings: DemoSettings, show: Show) -> DemoReport:
-    """Run everything; no process is left behind, however this ends, unless ``keep`` is set and it ended well.
+    """Run everything; no process is left, however this ends, unless ``keep`` is set and it ended well.
 
     Raises:
         AlreadyUp: a stack runs in the home (of an earlier ``--keep``).

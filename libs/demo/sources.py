@@ -2,7 +2,7 @@
 
 mysql     a MySQL, and its own log
 dts       a MySQL, its log written to Kafka as Tencent's DTS would, and read from there
-vitess    two MySQL servers as the shards of a keyspace, behind a stand-in for vtgate
+vitess    two MySQL servers as the shards of a keyspace, with a stand-in for vtgate
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from libs.stack.own_servers import OwnServers, OwnSubscription, OwnVtgate
 DATABASE: Final = "shop"
 SHARDS: Final = ("-80", "80-")
 
-_WHOLE_SECONDS: Final = "this source tells commit times in whole seconds: latencies show up to 1 s too much"
+_WHOLE_SECONDS: Final = "this source gives commit times in whole seconds: latencies show up to 1 s too much"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _vitess() -> DemoSource:
             ),
         ),
         document=f"""\
-# The demo's keyspace: two MySQL servers behind the stand-in for vtgate, all of them part of the stack.
+# The demo's keyspace: two MySQL servers and the stand-in for vtgate, all of them part of the stack.
 kind: vitess
 vtgate: {{host: {LOOPBACK}, port: {vtgate_port}}}
 keyspace: {DATABASE}
@@ -114,7 +114,7 @@ _CIPHER: Final = Cipher(TripleDES(bytes(24)), modes.ECB())  # noqa: S305 - it hi
 def shard_of(number: int) -> int:
     """Which of SHARDS a number lies in, by Vitess's ``hash`` vindex (Vitess documentation, "Vindexes").
 
-    The number is encrypted by DES with a key of zeros; the first bit of what comes out decides between two halves.
+    The number is encrypted by DES with a key of zeros; the first bit of the result decides between two halves.
     """
     encryptor = _CIPHER.encryptor()
     return encryptor.update(number.to_bytes(8, "big"))[0] >> 7

@@ -4,7 +4,7 @@ Every writer has connections and a seeded random sequence of its own. Beside the
 their times: changes of primary keys, a transaction of 10,000 rows, an ``ALTER TABLE … ADD COLUMN`` while the writers
 go on. Orders also move from one tenant to another, so that a row filter has to let rows in and out.
 
-In a sharded shop a write goes straight to the shards that its numbers hash to, and does what Vitess would do: a transaction
+In a sharded shop a write goes straight to the shards that its numbers hash to, and acts as Vitess would: a transaction
 over several shards is committed on one after the other, not at once (its ``multi`` mode); a row whose number changes is deleted
 on one shard and inserted on another, because Vitess refuses to update a sharding column; each shard is altered by itself.
 Numbers of new rows are given here, as a Vitess sequence would.
@@ -126,7 +126,7 @@ def run_traffic(
 ) -> Traffic:
     """Write for ``duration_s``; returns when every writer has ended.
 
-    ``at`` maps parts of the duration to what the caller wants done then (the demo's kills), in its own thread.
+    ``at`` maps parts of the duration to the caller's acts at that time (the demo's kills), in its own thread.
     ``scale`` is that of ``make_shop``.
 
     Raises:

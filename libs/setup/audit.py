@@ -3,7 +3,7 @@
     python -m libs.setup.audit
 
 pip-audit does the asking. It is no dependency of ours: ``pip install pip-audit`` in any environment. Exit codes: 0 none is
-known, 1 some are, 3 nothing can be said: pip-audit is missing, or its database is not reached, as behind a registry's mirror
+known, 1 some are, 3 nothing can be said: pip-audit is missing, or its database is not reached, as with a registry's mirror
 that has packages alone.
 """
 

@@ -2,7 +2,7 @@
 
     python -m libs.setup.bill_of_materials [--output FILE]
 
-``make sbom`` writes it to ``dist/headwater.cdx.json``. It holds what the locks hold, for every platform: a component's
+``make sbom`` writes it to ``dist/headwater.cdx.json``. It holds the content of the locks, for every platform: a component's
 property ``headwater:group`` names the groups of requirements, or the lock of jars, that it comes from. Equal locks make equal
 files. Specification: CycloneDX 1.6, "JSON Reference"; package URLs: github.com/package-url/purl-spec.
 """

@@ -63,7 +63,7 @@ def _try_lock(descriptor: int) -> bool:
 def staged_dir(target: Path) -> Iterator[Path]:
     """A temporary folder beside ``target`` that becomes ``target`` when the block ends well.
 
-    What an interrupted run left behind is removed first, and an existing ``target`` at the end: call it
+    The rest of an interrupted run is removed first, and an existing ``target`` at the end: call it
     under ``locked``.
     """
     target.parent.mkdir(parents=True, exist_ok=True)

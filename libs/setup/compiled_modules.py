@@ -24,10 +24,10 @@ from libs.setup.step import Progress, folder_bytes, run
 
 FOLDERS = ("libs", "services")
 DONE_FILE = "headwater-compiled.sha256"
-"""A line a module: what it was made of, and its name."""
+"""A line a module: its sources' digest, and its name."""
 COMPILE_TIMEOUT_S = 600.0
 CFLAGS = ("-O3", "-g", "-fwrapv", "-fPIC", "-shared", "-fvisibility=hidden")
-# -Xclang: zig's own driver takes some of these for itself, and links what only counts for programs.
+# -Xclang: zig's own driver takes some of these for itself, and links parts that only count for programs.
 SANITIZED_CFLAGS = (
     *("-O1", "-g", "-fwrapv", "-fPIC", "-shared", "-fvisibility=hidden"),
     *("-Xclang", "-fsanitize=address", "-Xclang", "-fsanitize-coverage-type=3"),
@@ -110,7 +110,7 @@ def built_names(root: Path) -> list[str]:
 
 
 def build_sanitized(cache: Path, repository: Path, folders: Sequence[str], into: Path, progress: Progress) -> None:
-    """Compile the modules of ``folders`` for a fuzzer, below ``into``: AddressSanitizer, and counters of what was reached.
+    """Compile the modules of ``folders`` for a fuzzer, below ``into``: AddressSanitizer, and counters of reached code.
 
     Always by zig's clang, which alone has both. Whoever loads them brings the sanitizer's functions (LD_PRELOAD). Blocks.
 
@@ -190,7 +190,7 @@ def _built(source: Path) -> Path:
 
 
 def _digests(repository: Path) -> dict[str, str]:
-    """Of all that decides what a module becomes, by its source's name: the source, what it may include, and Cython itself
+    """Of all that decides a module's code, by its source's name: the source, what it may include, and Cython itself
     (in the lock)."""
     shared = hashlib.sha256(f"{sysconfig.get_config_var('EXT_SUFFIX')} {' '.join(CFLAGS)}\n".encode())
     included = sorted(path for folder in FOLDERS for path in (repository / folder).rglob("*.pxd"))
@@ -205,7 +205,7 @@ def _digests(repository: Path) -> dict[str, str]:
 
 
 def c_compiler(cache: Path, repository: Path, progress: Progress) -> tuple[list[str | Path], dict[str, str]]:
-    """The command, and what it must find in its environment."""
+    """The command, and the variables that it must find in its environment."""
     if chosen := os.environ.get("CC"):
         return [*shlex.split(chosen)], {}
     for name in COMPILERS:

@@ -101,7 +101,7 @@ def _settings_options(cache: Path) -> tuple[str, ...]:
 
 
 def _home_by_password_file() -> Path:
-    """Where Java, and so Maven, takes the home folder from, whatever $HOME says."""
+    """The home folder as Java, and so Maven, finds it, without regard to $HOME."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:

@@ -84,7 +84,7 @@ def install(cache: Path, progress: Progress) -> None:
 
 
 def user_option() -> tuple[str, ...]:
-    """mysqld refuses to run as root unless told so; a machine with root only has no other user."""
+    """mysqld refuses to run as root without this option; a machine with root only has no other user."""
     return ("--user=root",) if os.geteuid() == 0 else ()
 
 

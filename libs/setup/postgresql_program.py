@@ -42,7 +42,7 @@ class PostgresqlProgram:
         if os.geteuid() != 0:
             return (program,)
         user = nobody()
-        # The change of user drops what ``process.start`` has set; SIGINT is a fast shutdown.
+        # The change of user drops the signal that ``process.start`` has set; SIGINT is a fast shutdown.
         parent = ("--pdeathsig", "INT") if ends_with_parent else ()
         ids = (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
         return ("setpriv", *ids, *RIGHTS.split(), *parent, "--", program)

@@ -72,7 +72,7 @@ def install_uv(cache: Path, repository: Path, progress: Progress) -> None:
 
 
 def are_installed(repository: Path) -> bool:
-    """Whether ``.venv`` holds what requirements/dev.txt says, installed by a set-up that came to its end."""
+    """Whether ``.venv`` holds the packages of requirements/dev.txt, installed by a set-up that came to its end."""
     try:
         done = (repository / ".venv" / DONE_FILE).read_text()
     except OSError:
@@ -119,7 +119,7 @@ def install(cache: Path, repository: Path, progress: Progress) -> None:
 
 
 def install_beside(cache: Path, repository: Path, lock: str, folder: Path) -> None:
-    """Put what requirements/<lock>.txt says, and no more, into ``folder``, for a PYTHONPATH. Blocks.
+    """Put the packages of requirements/<lock>.txt, and no more, into ``folder``, for a PYTHONPATH. Blocks.
 
     Raises:
         SetupFailed: the registry was not reached, a hash did not fit, or the disk is full.
@@ -184,7 +184,7 @@ def _machine_uv() -> Path | None:
     if path is None:
         return None
     try:
-        # "uv 0.13.8 (x86_64-unknown-linux-gnu)"; a version manager's shim may be there with no uv behind it
+        # "uv 0.13.8 (x86_64-unknown-linux-gnu)"; a version manager's shim may be there without uv
         said = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
         )

@@ -10,12 +10,12 @@
 ``make lint`` and ``make test-fast`` need ``python`` alone, without a Java. Without a word everything is put in place.
 A wheel brings its packages and compiled modules: there the steps of ``python`` are left out.
 
-Runs on a bare Python: nothing but the standard library is imported, here and in what this imports. Nothing is
-installed into the machine: what is missing goes into ``.venv`` and the cache (``libs.setup.cache``); compiled modules lie
+Runs on a bare Python: nothing but the standard library is imported, here and in the modules below. Nothing is
+installed into the machine: missing parts go into ``.venv`` and the cache (``libs.setup.cache``); compiled modules lie
 beside their sources. Steps that do
 not need each other run at the same time. Each is skipped when its result is there, and a result is whole or absent,
 so a run may be killed at any point and a second one may run beside it. The one word of success or failure is the
-exit code: 0, or 1 with a line for each step that failed and what to do about it.
+exit code: 0, or 1 with a line for each step that failed, with the remedy.
 """
 
 import errno
@@ -209,7 +209,7 @@ def _fetch_jars(jar_sets: Sequence[JarSet], cache: Path, progress: Progress) -> 
 def _set_up(steps: Sequence[Step], cache: Path) -> list[HeadwaterError]:
     """Do the steps that are not done; returns the failures, each once."""
     with Display() as display:
-        display.say(f"setting up; what is downloaded is kept in {cache}")
+        display.say(f"setting up; downloads are kept in {cache}")
         with (
             locked(cache / "setup.lock", on_wait=lambda: display.say("another set-up runs: waiting for it")),
             # As wide as the steps are many: one that waits for another never keeps that one from running.

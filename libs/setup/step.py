@@ -136,7 +136,7 @@ def _start(command: Sequence[str | Path], environ: Mapping[str, str], cwd: Path 
 
 
 def _ends_with_us() -> tuple[str, ...]:
-    """Kill -9 of set-up should not leave a download behind that writes to folders which the next run cleans."""
+    """Kill -9 of set-up should not leave a download that writes to folders which the next run cleans."""
     setpriv = shutil.which("setpriv")  # util-linux; elsewhere such a download ends by itself
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
 
@@ -156,7 +156,7 @@ def _end(child: "subprocess.Popen[str]", number: signal.Signals) -> None:
 
 
 def error_line(output: str) -> str:
-    """The most telling line of a failed program's output: the first that calls itself an error, else the last."""
+    """The line of a failed program's output that names the fault: the first that calls itself an error, else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("E:", "error:", "[ERROR]", "ERROR:", "×"))]
     worst = (errors or lines[-1:] or [""])[0]
@@ -167,7 +167,7 @@ def error_line(output: str) -> str:
 
 
 def folder_bytes(folder: Path, pattern: str = "*") -> int:
-    """Size of the files in ``folder`` and below whose name fits ``pattern``; what goes away meanwhile counts for nothing."""
+    """Size of the files in ``folder`` and below whose name fits ``pattern``; files that go away meanwhile count for nothing."""
     total = 0
     # Not Path.rglob: it raises where a folder goes away between its being found and its being read.
     for within, _, names in os.walk(folder):
