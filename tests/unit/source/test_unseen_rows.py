@@ -16,7 +16,7 @@ from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId
 from libs.types.value_modes import ValueModes
-from services.dts_decoder.decode import DdlStatement
+from services.dts_decoder.found import DdlStatement
 from services.dts_decoder.position import DtsPosition
 from services.dts_decoder.tables import SubscribedTables
 
