@@ -104,6 +104,20 @@ COPY --from=code /src/services/dts_decoder services/dts_decoder
 USER 10001:10001
 ENTRYPOINT ["python", "-m", "services.dts_decoder"]
 
+FROM build AS logminer-reader-packages
+COPY requirements/logminer_reader.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/logminer_reader.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS logminer-reader
+COPY --from=logminer-reader-packages /opt/headwater /opt/headwater
+COPY --from=code /src/libs libs
+COPY --from=code /src/protos protos
+COPY --from=code /src/services/__init__.py services/
+COPY --from=code /src/services/logminer_reader services/logminer_reader
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "services.logminer_reader"]
+
 FROM build AS schema-history-packages
 COPY requirements/schema_history.txt requirements/
 RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/schema_history.txt \
@@ -204,8 +218,8 @@ FROM build AS trial-packages
 COPY requirements/ requirements/
 RUN python3.11 -m venv /opt/headwater \
     && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/cli.txt -r requirements/binlog_reader.txt \
-        -r requirements/vstream_reader.txt -r requirements/dts_decoder.txt -r requirements/schema_history.txt \
-        -r requirements/checkpoint_committer.txt -r requirements/router.txt -r requirements/tenant_operator.txt -r requirements/spark.txt
+        -r requirements/vstream_reader.txt -r requirements/dts_decoder.txt -r requirements/logminer_reader.txt \
+        -r requirements/schema_history.txt -r requirements/checkpoint_committer.txt -r requirements/router.txt -r requirements/tenant_operator.txt -r requirements/spark.txt
 COPY --from=wheel /dist /dist
 RUN /opt/headwater/bin/pip install --no-cache-dir --no-deps --no-index /dist/*.whl \
     && /opt/headwater/bin/pip uninstall -q -y pip setuptools

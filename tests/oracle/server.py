@@ -30,6 +30,11 @@ class Listener:
         """What python-oracledb connects to."""
         return f"{LOOPBACK}:{self.port}/{self._database.name}"
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return sum(connection.fileno() >= 0 for connection in self._connections)
+
     def end_connections(self) -> None:
         """As a server that is killed: no client hears a word."""
         for connection in self._connections:

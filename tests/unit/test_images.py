@@ -25,6 +25,7 @@ OPTIONAL = {
     "dev-mysql": "binlog-reader",
     "dev-vitess": "vstream-reader",
     "dev-dts": "dts-decoder",
+    "dev-oracle": "logminer-reader",
     "dev-spark": "spark",
     "dev-check": "cli",
 }

@@ -1,0 +1,266 @@
+"""The redo, followed: mined in a thread, decoded at each COMMIT, and cut into batches."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from libs.errors import PipelineHalted
+from libs.oracle.log_position import commit_order
+from libs.oracle.undo import UndoContradiction
+from libs.source.port import ReadBatch, ResumePoint
+from libs.types.order import EventOrder
+from libs.types.table import TableId, TableSchema
+from services.logminer_reader.decode import Schemas, TransactionDecoder
+from services.logminer_reader.gather import Gatherer
+from services.logminer_reader.incremental import IncrementalCopy
+from services.logminer_reader.log_steps import Committed, LogSteps, Step
+from services.logminer_reader.log_views import Incarnation, incarnation, server_offset
+from services.logminer_reader.mined_rows import MinedDdl
+from services.logminer_reader.mining import Mined, mine
+from services.logminer_reader.position import LogminerPosition
+from services.logminer_reader.remining import Remining
+from services.logminer_reader.schema_changes import SchemaChanges
+from services.logminer_reader.settings import LogminerReaderSettings
+from services.logminer_reader.signals import Signals
+from services.logminer_reader.transactions import OpenTransactions
+from services.logminer_reader.windows import Windows
+
+log = structlog.get_logger()
+
+_POSITION_S: Final = 5.0
+"""The position is kept at least so often, whatever changes: an idle source is never read again from long ago."""
+_CLOSE_S: Final = 2.0
+
+
+class FollowedSchemas(Schemas, Protocol):
+    """The versions of the captured tables."""
+
+    @property
+    def captured(self) -> list[TableSchema]:
+        """The newest version of each."""
+        ...
+
+    @property
+    def quarantined(self) -> Mapping[str, str]:
+        """Tables whose rows are passed over, each with the reason."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BesideLog:
+    """The parts that act on the log's steps, or read beside it."""
+
+    changes: SchemaChanges
+    copies: IncrementalCopy
+    signals: Signals
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far everything is gathered."""
+
+    position: LogminerPosition
+    order: EventOrder
+    """Of the last event before it."""
+    committed_at_us: int
+
+    def advance(self, step: Committed, events: int) -> None:
+        """A transaction was gathered."""
+        self.position = msgspec.structs.replace(
+            self.position, done_scn=step.scn, done_commits=step.nth + 1, low_scn=step.low_scn
+        )
+        self.order = msgspec.structs.replace(commit_order(self.position.epoch, step.scn, step.nth), tx_ordinal=events)
+        self.committed_at_us = step.time_us
+
+    def end_window(self, steps: LogSteps) -> None:
+        """All of a window was gathered."""
+        done_scn, done_commits = steps.done
+        self.position = msgspec.structs.replace(
+            self.position, done_scn=done_scn, done_commits=done_commits, low_scn=steps.low_scn
+        )
+        self.committed_at_us = max(self.committed_at_us, steps.committed_at_us)
+
+
+@dataclass(slots=True)
+class _Mining:
+    """What mines, as long as the log is open."""
+
+    windows: Windows
+    transactions: OpenTransactions
+    steps: LogSteps
+    remining: Remining
+    next: asyncio.Future[Mined] | None = None
+    """The call that a thread is in."""
+
+    async def close(self) -> None:
+        """Let go of the database. A thread that waits for it is interrupted after a while."""
+        if self.next is not None:
+            for _ in range(2):
+                await asyncio.wait([self.next], timeout=_CLOSE_S)
+                if self.next.done():
+                    break
+                self.windows.interrupt()
+        if self.next is None or self.next.done():
+            await asyncio.to_thread(self.windows.close)
+        self.transactions.close()
+
+
+class LogFollowing:
+    """Follows the redo from a position on."""
+
+    def __init__(
+        self, settings: LogminerReaderSettings, schemas: FollowedSchemas, beside: BesideLog, gatherer: Gatherer
+    ) -> None:
+        self._settings = settings
+        self._schemas = schemas
+        self._beside = beside
+        self._gatherer = gatherer
+        self._mining: _Mining | None = None
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        if self._mining is not None:
+            await self._mining.close()
+
+    async def batches(
+        self, position: LogminerPosition, order: EventOrder, committed_at_us: int
+    ) -> AsyncIterator[ReadBatch]:
+        """The redo after ``position``, without end.
+
+        Raises:
+            MissingRedo, SourceUnavailable, AccessDenied, PipelineHalted, UndecodableValue, DiskFull: as the port has them.
+        """
+        self._mining = mining = await asyncio.to_thread(self._open, position)
+        decoder = self._decoder(position.epoch, mining.transactions)
+        place = _Place(position, order, committed_at_us)
+        log.info("log_opened", done_scn=position.done_scn, mined_from=position.mined_from)
+        kept_s = time.monotonic()
+        mined = mine(mining.windows, mining.steps, self._captured, self._settings.mining)
+        while True:
+            mining.next = asyncio.ensure_future(asyncio.to_thread(next, mined))
+            each = await asyncio.shield(mining.next)
+            for step in each.steps:
+                async for batch in self._copies_before(step.scn, place):
+                    yield batch
+                async for batch in self._act_on(step, place, decoder, mining.remining):
+                    yield batch
+                if self._gatherer.entries.is_full:
+                    yield self._gatherer.take(self._resume_point(place))
+            if each.ends_window:
+                place.end_window(mining.steps)
+                async for batch in self._copies_before(place.position.done_scn, place):
+                    yield batch
+                if not self._gatherer.is_empty or time.monotonic() - kept_s >= _POSITION_S:
+                    kept_s = time.monotonic()
+                    yield self._gatherer.take(self._resume_point(place))
+            elif not each.steps:
+                before = self._gatherer.incremental
+                await self._beside.signals.take_new(place.order, place.position)
+                await self._beside.copies.read_next(position.epoch)
+                if self._gatherer.incremental != before:  # a signal's effect is kept, whatever comes next
+                    yield self._gatherer.take(self._resume_point(place))
+                await asyncio.sleep(each.pause_s)
+
+    async def _act_on(
+        self, step: Step, place: _Place, decoder: TransactionDecoder, remining: Remining
+    ) -> AsyncIterator[ReadBatch]:
+        """Gather one step; then its signals, where it has rows of the signal table."""
+        if isinstance(step, MinedDdl):
+            before = {str(schema.table_id): schema for schema in self._schemas.captured}
+            await self._beside.changes.apply(step, place.position)
+            self._beside.copies.tables_changed(before)
+            return
+        async for batch in self._transaction(step, decoder, remining):
+            yield batch
+        place.advance(step, decoder.events)
+        for row in decoder.taken_signals():
+            await self._beside.signals.take_row(row, place.order, place.position)
+
+    async def _copies_before(self, scn: int, place: _Place) -> AsyncIterator[ReadBatch]:
+        """A chunk of a copy goes before every commit at or above its own SCN."""
+        due_scn = self._beside.copies.due_scn
+        if due_scn is not None and scn >= due_scn:
+            async for batch in self._beside.copies.deliver(place.position):
+                yield batch
+
+    def _open(self, position: LogminerPosition) -> _Mining:
+        """Blocks. Raises as ``batches``."""
+        settings, spill_dir = self._settings, Path(self._settings.spill_dir)
+        windows = Windows(settings.database, settings.mining, position.resetlogs_id)
+        try:
+            require_same_incarnation(incarnation(windows.views), position)
+            offset = server_offset(windows.views)
+        except Exception:
+            windows.close()
+            raise
+        transactions = OpenTransactions(
+            spill_dir,
+            memory_bytes=settings.mining.transaction_memory_mb << 20,
+            whole_from_scn=position.done_scn,
+            server_offset=offset,
+        )
+        remining = Remining(settings.database, settings.mining, position.resetlogs_id, transactions, spill_dir)
+        return _Mining(windows, transactions, LogSteps(position, transactions), remining)
+
+    def _decoder(self, epoch: int, transactions: OpenTransactions) -> TransactionDecoder:
+        settings = self._settings
+        return TransactionDecoder(
+            settings.source,
+            settings.database.database_name,
+            self._schemas,
+            self._gatherer,
+            transactions.names,
+            epoch=epoch,
+            unavailable=settings.values.unavailable_placeholder,
+            signal_table=settings.signal_table,
+            transaction_metadata=settings.transaction_metadata,
+        )
+
+    def _captured(self) -> list[TableId]:
+        return [schema.table_id for schema in self._schemas.captured]
+
+    def _resume_point(self, place: _Place) -> ResumePoint:
+        position = msgspec.structs.replace(place.position, quarantined=self._schemas.quarantined)
+        return self._gatherer.resume_point(position, place.order, place.committed_at_us)
+
+    async def _transaction(
+        self, step: Committed, decoder: TransactionDecoder, remining: Remining
+    ) -> AsyncIterator[ReadBatch]:
+        """Gather a transaction. One that contradicts itself is mined once more, by itself."""
+        try:
+            for _ in decoder.gather(step):
+                yield self._gatherer.take(None)
+        except UndoContradiction as error:
+            log.warning("transaction_mined_again", xid=step.transaction.xid.hex(), scn=step.scn, reason=str(error))
+            again = await asyncio.to_thread(remining.mined_again, step, self._captured())
+            try:
+                for _ in decoder.gather_or_leave_out(replace(step, transaction=again)):
+                    yield self._gatherer.take(None)
+            finally:
+                again.close()
+        finally:
+            step.transaction.close()
+
+
+def require_same_incarnation(found: Incarnation, position: LogminerPosition) -> None:
+    """The database is the one whose redo was read, and no RESETLOGS came since.
+
+    Raises:
+        PipelineHalted: another database answers, or it was opened with RESETLOGS.
+    """
+    if found.dbid != position.dbid:
+        raise PipelineHalted(
+            f"the database has DBID {found.dbid}, and the source was read from DBID {position.dbid}: check the address, or "
+            "re-snapshot the source"
+        )
+    if found.resetlogs_id != position.resetlogs_id:
+        raise PipelineHalted(
+            f"the database was opened with RESETLOGS at SCN {found.resetlogs_change}, and the source was read up to SCN "
+            f"{position.done_scn}: re-snapshot the source"
+        )
