@@ -732,8 +732,7 @@ def _with_default(current: Column, default: DefaultValue | None, context: Statem
     return msgspec.structs.replace(
         current,
         default_expression=None if text is None else canonical_default(mysql_type, text),
-        # Of DEFAULT (NULL) the server keeps an expression in a definition, and none where it is set in place (seen on 9.7).
-        is_default_computed=default is not None and default.is_computed and default.kind is not DefaultKind.NULL,
+        is_default_computed=default is not None and default.is_computed,
     )
 
 

@@ -715,7 +715,7 @@ class _Parser:
         if word := tokens.accept_any("VISIBLE", "INVISIBLE"):
             return (SetVisible(name, is_visible=word == "VISIBLE"),)
         tokens.expect("DEFAULT")
-        is_literal = tokens.ahead(1).kind in _LITERALS and tokens.ahead(2).keyword == ")"
+        is_literal = _is_literal_in_parentheses(tokens)
         # Only here does the server take a literal in parentheses for a literal, not for an expression.
         default = self._default()
         return (SetDefault(name, replace(default, is_expression=False) if is_literal else default),)
@@ -1044,6 +1044,20 @@ def _keys_of(definition: ColumnDefinition) -> tuple[KeyDefinition, ...]:
 
 
 # Constants
+
+
+def _is_literal_in_parentheses(tokens: TokenReader) -> bool:
+    """``(5)``, ``((TRUE))``, ``(_latin1 'a')``: a literal alone, without a sign, stands next."""
+    depth = 0
+    while tokens.ahead(depth).keyword == "(":
+        depth += 1
+    at = depth + tokens.ahead(depth).value.startswith("_")
+    if tokens.ahead(at).kind not in _LITERALS and tokens.ahead(at).keyword not in ("NULL", "TRUE", "FALSE"):
+        return False
+    at += 1
+    while tokens.ahead(at).kind is TokenKind.STRING:
+        at += 1
+    return depth > 0 and all(tokens.ahead(at + nth).keyword == ")" for nth in range(depth))
 
 
 def literal(tokens: TokenReader) -> DefaultValue | None:

@@ -29,10 +29,28 @@ _NUMBERS: Final = {
     "moment": re.compile(r"0|\d{3,6}|\d{8}|(?:\d{12}|\d{14})(?:\.\d*)?", re.ASCII),
     "bit": re.compile(r"\d+", re.ASCII),
 }
+_WITHOUT_TEXT: Final = frozenset(
+    {
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geomcollection",
+        "vector",
+    }
+)
 _KINDS: Final = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"), "number"),
     **dict.fromkeys(("date", "datetime", "timestamp"), "moment"),
 }
+
+
+def has_printed_values(mysql_type: MysqlType) -> bool:
+    """Whether a value has a text: a geometry and a vector are made by expressions alone."""
+    return mysql_type.name not in _WITHOUT_TEXT
 
 
 def is_known_form(mysql_type: MysqlType, default: DefaultValue) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 from libs.mysql.charsets import python_codec, storable, text_of_bytes
 from libs.mysql.column_type import MysqlType, is_character_type
 from libs.mysql.ddl_syntax import SYSTEM_ZONE, DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
-from libs.mysql.default_forms import is_kept, is_known_form
+from libs.mysql.default_forms import has_printed_values, is_kept, is_known_form
 from libs.mysql.json_document import written_document
 from libs.mysql.logical import canonical_default
 from libs.mysql.sql_lexer import bytes_of_literal
@@ -42,6 +42,8 @@ def default_text(
         return None
     if default.kind is DefaultKind.CURRENT_TIMESTAMP:
         return default.text
+    if not has_printed_values(mysql_type):
+        return None
     if not is_known_form(mysql_type, default):
         if default.is_expression:
             return None

@@ -1,0 +1,13 @@
+-- found: of a literal in parentheses that is set in place the server keeps no expression; a geometry has no text
+-- [a]
+CREATE TABLE t (id INT PRIMARY KEY, b TIME(6), c INT DEFAULT (NULL), d INT DEFAULT 5);
+-- [a]
+ALTER TABLE t ALTER b SET DEFAULT (NULL), ALTER d SET DEFAULT (NULL);
+-- [a]
+ALTER TABLE t ALTER c SET DEFAULT (NULL), ADD e INT NOT NULL;
+-- [a]
+CREATE TABLE u (id INT PRIMARY KEY, a VARCHAR(9), b VARCHAR(9), c VARCHAR(9), d VARCHAR(9), e VARCHAR(9), f VARCHAR(9), g INT, h VARCHAR(9), i INT, j VARCHAR(9), k INT);
+-- [a]
+ALTER TABLE u ALTER a SET DEFAULT (TRUE), ALTER b SET DEFAULT (5), ALTER c SET DEFAULT ('x'), ALTER d SET DEFAULT (-1), ALTER e SET DEFAULT (x'41'), ALTER f SET DEFAULT (_latin1'a'), ALTER g SET DEFAULT (FALSE), ALTER h SET DEFAULT (N'x'), ALTER i SET DEFAULT ((NULL)), ALTER j SET DEFAULT (('a' 'b')), ALTER k SET DEFAULT (1 + 1);
+-- [a]
+CREATE TABLE w (id INT PRIMARY KEY, p POINT DEFAULT (x'41'), v VECTOR(3) DEFAULT (x'41'));
