@@ -69,6 +69,7 @@ from libs.mysql.ddl_syntax import (
     unforeseen,
 )
 from libs.mysql.default_text import default_text, text_as_sent
+from libs.mysql.identifiers import in_lower_case
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
 from libs.mysql.row_key import row_key
 from libs.mysql.shown_definition import doubtful_members
@@ -315,24 +316,24 @@ def _unseen_values(before: TableSchema, statement: AlterTable, context: Statemen
         after = _alter(before, statement, before.table_id, before.charset or "utf8mb4", context)
     except Exception:  # ``apply_ddl`` meets it too, and tells
         return []
-    columns = {column.name.lower(): column for column in after.columns}
+    columns = {in_lower_case(column.name): column for column in after.columns}
     is_strict = context.sql_mode.is_strict
     clauses = []
     for action in statement.actions:
         match action:
-            case ChangeColumn(old_name=old_name, definition=definition) if definition.name.lower() in columns:
-                old, new = _old_column(before, old_name), columns[definition.name.lower()]
+            case ChangeColumn(old_name=old_name, definition=definition) if in_lower_case(definition.name) in columns:
+                old, new = _old_column(before, old_name), columns[in_lower_case(definition.name)]
                 if may_change_values(old, new, is_strict=is_strict):
                     clauses.append(f"{old.name} from {old.source_type} to {new.source_type}")
                 elif new.is_generated:  # the schema has no expression to compare with
                     clauses.append(f"{new.name}, whose values the server computed again")
-            case AddColumn(definition=definition) if definition.name.lower() in columns:
-                new = columns[definition.name.lower()]
+            case AddColumn(definition=definition) if in_lower_case(definition.name) in columns:
+                new = columns[in_lower_case(definition.name)]
                 if _is_known_to_server(new, definition.default):
                     clauses.append(f"ADD COLUMN {new.name}, whose values in the rows of before the server computed")
             case TableOptions(converts_columns=True):
                 for old in before.columns:
-                    converted = columns.get(old.name.lower())
+                    converted = columns.get(in_lower_case(old.name))
                     if converted is not None and may_change_values(old, converted, is_strict=is_strict):
                         clauses.append(f"{old.name} from {old.charset} to {converted.charset}")
     return clauses
@@ -340,8 +341,8 @@ def _unseen_values(before: TableSchema, statement: AlterTable, context: Statemen
 
 def cut_columns(before: TableSchema, after: TableSchema, *, is_strict: bool) -> list[str]:
     """Columns of one name that cannot hold in ``after`` all that they hold in ``before``, with both types."""
-    columns = {column.name.lower(): column for column in after.columns}
-    pairs = [(old, columns[old.name.lower()]) for old in before.columns if old.name.lower() in columns]
+    columns = {in_lower_case(column.name): column for column in after.columns}
+    pairs = [(old, columns[in_lower_case(old.name)]) for old in before.columns if in_lower_case(old.name) in columns]
     return [
         f"{old.name} from {old.source_type} to {new.source_type}"
         for old, new in pairs
@@ -351,11 +352,11 @@ def cut_columns(before: TableSchema, after: TableSchema, *, is_strict: bool) -> 
 
 def computed_columns(before: TableSchema, after: TableSchema) -> list[str]:
     """Columns of ``after`` that ``before`` lacks, and whose values in the rows of before the server alone knows."""
-    known = {column.name.lower() for column in before.columns}
+    known = {in_lower_case(column.name) for column in before.columns}
     return [
         f"ADD COLUMN {column.name}, whose values in the rows of before the server computed"
         for column in after.columns
-        if column.name.lower() not in known
+        if in_lower_case(column.name) not in known
         and (
             (column.is_default_computed and column.default_expression is None)
             or (column.default_expression or "").startswith("CURRENT_TIMESTAMP")
@@ -571,11 +572,11 @@ def _alter(
         before, statement, charset, timestamps, context, converts=options.converts_columns
     )
     table = _Table(new_id, columns, charset, comment)
-    dropped = {action.name.lower() for action in statement.actions if isinstance(action, DropKey)}
-    renamed_indexes = {a.old_name.lower(): a.new_name for a in statement.actions if isinstance(a, RenameKey)}
+    dropped = {in_lower_case(action.name) for action in statement.actions if isinstance(action, DropKey)}
+    renamed_indexes = {in_lower_case(a.old_name): a.new_name for a in statement.actions if isinstance(a, RenameKey)}
     for index in before.indexes:
-        if index.name.lower() not in dropped:
-            table.keep_index(index, renamed_indexes.get(index.name.lower(), index.name), successors)
+        if in_lower_case(index.name) not in dropped:
+            table.keep_index(index, renamed_indexes.get(in_lower_case(index.name), index.name), successors)
     table.add_keys([action.key for action in statement.actions if isinstance(action, AddKey)])
     after = table.schema(version=before.version)
     return msgspec.structs.replace(after, columns=tuple(_born_as_it_is(each, before.version) for each in after.columns))
@@ -623,40 +624,40 @@ def _altered_columns(
     or dropped where it stands, all clauses speaking of the columns by their old names; then new columns are put in
     and changed ones moved, FIRST and AFTER speaking of the columns as they become.
     """
-    in_place = {old.name.lower(): _converted(old, charset) if converts else old for old in before.columns}
+    in_place = {in_lower_case(old.name): _converted(old, charset) if converts else old for old in before.columns}
     dropped: set[str] = set()
     moved: list[tuple[_NewColumn, Place | None]] = []
     for action in statement.actions:
         match action:
             case DropColumn(name=name):
-                dropped.add(_old_column(before, name).name.lower())
+                dropped.add(in_lower_case(_old_column(before, name).name))
             case ChangeColumn(old_name=name, definition=definition, place=place):
                 old = _old_column(before, name)
-                old_name = old.name.lower()
+                old_name = in_lower_case(old.name)
                 changed = _resolve_column(timestamps.completed(definition), charset, context, converts=converts)
                 in_place[old_name] = _called_before(changed, old, before.version)
                 if place is not None:
                     moved.append((_NewColumn(in_place[old_name], old_name), place))
             case RenameColumn(old_name=name, new_name=new_name):
                 old = _old_column(before, name)
-                old_name = old.name.lower()
+                old_name = in_lower_case(old.name)
                 renamed = msgspec.structs.replace(in_place[old_name], name=new_name)
                 in_place[old_name] = _called_before(renamed, old, before.version)
             case SetDefault(column=name, default=default):
-                old_name = _old_column(before, name).name.lower()
+                old_name = in_lower_case(_old_column(before, name).name)
                 in_place[old_name] = _with_default(in_place[old_name], default, context)
             case SetVisible(column=name, is_visible=is_visible):
-                old_name = _old_column(before, name).name.lower()
+                old_name = in_lower_case(_old_column(before, name).name)
                 in_place[old_name] = msgspec.structs.replace(in_place[old_name], is_invisible=not is_visible)
             case AddColumn(definition=definition, place=place):
                 added = _resolve_column(timestamps.completed(definition), charset, context, converts=converts)
                 added = msgspec.structs.replace(added, born=_born(added, before.version), is_late=True)
-                moved.append((_NewColumn(added, added.name.lower()), place))
+                moved.append((_NewColumn(added, in_lower_case(added.name)), place))
     columns = [_NewColumn(kept, name) for name, kept in in_place.items() if name not in dropped]
     for new, place in moved:
         _put(columns, new, place)
     columns.sort(key=lambda new: not _is_generated_key(new.column, before))
-    names = [new.column.name.lower() for new in columns]
+    names = [in_lower_case(new.column.name) for new in columns]
     if len(set(names)) < len(names):
         raise _Contradiction("it adds a column that the table already has")
     successors: dict[str, str] = {}
@@ -680,7 +681,7 @@ def _is_generated_key(column: Column, before: TableSchema) -> bool:
 
 def _old_column(schema: TableSchema, name: str) -> Column:
     for candidate in schema.columns:
-        if candidate.name.lower() == name.lower():
+        if in_lower_case(candidate.name) == in_lower_case(name):
             return candidate
     raise _Contradiction(f"it changes column {name!r}, which the table does not have")
 
@@ -700,7 +701,7 @@ def _born(added: Column, after_version: int) -> Born:
 def _called_before(column: Column, old: Column, last_version: int) -> Column:
     """``column``, which was ``old`` up to a version, with the names that it had."""
     names = old.former_names
-    if column.name.lower() != old.name.lower():
+    if in_lower_case(column.name) != in_lower_case(old.name):
         names = (*names, FormerName(name=old.name, last_version=last_version))
     return msgspec.structs.replace(
         column, former_names=names, earlier_names=old.earlier_names, born=old.born, is_late=old.is_late
@@ -716,8 +717,8 @@ def _put(columns: list[_NewColumn], new: _NewColumn, place: Place | None) -> Non
     elif place.after is None:
         columns.insert(0, new)
     else:
-        after = place.after.lower()
-        at = next((i for i, other in enumerate(columns) if other.column.name.lower() == after), None)
+        after = in_lower_case(place.after)
+        at = next((i for i, other in enumerate(columns) if in_lower_case(other.column.name) == after), None)
         if at is None:
             raise _Contradiction(f"it puts a column after {place.after!r}, which the table does not have")
         columns.insert(at + 1, new)
@@ -805,9 +806,9 @@ class _Table:
         """An index of before, less the columns that are gone; one that lost all is gone itself (manual, "ALTER TABLE")."""
         prefixes = index.prefix_lengths or (0,) * len(index.columns)
         parts = [
-            (successors[column.lower()], prefix)
+            (successors[in_lower_case(column)], prefix)
             for column, prefix in zip(index.columns, prefixes, strict=True)
-            if column.lower() in successors
+            if in_lower_case(column) in successors
         ]
         if parts or not index.columns:
             self._append(name, parts, is_unique=index.is_unique)
@@ -826,12 +827,14 @@ class _Table:
         if key.is_over_expressions:
             self._append(key.name or self._free_name("functional_index"), [], is_unique=False)
             return
-        declared = {name.lower(): name for name in self._types}
-        missing = [column for column in key.columns if column.lower() not in declared]
+        declared = {in_lower_case(name): name for name in self._types}
+        missing = [column for column in key.columns if in_lower_case(column) not in declared]
         if missing:
             raise DdlNotUnderstood(f"it indexes column {missing[0]!r}, which the table lacks", (self._table_id,))
         prefixes = key.prefix_lengths or (0,) * len(key.columns)
-        parts = [(declared[column.lower()], prefix) for column, prefix in zip(key.columns, prefixes, strict=True)]
+        parts = [
+            (declared[in_lower_case(column)], prefix) for column, prefix in zip(key.columns, prefixes, strict=True)
+        ]
         self._append(key.name or self._free_name(parts[0][0]), parts, is_unique=key.is_unique)
 
     def _append(self, name: str, parts: Sequence[tuple[str, int]], *, is_unique: bool) -> None:
@@ -862,10 +865,10 @@ class _Table:
 
     def _free_name(self, column: str) -> str:
         """The name that the server gives an index without one: ``a``, ``a_2``, ``a_3`` (manual, "CREATE TABLE")."""
-        taken = {index.name.lower() for _, index in self._ranked}
-        if column.lower() not in taken and column.upper() != PRIMARY:
+        taken = {in_lower_case(index.name) for _, index in self._ranked}
+        if in_lower_case(column) not in taken and column.upper() != PRIMARY:
             return column
-        return next(name for n in count(2) if (name := f"{column}_{n}").lower() not in taken)
+        return next(name for n in count(2) if in_lower_case(name := f"{column}_{n}") not in taken)
 
     def schema(self, version: int) -> TableSchema:
         columns = tuple(
@@ -888,7 +891,7 @@ class _Table:
 
 
 def _begins_with(columns: Sequence[str], first: Sequence[str]) -> bool:
-    return [name.lower() for name in columns[: len(first)]] == [name.lower() for name in first]
+    return [in_lower_case(name) for name in columns[: len(first)]] == [in_lower_case(name) for name in first]
 
 
 # DROP, RENAME
@@ -917,7 +920,7 @@ def _moved(schema: TableSchema, table_id: TableId, *, in_place_of: TableSchema |
     ``in_place_of``: the table that had the name before the statement; a column that it lacks is late there. A copy of it, as
     the last step of an online schema change puts in its place (``_t_gho``, ``_t_new``), is that table.
     """
-    there = None if in_place_of is None else {column.name.lower() for column in in_place_of.columns}
+    there = None if in_place_of is None else {in_lower_case(column.name) for column in in_place_of.columns}
     columns = tuple(
         msgspec.structs.replace(
             column,
@@ -929,7 +932,7 @@ def _moved(schema: TableSchema, table_id: TableId, *, in_place_of: TableSchema |
         for column in schema.columns
     )
     formers = (*schema.former_ids, schema.table_id)
-    if in_place_of is not None and table_id.table.lower() in schema.table_id.table.lower():
+    if in_place_of is not None and in_lower_case(table_id.table) in in_lower_case(schema.table_id.table):
         formers = in_place_of.former_ids
     formers = tuple(dict.fromkeys(each for each in formers if each != table_id))
     return msgspec.structs.replace(schema, table_id=table_id, columns=columns, former_ids=formers)

@@ -12,6 +12,7 @@ from typing import Final
 
 from libs.errors import HeadwaterError, PipelineHalted
 from libs.mysql.column_type import WrittenType, read_column_type
+from libs.mysql.identifiers import in_lower_case
 from libs.mysql.logical import charset_of_collation
 from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, Token, TokenKind, TokenReader, UnreadableSql, as_utf8mb3
 from libs.types.table import TableId
@@ -81,7 +82,7 @@ class StatementContext:
         return self._folded(name)
 
     def _folded(self, name: str) -> str:
-        return name.lower() if self.lower_case_table_names else name
+        return in_lower_case(name) if self.lower_case_table_names else name
 
 
 class DefaultKind(enum.Enum):

@@ -296,6 +296,23 @@ def test_names_are_folded_as_the_server_folds_them() -> None:
     assert change.table_id == ORDERS
 
 
+def test_names_are_alike_where_mysql_takes_them_for_alike() -> None:
+    """By character: 'Σ' is 'σ' at a word's end too, and 'İ' is 'i'. Characters newer than its tables have one case."""
+    context = StatementContext(lower_case_table_names=1)
+    (change,) = apply_ddl({}, "d", "CREATE TABLE ΠΕΛΑΤΕΣ (`İ` INT, ΤΙΜΕΣ INT, `Ⴀ` INT, `ⴀ` INT)", context=context)
+    assert change.schema is not None
+
+    (after,) = apply_ddl(
+        {change.table_id: change.schema},
+        "d",
+        "ALTER TABLE Πελατεσ RENAME COLUMN i TO a, RENAME COLUMN τιμεσ TO b, DROP COLUMN `ⴀ`",
+        context=context,
+    )
+
+    assert after.schema is not None
+    assert (str(after.table_id), [column.name for column in after.schema.columns]) == ("d.πελατεσ", ["a", "b", "Ⴀ"])
+
+
 def test_timestamps_without_explicit_defaults() -> None:
     """With explicit_defaults_for_timestamp off, the first follows the clock and none is NULL unless it says so."""
     context = StatementContext(explicit_defaults_for_timestamp=False)
