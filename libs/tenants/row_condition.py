@@ -366,7 +366,13 @@ class _Compiler:
 
     def _in(self, node: exp.In) -> _Term:
         subject = self.term(node.this)
-        pairs = [self._comparable(subject, self.term(item), node) for item in node.expressions]
+        items = [self.term(item) for item in node.expressions]
+        if subject.domain is _Domain.NUMBER and _is_wrapped_in(node, self._table):
+            return self._mistaken(
+                f"{_sql(node)}: beside numbers of another kind MySQL takes one beyond the column's for another number; write "
+                "it in a comparison of its own"
+            )
+        pairs = [self._comparable(subject, item, node) for item in items]
         equals = [_both_known(left.evaluate, right.evaluate, operator.eq) for left, right in pairs]
 
         def evaluate(row: WireRow) -> bool | None:
@@ -566,6 +572,26 @@ def _both_known(left: Evaluate, right: Evaluate, function: Callable[[Any, Any], 
         return None if second is None else function(first, second)
 
     return evaluate
+
+
+def _is_wrapped_in(node: exp.In, table: TableSchema | None) -> bool:
+    """MySQL may write a number of such a list into 64 bits with another sign: -1 IN (1.0, 18446744073709551615) is true of
+    a BIGINT column, and 18446744073709551615 IN (1.0, -1) of an unsigned one (seen on 9.7)."""
+    if table is None or not isinstance(node.this, exp.Column):
+        return False
+    column = _find_column(table, node.this.name)
+    is_unsigned = column is not None and column.source_type.startswith("bigint") and "unsigned" in column.source_type
+    held = range(1 << 64) if is_unsigned else range(-1 << 63, 1 << 63)
+    integers = [number for item in node.expressions if (number := _integer(item)) is not None]
+    return len(integers) < len(node.expressions) and any(number not in held for number in integers)
+
+
+def _integer(node: exp.Expr) -> int | None:
+    if isinstance(node, exp.Neg):
+        number = _integer(node.this)
+        return None if number is None else -number
+    is_integer = isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
+    return int(node.this) if is_integer else None
 
 
 def _constant(domain: _Domain, value: Any, *, is_float: bool = False) -> _Term:

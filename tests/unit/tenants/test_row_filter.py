@@ -255,6 +255,7 @@ def test_value_of_another_type_is_set_aside() -> None:
         ("totl > 1", "did you mean 'total'?"),
         ("lower(name) = 'x'", "a function is not supported"),
         ("a IN (SELECT 1)", "query is not supported"),
+        ("a IN (1.0, 18446744073709551615)", "for another number"),
         ("a % 2 = 0", "MOD is not supported"),
         ("a = 'x'", "cannot compare a number with text"),
         ("name = 5", "cannot compare text with a number"),
