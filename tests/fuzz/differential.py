@@ -51,10 +51,11 @@ def main() -> int:
         campaign = campaign_of(chosen.source, Path(folder), servers)
         server = start_mysql_in(Path(folder) / "mysql", servers, extra_options=_OPTIONS)
         if chosen.replay:
-            found = {path: campaign.replayed(server, program_of(path)) for path in chosen.replay}
-            for path, words in found.items():
-                _say(f"{path}: {words or 'right'}")
-            return int(any(words is not None for words in found.values()))
+            found = []
+            for path in chosen.replay:
+                found.append(campaign.replayed(server, program_of(path)))
+                _say(f"{path}: {found[-1] or 'right'}")
+            return int(any(words is not None for words in found))
         _say(f"seed {chosen.seed}, corpus of {len(campaign.corpus())}")
         finds = hunt(
             campaign,
