@@ -77,6 +77,17 @@ def test_compiled_and_converted_values_are_equal(row: Sequence[str | bytes | Non
     assert [cell if cell is None or isinstance(cell, bytes) else cell.encode() for cell in row] == row_cells(packet)
 
 
+@pytest.mark.parametrize("day", ["0000-01-01", "0000-02-29", "0000-03-01", "0001-01-01"])
+def test_day_of_year_0_is_that_day(day: str) -> None:
+    """MySQL stores years from 0 on. The months before March of year 0 are counted from a year below 0."""
+    schema = show_create_to_schema(
+        TableId(database="s", table="t"), "CREATE TABLE `t` (`d` date, `m` datetime(6))", "utf8mb4"
+    )
+    packet = b"".join(bytes([len(text)]) + text.encode() for text in (day, f"{day} 00:00:01.000001"))
+
+    assert text_rows_decoder(schema).row(packet) == converting_decoder(schema).row(packet)
+
+
 NUMBERS_AND_TIMES = ("small", "zero_filled", "big", "amount", "dbl", "day", "moment", "fine", "stamp")
 
 
