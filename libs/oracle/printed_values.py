@@ -240,21 +240,25 @@ def _minutes_of_region(zone: str, local: OracleTimestamp) -> int:
 def _split(text: str) -> tuple[OracleTimestamp, str]:
     """A wall clock, and the text of the zone after it."""
     if found := _ISO.fullmatch(text):
-        is_before_christ, year, month, day, *clock, fraction, zone = found.groups()
-        numbers = [int(part or 0) for part in (year, month, day, *clock)]
+        is_before_christ, *parts, fraction, zone = found.groups()
+        numbers = [int(part or 0) for part in parts]
         if is_before_christ:
             numbers[0] = 1 - numbers[0]
     elif found := _ENGLISH.fullmatch(text):
-        day, month, year, *clock, fraction, half, zone = found.groups()
-        if month.upper() not in _MONTHS:
+        day_text, name, year_text, *clock, fraction, half, zone = found.groups()
+        if name.upper() not in _MONTHS:
             raise UnreadableRedo("a month's English name", 0)
-        hour, minute, second = (int(part or 0) for part in clock)
-        numbers = [_whole_year(year), _MONTHS.index(month.upper()) + 1, int(day), _hour(hour, half), minute, second]
+        numbers = [
+            _whole_year(year_text),
+            _MONTHS.index(name.upper()) + 1,
+            int(day_text),
+            *(int(part or 0) for part in clock),
+        ]
+        numbers[3] = _hour(numbers[3], half)
     else:
         raise UnreadableRedo("a date", 0)
-    year_, month_, day_, hour_, minute_, second_ = numbers
-    nanosecond = int((fraction or "").ljust(9, "0"))
-    moment = OracleTimestamp(year_, month_, day_, hour_, minute_, second_, nanosecond)
+    year, month, day, hour, minute, second = numbers
+    moment = OracleTimestamp(year, month, day, hour, minute, second, int((fraction or "").ljust(9, "0")))
     is_date = 1 <= moment.month <= 12 and 1 <= moment.day <= 31
     if not (is_date and moment.hour < 24 and moment.minute < 60 and moment.second < 60):
         raise UnreadableRedo("a date", 0)
