@@ -41,7 +41,7 @@ class _Reading:
 
     task: asyncio.Task[None] | None = None
     is_waiting: bool = False
-    """For vtgate: not for the decoder, which may be behind."""
+    """For vtgate: not for the decoder, which may lag."""
     has_heard: bool = False
     """An answer has come in this turn."""
     silent_turns: int = 0
@@ -101,7 +101,7 @@ class Answers:
         """The next item; None: nothing came within ``timeout_s``.
 
         Raises as ``Vtgate.stream`` for the main stream, and SourceUnavailable when it is silent: not even heartbeats came.
-        An error of a second stream is what arrived.
+        An error of a second stream is an item like others.
         """
         try:
             arrived = self._queue.get_nowait()

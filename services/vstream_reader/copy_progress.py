@@ -91,7 +91,7 @@ class CopyProgress:
             self.current_table = max(here)
 
     def name_shards(self, shards: Iterable[str]) -> None:
-        """The keyspace's shards, of which the first VGTID tells: a copy of all of them is one of these."""
+        """The keyspace's shards, which the first VGTID names: a copy of all of them is one of these."""
         if "" in self._shards:
             self._shards = set(shards)
 

@@ -101,7 +101,7 @@ class StreamDecoder:
         """The stream may be resumed from its shards' position: no transaction is in the batch in part, every shard has
         begun, and none could have been ended by a reshard before that.
 
-        From ``current`` a shard would begin later than it did before, behind changes that nobody has; and a shard of which no
+        From ``current`` a shard would begin later than it did before, after changes that nobody has; and a shard of which no
         row was copied would begin its copy again, perhaps after the journal of a reshard, which then never comes.
         """
         return not self._is_committing and self.shards.has_begun
@@ -313,4 +313,6 @@ def _events_of(answer: bytes) -> VEvents:
     try:
         return VEvents(answer)
     except ValueError as error:
-        raise SourceUnavailable(f"vtgate sent what is no answer ({error}): the stream is opened again") from error
+        raise SourceUnavailable(
+            f"vtgate sent bytes that are no answer ({error}): the stream is opened again"
+        ) from error

@@ -223,7 +223,7 @@ class Recopy:
         return is_done
 
     def broke(self, error: HeadwaterError | None, now_s: float) -> None:
-        """The second stream ended before its copy did: with an error, or as at a reshard where vtgate is told to end streams
+        """The second stream ended before its copy did: with an error, or as at a reshard where vtgate is set to end streams
         (``stream.stop_on_reshard``). The table is tried again, from its beginning where that is due; or it leaves the list.
         """
         decoder, running = self.decoder, self._running
@@ -235,7 +235,7 @@ class Recopy:
                     self._begin_again(decoder.shards.held, "a reshard ended its shards")
                 self._left = decoder.shards.held
             case PositionPurged() | ShardsNotInStream():
-                # The shard stood still for too long; or what it is joined with was finished, or is another task's, and the main
+                # The shard stood still for too long; or the shard to join was finished, or is another task's, and the main
                 # stream will end by that.
                 self._begin_again(frozenset(), str(error))
                 self._wait(now_s, running.table, error)

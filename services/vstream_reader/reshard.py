@@ -3,7 +3,7 @@
 vtgate follows a journal only in a stream that has every shard which the journal ends. So each task lets its own ones go, where
 they stand before the journal, and reads its others on; when all have, the task of the lowest number among them takes them up,
 its stream meets the journal with all of them, and goes on to the new shards. What was let go stands in the checkpoint of who
-let it go, what was taken up in that of who reads it: a task that is killed anywhere goes on with what it had said.
+let it go, what was taken up in that of who reads it: a task that is killed anywhere goes on by its own notes.
 
     let go (each task) ▶ all there? ▶ taken up (the lowest) ▶ noted: forgotten (the others) ▶ forgotten (the lowest)
 
@@ -69,7 +69,7 @@ def let_go(
     """The position without the shards of it that the journal ends; where they stood is kept in it. ``staying``: shards that
     are not let go yet.
 
-    Others may have been let go for the same journal before: a merge of what another merge, which came late, has made.
+    Others may have been let go for the same journal before: a merge of shards that another merge, which came late, has made.
     """
     gone = ({entry.shard for entry in position.vgtid} & set(ended)) - staying
     before = _let_go_for(journal_id, position) or LetGo(journal_id=journal_id, ended=tuple(sorted(ended)))
@@ -110,7 +110,7 @@ def has_lost(own: VitessPosition, others: Mapping[int, VitessPosition]) -> bool:
 def copied_again(own: VitessPosition, others: Mapping[int, VitessPosition], serving: Sequence[str]) -> Settled:
     """Task 0's step for shards that were released as lost, and those that wait for them; ``serving``: the shards that serve.
 
-    It alone takes them up, so no two tasks do, whatever they see of each other. It waits until no task reads what became of
+    It alone takes them up, so no two tasks do, in any order of their looks. It waits until no task reads what became of
     them, and until all that became of them was somebody's.
     """
     positions = {0: own, **others}

@@ -38,7 +38,7 @@ class _OpenRun:
 
 
 class RowRuns:
-    """The run that is open in a batch, and what its rows have in common."""
+    """The run that is open in a batch, and the common parts of its rows."""
 
     def __init__(self, options: DecoderOptions, batch: BatchBuilder) -> None:
         self._options = options

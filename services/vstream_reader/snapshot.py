@@ -64,7 +64,7 @@ def position_of_new_copy(
     settings: VstreamReaderSettings, position: VitessPosition, serving: Sequence[str]
 ) -> VitessPosition:
     """The beginning of another copy of everything that was read to ``position``. The epochs go on, so its rows win over all
-    before. Shards that were joined with other tasks' are followed to their journals: what they became is copied then."""
+    before. Shards that were joined with other tasks' are followed to their journals: the shards after them are copied then."""
     shards, joined = shards_to_copy(settings.tasks, position, serving)
     newest = max(position.epochs.values(), default=0)
     places = {entry.shard: entry for entry in position.vgtid}
@@ -138,8 +138,8 @@ def _flags(stream: StreamSettings, tables_to_copy: Sequence[str]) -> vtgate_pb2.
         cell_preference=stream.cell_preference.value if stream.cell_preference is not None else "",
         tablet_order=stream.tablet_order.value if stream.tablet_order is not None else "",
         stream_keyspace_heartbeats=stream.stream_keyspace_heartbeats,
-        # Whatever the setting says: without the journal nobody tells where the new shards begin until they change, nor a task
-        # what is to be joined.
+        # With any setting: without the journal nobody knows where the new shards begin until they change, nor a task which
+        # shards are to be joined.
         include_reshard_journal_events=True,
         tables_to_copy=tables_to_copy,
         exclude_keyspace_from_table_name=stream.exclude_keyspace_from_table_name,

@@ -51,7 +51,7 @@ class TableVersions:
         """By schema with version 0 the schema with its version."""
 
     async def load(self) -> None:
-        """Take what schema_history has of the source. Raises as ``SchemaHistoryClient.list_tables``."""
+        """Take the source's tables from schema_history. Raises as ``SchemaHistoryClient.list_tables``."""
         for schema in await self._schema_history.list_tables(self._settings.source):
             self._remember(schema)
 

@@ -108,17 +108,17 @@ class TallyMetrics:
         self._exported.filtered_events = filtered
 
     def _report_shard(self, shard: ShardProgress) -> None:
-        labels, told = (*self._labels, shard.shard), self._exported.of_shard(shard.shard)
+        labels, exported = (*self._labels, shard.shard), self._exported.of_shard(shard.shard)
         if shard.committed_at_us:
             metrics.READER_SHARD_COMMITTED.labels(*labels).set(shard.committed_at_us // 1_000_000)
             metrics.READER_SHARD_LAG.labels(*labels).set(shard.lag_s)
         metrics.READER_SHARD_POSITION.labels(*labels).set(shard.rank)
         metrics.READER_SHARD_EPOCH.labels(*labels).set(shard.epoch)
-        metrics.READER_SHARD_TRANSACTIONS.labels(*labels).inc(shard.transactions - told.transactions)
-        metrics.READER_SHARD_ROWS.labels(*labels).inc(shard.rows - told.rows)
+        metrics.READER_SHARD_TRANSACTIONS.labels(*labels).inc(shard.transactions - exported.transactions)
+        metrics.READER_SHARD_ROWS.labels(*labels).inc(shard.rows - exported.rows)
         metrics.READER_SHARD_COPYING.labels(*labels).set(shard.is_copying)
-        metrics.READER_SHARD_COPIED_ROWS.labels(*labels).inc(shard.rows_copied - told.rows_copied)
-        told.transactions, told.rows, told.rows_copied = shard.transactions, shard.rows, shard.rows_copied
+        metrics.READER_SHARD_COPIED_ROWS.labels(*labels).inc(shard.rows_copied - exported.rows_copied)
+        exported.transactions, exported.rows, exported.rows_copied = shard.transactions, shard.rows, shard.rows_copied
         self._report_servers(shard.shard, newest_transactions(shard.position))
 
     def _report_servers(self, shard: str, newest: Mapping[str, int]) -> None:
@@ -130,8 +130,11 @@ class TallyMetrics:
             metrics.READER_SHARD_SERVER_TRANSACTIONS.labels(*self._labels, shard, server).set(number)
 
     def _report_table(self, table: str, tally: TableTally) -> None:
-        told = self._exported.of_table(table)
-        for kind, count, before in (("changed", tally.changed, told.changed), ("copied", tally.copied, told.copied)):
+        exported = self._exported.of_table(table)
+        for kind, count, before in (
+            ("changed", tally.changed, exported.changed),
+            ("copied", tally.copied, exported.copied),
+        ):
             if count > before:
                 metrics.READER_TABLE_ROWS.labels(*self._labels, table, kind).inc(count - before)
-        told.changed, told.copied = tally.changed, tally.copied
+        exported.changed, exported.copied = tally.changed, tally.copied

@@ -71,7 +71,7 @@ def dealt_shards(tasks: TaskSettings | None, shards: Sequence[str]) -> Sequence[
 
 
 def dealt_beginning(deal: Deal, tasks: TaskSettings, serving: Sequence[str]) -> VitessPosition:
-    """Where a task that has read nothing begins, by what task 0 dealt: all tasks come to the same, whatever serves when each
+    """Where a task that has read nothing begins, as task 0 dealt: all tasks come to the same, whichever shards serve when each
     begins. ``serving``: the shards that serve now.
 
     Raises:
@@ -96,7 +96,7 @@ def followed_where_ended(
     position: VitessPosition, executed: Mapping[str, str], serving: Sequence[str]
 ) -> VitessPosition:
     """The position with every shard that has not begun and serves no more followed from where it stood when it was dealt. To
-    begin it now would be behind the journal that ended it, which then never came."""
+    begin it now would be after the journal that ended it, which then never came."""
     for entry in position.vgtid:
         if not entry.is_place and executed.get(entry.shard) and entry.shard not in serving:
             log.info("shard_ended_before_it_began", shard=entry.shard, followed_from=executed[entry.shard])
@@ -180,7 +180,7 @@ def earlier_partitions(tasks: TaskSettings | None, known: Iterable[str]) -> Sequ
         wanted = 1 if tasks is None else tasks.of
         raise PipelineHalted(
             f"the keyspace was read by {newest.of} task(s) of generation {newest.generation} last, and this reader would begin "
-            f"its shards anew: to read with {wanted}, start tasks of generation {newest.generation + 1} (tasks.of: {wanted}, "
+            f"its shards again: to read with {wanted}, start tasks of generation {newest.generation + 1} (tasks.of: {wanted}, "
             f"tasks.generation: {newest.generation + 1}, tasks.previous_tasks: {newest.of})"
         )
     if tasks is None:
@@ -243,7 +243,7 @@ def _covers(known: str, shard: str) -> bool:
 def taken_over(tasks: TaskSettings, serving: Sequence[str], places: Mapping[str, LastPlace]) -> VitessPosition:
     """The start of a task of a new generation: its share of the formerly read shards, each at its last place.
 
-    They are dealt under the names that they had then, whatever serves now: all tasks of a generation come to the same, whenever
+    They are dealt under the names that they had then, not those of now: all tasks of a generation come to the same, whenever
     each begins. vtgate leads from a shard that was re-cut to those that serve; where it joined those of several tasks, as
     ``reshard``.
 
@@ -258,7 +258,7 @@ def taken_over(tasks: TaskSettings, serving: Sequence[str], places: Mapping[str,
         raise PipelineHalted(
             f"the shards that serve are not those that were read (gone: {', '.join(lost) or 'none'}; never read: "
             f"{', '.join(unread) or 'none'}): name in 'shards' those that were read, or reset the checkpoints of the source's "
-            "tasks to copy everything anew"
+            "tasks to copy everything again"
         )
     mine = dealt_shards(tasks, list(places))
     if not mine:
@@ -291,7 +291,7 @@ async def take_over(
     None: none has read anything. ``tasks`` None: a reader without tasks, which takes nothing over. ``serving``: the shards
     that serve now.
 
-    Waits until none of their readers runs; then fences what may have lost its lease without knowing, and notes in their
+    Waits until none of their readers runs; then fences those that may have lost their lease unknowingly, and notes in their
     checkpoints that they were taken over: a reader of theirs that is started again halts (``require_own_generation``). Those
     that another task of this generation has noted are done with.
 
@@ -358,8 +358,8 @@ async def with_signals_offset(
 
 
 async def published_ends(source: str, own: str, others: Iterable[str], kafka: KafkaSettings) -> Mapping[int, int]:
-    """End offsets of the Kafka partitions of the changes topic that ``others``, source partitions, publish to: what one of them
-    has committed stands below. The Kafka partition of ``own`` is left out, because it has an order of its own.
+    """End offsets of the Kafka partitions of the changes topic that ``others``, source partitions, publish to: records that
+    one of them has committed stand below. The Kafka partition of ``own`` is left out, because it has an order of its own.
 
     Raises:
         BrokerUnavailable: try again.
@@ -368,7 +368,7 @@ async def published_ends(source: str, own: str, others: Iterable[str], kafka: Ka
     if not numbers:
         return {}
     admin = AdminClient(client_config(kafka))
-    # Not the last stable offsets: the end of a transaction is told to each partition by itself, to this one perhaps last.
+    # Not the last stable offsets: the end of a transaction is written to each partition by itself, to this one perhaps last.
     return await asyncio.to_thread(fetch_end_offsets, admin, changes_topic(source), numbers)
 
 

@@ -50,7 +50,7 @@ def shard_gtid_from_proto(message: binlogdata_pb2.ShardGtid) -> ShardGtid:
 
 def _last_key_to_proto(table: TableLastKey) -> binlogdata_pb2.TableLastPK:
     if table.lastpk is None:
-        # There, and empty: vtgate copies the table from its beginning, and tells of its changes before that too. Without one it
+        # There, and empty: vtgate copies the table from its beginning, and sends its changes before that too. Without one it
         # does not (Vitess, uvstreamer.go, shouldSendEventForTable).
         return binlogdata_pb2.TableLastPK(table_name=table.table_name, lastpk=query_pb2.QueryResult())
     return binlogdata_pb2.TableLastPK(
@@ -191,7 +191,7 @@ def shard_epoch(epoch: int, previous: str, current: str) -> int:
     if current in (CURRENT, EMPTY):
         raise PipelineHalted(
             f"vtgate sent the GTID {current!r} for a shard that stood at {previous}: no order can be made of it; "
-            "reset the source's checkpoint to copy the tables anew"
+            "reset the source's checkpoint to copy the tables again"
         )
     try:
         before, after = parse_shard_position(previous), parse_shard_position(current)
