@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 import pytest
 
@@ -27,6 +28,10 @@ from services.vstream_reader.source import VstreamSource
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, start_mysql_in
 from tests.integration.dts_stand_in import delete_records, stand_in
 from tests.integration.service_process import Services
+from tests.oracle.database import ModelDatabase
+from tests.oracle.harness import USERS, OracleHarness
+from tests.oracle.model import Model
+from tests.oracle.server import listening
 
 pytestmark = pytest.mark.servers
 
@@ -185,7 +190,7 @@ def purged_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MysqlSer
         yield start_mysql_in(tmp_path_factory.mktemp("purged"), servers)
 
 
-@pytest.fixture(params=sorted(READER_OF_KIND))
+@pytest.fixture(params=[*sorted(READER_OF_KIND), "oracle"])  # no source document names Oracle yet
 async def harness(
     request: pytest.FixtureRequest,
     services: Services,
@@ -204,6 +209,10 @@ async def harness(
                 dts = DtsHarness(request.getfixturevalue("purged_server"), client, name, kafka_broker.bootstrap_servers)
                 yield dts
                 dts.close()
+            case "oracle":
+                database = ModelDatabase(Model(clock=lambda: datetime.now(UTC).replace(tzinfo=None)), USERS)
+                with listening(database) as listener:
+                    yield OracleHarness(database, listener, client, name)
 
 
 @pytest.mark.promise("every source")
