@@ -45,6 +45,8 @@ _NAMES: Final = {
     Operation.XML_END: "XML DOC END",
 }
 _TEXT_BYTES: Final = 4_000
+_FIRST_PDB: Final = 3
+"""CON_ID: 1 is the root, 2 the seed."""
 
 
 class Window(NamedTuple):
@@ -197,14 +199,14 @@ _Shown = tuple[RedoRow, RedoRow | None, RedoRow | None]
 
 def _committed(rows: Iterable[RedoRow]) -> Iterator[_Shown]:
     """COMMITTED_DATA_ONLY: whole transactions in the order of their COMMITs; no rolled back or open ones."""
-    transactions: dict[bytes, list[RedoRow]] = {}
+    transactions: dict[tuple[bytes, str | None], list[RedoRow]] = {}
     for row in rows:
         if row.piece.operation is redo.PLACED:
             continue
-        held = transactions.setdefault(row.xid, [])
+        held = transactions.setdefault((row.xid, row.pdb), [])
         held.append(row)
         if row.piece.operation in (Operation.COMMIT, Operation.ROLLBACK):
-            del transactions[row.xid]
+            del transactions[row.xid, row.pdb]
             if row.piece.operation is Operation.COMMIT:
                 yield from ((each, held[0], row) for each in held)
 
@@ -293,8 +295,8 @@ def _cells(
             row.piece.sequence,
             part,
             "Dictionary Version Mismatch" if is_mismatch else row.info,
-            None,
-            0,
+            row.pdb,
+            0 if row.pdb is None else _FIRST_PDB,
         )
 
 

@@ -26,6 +26,8 @@ class RedoRow(NamedTuple):
     """Of the table, then."""
     change: int
     """Rows of one change have the same number; 0: of none."""
+    pdb: str | None
+    """The pluggable database of its transaction."""
     info: str | None = None
 
 

@@ -36,15 +36,19 @@ class Change(NamedTuple):
 class Model:
     """The database. Every record of redo has an SCN of its own, and grows it; only ``commit_together`` shares one."""
 
-    def __init__(self, *, threads: int = 1, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self, *, threads: int = 1, clock: Callable[[], datetime] | None = None, pdb: str | None = None
+    ) -> None:
+        """``pdb``: the tables are those of this pluggable database, and LogMiner names it; None: no container database."""
+        self.pdb = pdb
         self.scn = _FIRST_SCN
         self.undo_from = 0
         """The undo of SCNs below is gone."""
         self.tables: dict[tuple[str, str], ModelTable] = {}
         self.incarnations = [Incarnation(1, 1, _RESETLOGS_ID, 0)]
         self.threads = [self._thread(number, 1) for number in range(1, threads + 1)]
-        self.open: dict[bytes, Transaction] = {}
-        """Transactions that have written, by XID."""
+        self.open: dict[tuple[bytes, str | None], Transaction] = {}
+        """Transactions that have written, by XID and pluggable database."""
         self.waiting = 0
         """Sessions that wait for a row."""
         self.lock = threading.Condition(threading.RLock())
@@ -79,9 +83,15 @@ class Model:
         """One that no object has had."""
         return next(self._numbers["object"])
 
-    def begin(self, user: str = "APP", thread: int = 1) -> "Transaction":
-        """A transaction. Its first change writes its START."""
-        return Transaction(self, next(self._numbers["transaction"]), user, thread)
+    def begin(self, user: str = "APP", thread: int = 1, *, like: "Transaction | None" = None) -> "Transaction":
+        """A transaction. Its first change writes its START.
+
+        ``like``: another pluggable database's transaction, which has the same XID as this one, as with local undo.
+        """
+        transaction = Transaction(self, next(self._numbers["transaction"]), user, thread)
+        if like is not None:
+            transaction.xid, transaction.pdb = like.xid, "OTHER"
+        return transaction
 
     def switch_logs(self, thread: int | None = None, *, archives: bool = True) -> None:
         """Go on in the next redo log, of one thread or of all that are open."""
@@ -207,6 +217,7 @@ class Model:
                 named=table.named if table is not None else None,
                 object_version=table.object_version if table is not None else 0,
                 change=change,
+                pdb=transaction.pdb,
                 info=info,
             )
             log.rows.append(row)
@@ -236,6 +247,7 @@ class Transaction:
         self._model = model
         self.user = user
         self.thread = thread
+        self.pdb = model.pdb
         self.xid = bytes([9 + thread, 0, number % 48, 0]) + (1_000 + number).to_bytes(4, "little")
         """Undo segment, slot, and sequence."""
         self.start_scn = 0
@@ -319,7 +331,7 @@ class Transaction:
             if not self.start_scn:
                 return None
             scn = self._model.write(self, [_ended(Operation.COMMIT, "commit;")], at_scn=at_scn)
-            for table in self._model.tables.values():
+            for table in self._tables():
                 for row_id in self._touched(table):
                     table.versions.setdefault(row_id, []).append(Version(scn, table.pending[row_id]))
             self._end()
@@ -343,6 +355,9 @@ class Transaction:
             assert scn is not None
             return scn
 
+    def _tables(self) -> list[ModelTable]:
+        return list({id(change.table): change.table for change in self._changes}.values())
+
     def _touched(self, table: ModelTable) -> dict[str, None]:
         """The rows whose locks the transaction has, in the order in which it took them."""
         return dict.fromkeys(change.row_id for change in self._changes if change.table is table)
@@ -359,7 +374,7 @@ class Transaction:
         if not self.start_scn:
             text = "set transaction read write;"
             self.start_scn = self._model.write(self, [_ended(Operation.START, text)])
-            self._model.open[self.xid] = self
+            self._model.open[self.xid, self.pdb] = self
 
     def _change(self, change: Change) -> None:
         self._start()
@@ -370,12 +385,12 @@ class Transaction:
         self._model.write(self, redo.pieces(*change), table=change.table)
 
     def _end(self) -> None:
-        for table in self._model.tables.values():
+        for table in self._tables():
             for row_id in self._touched(table):
                 del table.pending[row_id]
         self._changes.clear()
         self.start_scn = 0
-        del self._model.open[self.xid]
+        del self._model.open[self.xid, self.pdb]
         self._model.lock.notify_all()
 
 

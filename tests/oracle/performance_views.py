@@ -48,7 +48,7 @@ def _database(session: Viewer) -> Table:
         [
             (
                 *(DBID, "ORCLCDB", "ORCLCDB", begun, last.resetlogs_scn, last.time, last.prior_scn, "ARCHIVELOG"),
-                *(1, 1, "READ WRITE", "PRIMARY", model.scn, "NO", "NO", 0),
+                *(1, 1, "READ WRITE", "PRIMARY", model.scn, "NO", "NO" if model.pdb is None else "YES", 0),
                 *("YES", "NO", "NO", "NO"),
                 *("Linux x86 64-bit", "NO", last.number, "NOT ALLOWED"),
             )
@@ -328,7 +328,9 @@ _VIEWS: Final[dict[str, Callable[[Viewer], Table]]] = {
         "SID:n STATISTIC#:n VALUE:n CON_ID:n", [(1, nth, 1_000_000, 0) for nth in range(len(_STATISTICS))]
     ),
     "V$CONTAINERS": lambda session: made("CON_ID:n NAME:t OPEN_MODE:t", [(0, "ORCLCDB", "READ WRITE")]),
-    "V$PDBS": lambda session: made("CON_ID:n NAME:t OPEN_MODE:t", []),
+    "V$PDBS": lambda session: made(
+        "CON_ID:n NAME:t OPEN_MODE:t", [(3, session.model.pdb, "READ WRITE")] if session.model.pdb else []
+    ),
     "V$NLS_PARAMETERS": lambda session: made(
         "PARAMETER:t VALUE:t CON_ID:n",
         [("NLS_CHARACTERSET", "AL32UTF8", 0), ("NLS_NCHAR_CHARACTERSET", "AL16UTF16", 0)],

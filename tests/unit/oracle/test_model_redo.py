@@ -204,6 +204,29 @@ def test_committed_data_only_gives_whole_transactions_by_their_commits(model: Mo
     ]
 
 
+def test_two_pluggable_databases_may_have_one_xid_at_once() -> None:
+    model = Model(pdb="SALES")
+    ours = model.create("SHOP", "FILES", FILES, key=["ID"])
+    theirs = ModelTable(ours.named, 90_000, data_object_id=90_000)
+    transaction = model.begin()
+    transaction.insert(ours, {"ID": 1})
+    other = model.begin(like=transaction)
+    other.insert(theirs, {"ID": 2})
+    other.commit()
+    transaction.insert(ours, {"ID": 3})
+    transaction.commit()
+    rows = mine(model, 1, model.scn)
+    assert len({row["XID"] for row in rows}) == 1
+    assert [row["OPERATION"] for row in rows if row["SRC_CON_NAME"] == "SALES"] == [
+        "START",
+        "INSERT",
+        "INSERT",
+        "COMMIT",
+    ]
+    assert [row["OPERATION"] for row in rows if row["SRC_CON_NAME"] == "OTHER"] == ["START", "INSERT", "COMMIT"]
+    assert len(ours.at(model.scn)) == 2
+
+
 def test_threads_open_and_close(model: Model, files: ModelTable) -> None:
     opened = model.open_thread()
     transaction = model.begin(thread=opened.number)
