@@ -1,5 +1,7 @@
 """The chart, rendered for tests."""
 
+import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -224,6 +226,9 @@ VALUES: Final = {
 }
 
 
+_YAML_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 def write_values(helm: RunsHelm, values: Mapping[str, Any], name: str) -> Path:
     """A values file."""
     path = helm.folder / f"{name}.values.yaml"
@@ -232,8 +237,23 @@ def write_values(helm: RunsHelm, values: Mapping[str, Any], name: str) -> Path:
 
 
 def render(helm: RunsHelm, values: Mapping[str, Any], namespace: str, *show_only: str) -> list[dict[str, Any]]:
-    """The objects of the chart, of some templates only where they are named."""
-    file = write_values(helm, values, namespace)
-    only = [option for template in show_only for option in ("--show-only", f"templates/{template}.yaml")]
-    rendered = helm.helm("template", RELEASE, str(CHART), "-n", namespace, "-f", str(file), *only)
-    return [found for found in yaml.safe_load_all(rendered) if found]
+    """The objects of the chart, of some templates only where they are named; each caller has objects of its own.
+
+    Helm runs once for equal values: tests ask for some of them thirty times. Like Helm, an AssertionError for a template of
+    which nothing is rendered.
+    """
+    documents = _rendered(helm, yaml.safe_dump(dict(values)), namespace)
+    if show_only:
+        wanted = {f"# Source: {RELEASE}/templates/{template}.yaml" for template in show_only}
+        documents = tuple(each for each in documents if each.partition("\n")[0] in wanted)
+        assert {each.partition("\n")[0] for each in documents} == wanted
+    return [found for each in documents if (found := yaml.load(each, _YAML_LOADER))]
+
+
+@functools.cache
+def _rendered(helm: RunsHelm, values: str, namespace: str) -> tuple[str, ...]:
+    """Texts of documents, each after a comment that names its template."""
+    file = helm.folder / f"{namespace}.values.yaml"
+    file.write_text(values)
+    text = helm.helm("template", RELEASE, str(CHART), "-n", namespace, "-f", str(file))
+    return tuple(part for part in re.split(r"^---\n", text, flags=re.MULTILINE) if part.strip())

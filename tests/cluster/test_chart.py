@@ -2,10 +2,11 @@
 
 import asyncio
 import copy
+import functools
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import kubernetes_validate
 import msgspec
 import pytest
 import yaml
+from kubernetes_validate import utils as kubernetes_schemas
 
 from libs.check.elsewhere import mesh_sources
 from libs.cli.check import check_command
@@ -174,6 +176,15 @@ def test_the_chart_is_clean_to_kube_score(kind: kube_score.Kind) -> None:
     assert "apps/v1/Deployment" in judged.text
 
 
+@pytest.fixture(scope="module")
+def schemas_at_hand() -> Iterator[None]:
+    """Kubernetes' schemas, read once each: `validate` reads one and the definitions of all for every object."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kubernetes_schemas, "schema_contents", functools.cache(kubernetes_schemas.schema_contents))
+        yield
+
+
+@pytest.mark.usefixtures("schemas_at_hand")
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_every_object_is_as_kubernetes_schemas_say(helm: HelmClient, values: Mapping[str, Any]) -> None:
     objects = render(helm, values, "any")
