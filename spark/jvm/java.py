@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 from py4j.java_gateway import JavaClass, JavaMember  # type: ignore[import-untyped]
@@ -34,9 +35,9 @@ def java_class(spark: SparkSession, name: str) -> Any:
 def _class(context: SparkContext, name: str) -> Any:
     def make() -> _JavaClass:
         jvm: Any = context._jvm
-        found = getattr(jvm, name)
+        found = _JavaClass(getattr(jvm, name))
         setattr(jvm, name, found)
-        return _JavaClass(found)
+        return found
 
     return _once(context, name, make)
 
@@ -55,6 +56,16 @@ class _JavaClass:
         if isinstance(member, JavaMember):
             setattr(self, name, member)
         return member
+
+
+def keep_type_checks(spark: SparkSession) -> None:
+    """Have PySpark find at hand what it asks an error's type by.
+
+    It asks thirteen times for each error that Java raises, and the end of a Java list is one. Each time py4j has the JVM look
+    through all jars for a class ``py4j``, a class ``py4j.reflection``, the class itself and its method.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    jvm.py4j = SimpleNamespace(reflection=SimpleNamespace(TypeUtil=java_class(spark, "py4j.reflection.TypeUtil")))
 
 
 def activate(spark: SparkSession) -> None:

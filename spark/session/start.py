@@ -16,7 +16,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from libs.errors import InvalidSettings, TransientError
-from spark.jvm.java import java_class
+from spark.jvm.java import java_class, keep_type_checks
 from spark.session.executors import executor_config, pod_config
 from spark.session.local_files import write_files_in_process
 from spark.settings import SessionSettings
@@ -40,11 +40,14 @@ _LOCK_POLL_S = 0.2
 _ASKED_FOR_OFTEN: Final = (
     "functions",
     "PythonUtils",
+    "PythonSQLUtils",
     "org.apache.spark.sql.functions",
     "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.expressions.Window",
+    "org.apache.spark.util.Utils",
 )
-"""Classes that PySpark has the JVM look for with each column, each list of columns and each schema; those with short names in
-every jar."""
+"""Classes that PySpark has the JVM look for with each column, each list of columns, each schema and each error; those
+with short names in every jar."""
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
 
@@ -122,6 +125,7 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
     session.sparkContext.setLogLevel("WARN")
     for each in _ASKED_FOR_OFTEN:
         java_class(session, each)
+    keep_type_checks(session)
     _check_classes(session, sinks)
     write_files_in_process(session)
     return session

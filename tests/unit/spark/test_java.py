@@ -1,13 +1,13 @@
 """The session's JVM, and what it is asked for."""
 
 import pytest
-from py4j.java_gateway import JVMView
+from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
-from spark.jvm.java import java_array
+from spark.jvm.java import java_array, java_class
 from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.value_types import decoded
@@ -30,19 +30,42 @@ def test_a_table_s_columns_have_java_look_for_no_class(shared: SharedSpark, monk
 
     images = local_rows(shared.session, [('{"amount": "AfQ="}',)], "image string")
     read(images, first)
-    asked: list[str] = []
-    look_for = JVMView.__getattr__
-
-    def note(jvm: JVMView, name: str) -> object:
-        asked.append(name)
-        return look_for(jvm, name)
-
-    monkeypatch.setattr(JVMView, "__getattr__", note)
+    asked = asked_of_java(monkeypatch)
     rows = read(images, schema)
     monkeypatch.undo()
 
     assert asked == []
     assert [str(row.amount) for row in rows.collect()] == ["5.00"]
+
+
+def asked_of_java(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of packages, classes and static members that py4j has Java look for, until ``monkeypatch`` is undone."""
+    asked: list[str] = []
+
+    def note(kind: type) -> None:
+        look_for = kind.__getattr__
+
+        def noted(of: object, name: str) -> object:
+            asked.append(name)
+            return look_for(of, name)
+
+        monkeypatch.setattr(kind, "__getattr__", noted)
+
+    for kind in (JVMView, JavaPackage, JavaClass):
+        note(kind)
+    return asked
+
+
+def test_the_end_of_a_list_has_java_look_for_no_class(shared: SharedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an error of Java's, and PySpark asks of which of thirteen classes; but for the session's first."""
+    items = java_class(shared.session, "java.util.List").of("a", "b")
+    list(items)
+    asked = asked_of_java(monkeypatch)
+    found = list(items)
+    monkeypatch.undo()
+
+    assert found == ["a", "b"]
+    assert asked == []
 
 
 @pytest.mark.parametrize("items", [[], ["a"], ["a", "", "ä.b"], ["a", ""], ["a\0b", "c"], ["x"] * 20])
