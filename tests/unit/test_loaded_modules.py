@@ -60,11 +60,14 @@ def test_a_command_that_reads_documents_loads_no_clients() -> None:
     assert clients & set(loaded.stdout.split()) == set()
 
 
-def test_status_loads_no_library_of_a_warehouse() -> None:
-    """They cost two seconds of a processor, and a shell's loop runs the command."""
+def test_status_loads_no_library_of_a_warehouse_and_no_client_of_a_source() -> None:
+    """They cost two seconds of a processor, and a shell's loop runs the command. A source's client comes with a source."""
     code = "import sys, libs.cli.main, libs.cli.status, libs.operations.status\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY, capture_output=True, text=True)
     warehouses = {"pyiceberg", "pyarrow", "deltalake", "psycopg", "clickhouse_connect", "duckdb", "sqlalchemy"}
+    sources = {"pymysql", "oracledb", "protos.vitess.query_pb2"}
+    servers = {"grpc_reflection.v1alpha.reflection", "libs.rpc.server"}
 
-    assert "libs.operations.resync" in loaded.stdout.split()
-    assert warehouses & set(loaded.stdout.split()) == set()
+    assert "libs.mesh.catch_up" not in loaded.stdout.split()
+    assert "libs.mesh.resync_notes" in loaded.stdout.split()
+    assert (warehouses | sources | servers) & set(loaded.stdout.split()) == set()
