@@ -42,6 +42,7 @@ log = structlog.get_logger()
 _BEGIN, _COMMIT, _ROW = binlogdata_pb2.BEGIN, binlogdata_pb2.COMMIT, binlogdata_pb2.ROW
 _FIELD, _VGTID, _DDL = binlogdata_pb2.FIELD, binlogdata_pb2.VGTID, binlogdata_pb2.DDL
 _JOURNAL, _COPY_COMPLETED = binlogdata_pb2.JOURNAL, binlogdata_pb2.COPY_COMPLETED
+_OTHER = binlogdata_pb2.OTHER
 
 
 @dataclass(slots=True)
@@ -86,6 +87,9 @@ class StreamDecoder:
         self._is_open = False
         self._began_at_us = 0
         self._is_committing = False
+        self._paused: set[str] = set()
+        """Shards whose transaction goes on after a statement in it, as CREATE TABLE … AS SELECT. vtgate sends the statement at
+        once, then perhaps transactions of other shards, then the rest without a BEGIN (vstream_manager.go)."""
         self._vgtid = b""
         self._transaction: Transaction | None = None
 
@@ -94,7 +98,7 @@ class StreamDecoder:
     @property
     def is_between_transactions(self) -> bool:
         """No transaction has arrived in part."""
-        return not self._is_open
+        return not self._is_open and not self._paused
 
     @property
     def is_resumable(self) -> bool:
@@ -102,9 +106,10 @@ class StreamDecoder:
         begun, and none could have been ended by a reshard before that.
 
         From ``current`` a shard would begin later than it did before, after changes that nobody has; and a shard of which no
-        row was copied would begin its copy again, perhaps after the journal of a reshard, which then never comes.
+        row was copied would begin its copy again, perhaps after the journal of a reshard, which then never comes. The position
+        of a shard whose transaction goes on after a statement has that transaction already.
         """
-        return not self._is_committing and self.shards.has_begun
+        return not self._is_committing and not self._paused and self.shards.has_begun
 
     def shard_progress(self) -> list[ShardProgress]:
         """Every shard that is read now, or that waits for the task which takes it up, with its counts."""
@@ -155,27 +160,36 @@ class StreamDecoder:
         """
         events = _events_of(answer)
         began = 0
+        has_rows = False
         statements: list[int] = []
         nth = 0
         while nth < len(events):
             kind = events.kind(nth)
             if kind == _ROW:
-                self._require_open()
+                if not self._is_open:
+                    self._go_on(events, nth)
+                    began = nth
+                has_rows = True
                 nth = events.behind_rows(nth)
                 continue
             if kind == _BEGIN:
                 self._begin(events.timestamp(nth))
-                began = nth
+                began, has_rows = nth, False
             elif kind == _VGTID:
                 self._vgtid = events.payload(nth)
                 if not self._is_open:
                     self._advance(self._vgtid)
             elif kind == _COMMIT:
-                self._require_open()
+                if not self._is_open:
+                    self._go_on(events, nth)
+                    began = nth
                 yield from self._commit(events, began, nth)
                 yield None
-            elif kind == _DDL:
-                statements.append(nth)
+            elif kind in (_DDL, _OTHER):
+                if kind == _DDL:
+                    statements.append(nth)
+                if self._is_open and not (has_rows or self._store.has_rows):
+                    self._pause(events, nth)
             elif kind == _JOURNAL:
                 yield from self._reshard_announced(binlogdata_pb2.VEvent.FromString(events.event(nth)))
             elif kind == _COPY_COMPLETED:
@@ -197,9 +211,19 @@ class StreamDecoder:
         self._began_at_us = timestamp_s * 1_000_000
         self._vgtid = b""
 
-    def _require_open(self) -> None:
-        if not self._is_open:
+    def _pause(self, events: VEvents, nth: int) -> None:
+        """A statement ends what vtgate sends of an open transaction for now."""
+        self._paused.add(_shard_of(events, nth))
+        self._is_open = False
+
+    def _go_on(self, events: VEvents, nth: int) -> None:
+        """A row or a COMMIT without a BEGIN: the rest of a transaction after its statement."""
+        shard = _shard_of(events, nth)
+        if shard not in self._paused:
             raise SourceUnavailable("vtgate sent a row or a COMMIT outside a transaction: the stream is opened again")
+        self._paused.discard(shard)
+        self._is_open = True
+        self._began_at_us = events.timestamp(nth) * 1_000_000
 
     def _commit(self, events: VEvents, began: int, end: int) -> Iterator[Found | None]:
         if not self._vgtid:
@@ -255,6 +279,7 @@ class StreamDecoder:
         """Put a VGTID into force."""
         if self.shards.advance(vgtid):
             self._tables.keep_shards(self.shards.names)
+            self._paused &= set(self.shards.names)
 
     def _take_fields(self, payload: bytes) -> Iterator[Found]:
         met_at_us = self.progress.committed_at_us or self._runs.now_ns // 1_000
@@ -316,3 +341,8 @@ def _events_of(answer: bytes) -> VEvents:
         raise SourceUnavailable(
             f"vtgate sent bytes that are no answer ({error}): the stream is opened again"
         ) from error
+
+
+def _shard_of(events: VEvents, nth: int) -> str:
+    event = binlogdata_pb2.VEvent.FromString(events.event(nth))
+    return event.shard or event.row_event.shard

@@ -836,6 +836,26 @@ def test_a_stream_that_contradicts_itself_is_opened_again(events: tuple[binlogda
         replay(start_of("-80", "80-", gtid="MySQL56/a:1")).feed(answer(*events))
 
 
+@pytest.mark.parametrize("kind", ["DDL", "OTHER"])
+@pytest.mark.parametrize("is_empty", [False, True], ids=["rows", "no rows"])
+def test_a_transaction_goes_on_after_its_statement_and_those_of_other_shards(kind: str, is_empty: bool) -> None:
+    """CREATE TABLE … AS SELECT: vtgate sends the statement at once, and the rows without a BEGIN, perhaps much later. A restart
+    between them would begin after the rows: their GTID is in the position that came with the statement."""
+    stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1"))
+    before, after = {"-80": "a:1-2", "80-": "a:1"}, {"-80": "a:1-2", "80-": "a:1-2"}
+    made = event(kind, statement="CREATE TABLE t (id BIGINT) START TRANSACTION")
+    stream.feed(answer(event("BEGIN"), vgtid(before), made))
+    stream.feed(transaction(after, fields(shard="80-"), inserted(2, "y", shard="80-")))
+    are_resumable = [stream.decoder.is_resumable]
+
+    stream.feed(answer(*([] if is_empty else [fields(), inserted(1, "x")]), vgtid(after), event("COMMIT")))
+
+    assert [*are_resumable, stream.decoder.is_resumable] == [False, True]
+    assert [each["after"]["id"] for each in stream.events()] == ([2] if is_empty else [2, 1])
+    with pytest.raises(SourceUnavailable, match="outside a transaction"):
+        stream.feed(answer(inserted(3, "z")))
+
+
 def test_a_second_begin_behind_rows_is_refused() -> None:
     """Nothing of the first transaction is delivered by halves."""
     stream = replay(ONE_SHARD).feed(answer(event("BEGIN"), fields(), inserted(1, "x")))
