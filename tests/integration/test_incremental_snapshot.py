@@ -117,7 +117,8 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing_of_a_chunk(
             pipeline.reader.start(failpoints=failpoints, waits=False)
             assert pipeline.reader.has_ended(within_s=180), pipeline.reader.log_text[-2000:]
         pipeline.reader.start()
-        wait_until_finished(pipeline, f"{database}.t")
+        # Not by the log: a reader that was killed may have written that the table is finished before its last chunks were kept.
+        pipeline.wait_for_rows(lambda rows: {row.key["id"] for row in rows if row.key} == {*range(600)})
     mysql_server.execute("INSERT INTO t VALUES (9999, 9)", database=database)
     rows = pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 9999} for row in rows))
 
