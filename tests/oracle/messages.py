@@ -159,7 +159,7 @@ def columns_of(columns: Sequence[Column], *, is_java: bool) -> bytes:
         charset = (UTF_16 if column.is_national else UTF_8) if has_charset else 0
         message.byte(column.type).byte(0).byte(column.precision)
         if is_java and column.type in _SCALED_IN_JAVA:
-            message.number(column.scale)
+            message.signed(column.scale)
         else:
             message.byte(column.scale & 0xFF)
         message.number(column.size).zeros(4).number(charset).byte((2 if column.is_national else 1) * has_charset)

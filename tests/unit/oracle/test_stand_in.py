@@ -9,9 +9,10 @@ import oracledb
 import pytest
 
 from libs.oracle import internal_values
-from tests.oracle import cells
+from tests.oracle import cells, messages
 from tests.oracle.answers import Answer, Column, Cursors, Done, OracleError, OracleType, RowId, Rows, Value
 from tests.oracle.server import Listener, listening
+from tests.oracle.wire import Reader
 
 NUMBER = Column("N", OracleType.NUMBER, 22)
 
@@ -120,6 +121,26 @@ def test_the_formats_are_those_that_the_reader_of_redo_reads() -> None:
     span = timedelta(days=-2, hours=5, microseconds=1)
     assert internal_values.read_day_second(cells.interval(span)).nanoseconds == span / timedelta(microseconds=1) * 1_000
     assert internal_values.read_binary_double(cells.binary_number(-0.1, ">d")) == -0.1
+
+
+@pytest.mark.parametrize(("scale", "signed"), [(-127, b"\x81\x7f"), (-2, b"\x81\2"), (0, b"\0"), (2, b"\1\2")])
+def test_ojdbc_reads_a_scale_as_a_signed_number_and_others_as_one_byte(scale: int, signed: bytes) -> None:
+    """A NUMBER that was declared without precision has the scale -127."""
+    column = Column("N", OracleType.NUMBER, 22, scale=scale)
+
+    def scale_in(described: bytes, *, is_java: bool) -> tuple[bytes, int]:
+        read = Reader(described)
+        read.numbers(2)  # the bytes of a row, and the columns
+        read.raw(1)
+        assert read.raw(3) == bytes([OracleType.NUMBER, 0, 0])
+        before = read.rest
+        found = read.number() if is_java else read.byte()
+        written = before[: len(before) - len(read.rest)]
+        assert read.number() == 22  # the size stands where the reader looks for it
+        return written, found
+
+    assert scale_in(messages.columns_of([column], is_java=True), is_java=True) == (signed, scale)
+    assert scale_in(messages.columns_of([column], is_java=False), is_java=False)[1] == scale & 0xFF
 
 
 def test_a_zoned_timestamp_has_the_clock_of_its_zone(database: Scripted, connection: oracledb.Connection) -> None:
