@@ -1,6 +1,7 @@
 """The model database: a reader makes its tables of its redo, whatever the transactions and windows are."""
 
 import itertools
+import random
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
@@ -280,6 +281,51 @@ def test_whatever_the_transactions_and_windows_are_the_redo_makes_the_tables(ste
         assert {table.object_id: found.get(table.object_id, {}) for table in tables} == {
             table.object_id: table.at(done) for table in tables
         }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_that_follow_each_other_have_each_row_once(seed: int) -> None:
+    """Sessions as Debezium begins them, at the SCN before a window's first: the rows of (start, end] of all windows are the
+    rows of the log, in their order. Commits of two threads share an SCN, and logs switch within windows."""
+    chance = random.Random(seed)
+    model = Model(threads=2)
+    table = model.create("SHOP", "ORDERS", COLUMNS)
+    begun = model.scn
+    traffic = _Traffic(model, [table], chance)
+    for _ in range(60):
+        traffic.take(chance.choice(["begin", "insert", "insert", "update", "delete", "savepoint", "back", "commit"]))
+        if chance.random() < 0.1:
+            model.switch_logs(chance.choice([1, 2, None]))
+        if chance.random() < 0.2:
+            pair = [model.begin(thread=thread) for thread in (1, 2)]
+            for nth, transaction in enumerate(pair):
+                transaction.insert(table, order(10_000 + model.scn * 2 + nth))
+            model.commit_together(pair)
+    ends = sorted({model.scn, *(chance.randrange(begun + 1, model.scn) for _ in range(15))})
+    with listening(ModelDatabase(model, {"C##HEADWATER": "secret"})) as listener, connect(listener) as connection:
+        whole = mined(connection, model, begun, begun, model.scn)
+        parts = [
+            mined(connection, model, chance.randrange(begun, start + 1), start, end)
+            for start, end in itertools.pairwise([begun, *ends])
+        ]
+    assert len(whole) == len({(row[0], row[7]) for row in whole}) == len(model.redo)
+    assert [row for part in parts for row in part] == whole
+
+
+def mined(connection: oracledb.Connection, model: Model, begin: int, start: int, end: int) -> list[tuple[object, ...]]:
+    """The rows of (start, end] of a session that begins at an SCN before them."""
+    paths = [
+        log.archived_path() if log.is_archived else log.path()
+        for thread in model.threads
+        for log in thread.logs
+        if (log.next_scn is None or log.next_scn > begin) and log.first_scn <= end
+    ]
+    with connection.cursor() as cursor:
+        for nth, path in enumerate(paths):
+            options = "DBMS_LOGMNR.ADDFILE" if nth else "DBMS_LOGMNR.NEW"
+            cursor.execute(f"BEGIN DBMS_LOGMNR.ADD_LOGFILE(LOGFILENAME => :1, OPTIONS => {options}); END;", [path])
+        cursor.execute("BEGIN DBMS_LOGMNR.START_LOGMNR(STARTSCN => :1, ENDSCN => :2); END;", [begin, end])
+        return list(cursor.execute(CONTENTS, [start, end]))
 
 
 class _Traffic:
