@@ -204,6 +204,27 @@ def test_committed_data_only_gives_whole_transactions_by_their_commits(model: Mo
     ]
 
 
+def test_committed_data_only_has_no_change_that_was_rolled_back_to_a_savepoint(model: Model, files: ModelTable) -> None:
+    transaction = model.begin()
+    transaction.insert(files, {"ID": 1})
+    savepoint = transaction.savepoint()
+    row_id = transaction.insert(files, {"ID": 2, "LOB0": LARGE, "LOB1": b"\1"})
+    transaction.update(files, row_id, {"ID": 3})
+    transaction.roll_back_to(savepoint)
+    transaction.insert(files, {"ID": 4})
+    transaction.commit()
+    undone = model.begin()
+    undone.insert(files, {"ID": 5})
+    undone.roll_back_to(0)
+    undone.commit()
+    rows = mine(model, 1, model.scn, OPTIONS["COMMITTED_DATA_ONLY"])
+    assert sum(row["ROLLBACK"] for row in mine(model, 1, model.scn)) == 3
+    assert [row["OPERATION"] for row in rows] == ["START", "INSERT", "INSERT", "COMMIT", "START", "COMMIT"]
+    assert [text for row in rows if (text := row["SQL_REDO"]).startswith("insert")] == [
+        row["SQL_REDO"] for row in mine(model, 1, model.scn) if row["SCN"] in (rows[1]["SCN"], rows[2]["SCN"])
+    ]
+
+
 def test_two_pluggable_databases_may_have_one_xid_at_once() -> None:
     model = Model(pdb="SALES")
     ours = model.create("SHOP", "FILES", FILES, key=["ID"])
