@@ -44,6 +44,7 @@ _ASKED_FOR_OFTEN: Final = (
     "org.apache.spark.sql.functions",
     "org.apache.spark.sql.classic.SparkSession",
     "org.apache.spark.sql.expressions.Window",
+    "org.apache.spark.sql.internal.SQLConf",
     "org.apache.spark.util.Utils",
 )
 """Classes that PySpark has the JVM look for with each column, each list of columns, each schema and each error; those
