@@ -5,6 +5,7 @@ from typing import Any
 
 from libs.events.run_rows import RunRows
 from libs.formats.row_images import EventFrame
+from libs.oracle.redo_rows import PlainRows
 
 INTEGER: int
 DECIMAL: int
@@ -31,6 +32,7 @@ class RedoDecoder:
     column: str | None
     row: int
     plain_rows: int
+    plain: PlainRows
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class RedoDecoder:
         names: Sequence[bytes],
         column_names: Sequence[bytes],
         key_places: Sequence[int],
-        plain: Any,
+        plain: PlainRows,
     ) -> None: ...
     def decode(
         self, frame: OracleFrame, run: RunRows, rows: Sequence[tuple[Any, ...]], nth: int, end: int, room: int
@@ -52,5 +54,4 @@ class RedoDecoder:
         before: Sequence[bytes] | None,
         after: Sequence[bytes] | None,
     ) -> None: ...
-    def read(self, sql: bytes) -> tuple[int, list[bytes] | None, list[bytes] | None]: ...
     def decoded(self, sql: bytes) -> tuple[int, bytes | None, bytes | None, bytes, bytes]: ...

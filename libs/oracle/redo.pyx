@@ -69,6 +69,7 @@ cdef struct Column:
     Py_ssize_t name_size
     const char* unavailable  # NULL: the row fails
     Py_ssize_t unavailable_size
+    bint is_large
 
 cdef struct Span:
     Form form
@@ -111,7 +112,8 @@ cdef class RedoDecoder(RowImages):
     cdef Scan _scan
     cdef Bytes _unquoted
     cdef tuple _readings, _column_names
-    cdef object _plain
+    cdef readonly object plain
+    """The ``PlainRows``."""
     cdef int _place
     """The column at hand."""
     cdef readonly object column
@@ -137,12 +139,12 @@ cdef class RedoDecoder(RowImages):
         cdef Column* column
         RowImages.__init__(self, names, key_places)
         self._readings, self._column_names = tuple(readings), tuple(column_names)
-        self._plain = plain
+        self.plain = plain
         for index in range(self.column_count):
             reading = self._readings[index]
             column = &self._columns[index]
             column.kind, column.most_digits, column.scale = reading.kind, reading.most_digits, reading.scale
-            column.unit_ns = reading.unit_ns
+            column.unit_ns, column.is_large = reading.unit_ns, reading.is_large
             column.name = PyBytes_AS_STRING(self._column_names[index])
             column.name_size = PyBytes_GET_SIZE(self._column_names[index])
             column.unavailable, column.unavailable_size = NULL, 0
@@ -186,14 +188,10 @@ cdef class RedoDecoder(RowImages):
         return nth
 
     def add_cells(self, OracleFrame frame not None, RunRows run not None, uint8_t op, row, before, after) -> None:
-        """Add a change whose cells are at hand, as ``read`` gives them. ``row``: a ``RedoRow``; its text does not count."""
+        """Add a change whose cells are at hand, as ``PlainRows`` gives them. ``row``: a ``RedoRow``; its text does not count."""
         cdef Py_ssize_t before_size = self._write_cells(before, after)
         self._write_place(frame, row)
         self.add(run, frame, op, before_size, before is not None, after is not None)
-
-    def read(self, bytes sql not None):
-        """Operation and cells of a statement (``RowCells``). Raises as ``PlainRows.read``."""
-        return self._plain.read(sql)
 
     def decoded(self, bytes sql not None) -> tuple:
         """Operation, image before, image after, key before and key of one statement by itself. Raises as ``decode``."""
@@ -218,9 +216,9 @@ cdef class RedoDecoder(RowImages):
         if op == 0 or not self._has_written_images(op, before_size):
             self.plain_rows += 1
             try:
-                op, before, after = self._plain.read(sql)
-            except ValueError:
-                self.column = self._plain.column
+                op, before, after = self.plain.read(sql)
+            except (ValueError, ArithmeticError):
+                self.column = self.plain.column
                 raise
             before_size[0] = self._write_cells(before, after)
         return op
@@ -234,7 +232,7 @@ cdef class RedoDecoder(RowImages):
                 return False
             before_size[0] = self.images.size
             return op == _OP_DELETE or self._write_image(self._scan.after, beneath)
-        except ValueError:
+        except (ValueError, ArithmeticError):
             return False
 
     cdef Py_ssize_t _write_cells(self, before, after) except -1:
@@ -322,7 +320,7 @@ cdef class RedoDecoder(RowImages):
                 self.copy_cell(begin, end)
             else:
                 self.begin_cell(index, column.unavailable_size + 4)
-                if span.form == NULL_VALUE or (span.form == ABSENT and spans == self._scan.after):
+                if span.form == NULL_VALUE or (span.form == ABSENT and spans == self._scan.after and not column.is_large):
                     write_literal(&self.images, b"null", 4)
                 elif span.form == ABSENT or span.form == NOT_LOGGED:
                     if column.unavailable == NULL:
@@ -348,7 +346,7 @@ cdef class RedoDecoder(RowImages):
         elif column.kind == _BINARY:
             is_written = _write_bytes(&self.images, &self._unquoted, text, size)
         if not is_written:
-            append(&self.images, <bytes>self._plain.convert(self._place, PyBytes_FromStringAndSize(<const char*>text, size)))
+            append(&self.images, <bytes>self.plain.convert(self._place, PyBytes_FromStringAndSize(<const char*>text, size)))
         return True
 
     cdef bint _write_quoted(self, const uint8_t* text, Py_ssize_t size, bint has_doubled) except -1:

@@ -20,7 +20,7 @@ from libs.oracle.redo_sql import RowOperation, read_statement
 from libs.oracle.redo_values import NotLogged, RedoValue, UnreadableRedo, read_value
 from libs.oracle.values import UnwritableValue, json_writer
 from libs.types.table import Column, TableSchema
-from libs.types.value import UNAVAILABLE_VALUE, LogicalKind
+from libs.types.value import LogicalKind
 
 
 class RedoRow(NamedTuple):
@@ -71,21 +71,20 @@ class ColumnReading(NamedTuple):
     """Of a moment."""
     unavailable: bytes | None
     """JSON of a value that the log lacks. None: the row fails."""
+    is_large: bool
+    """An INSERT that does not name the column lacks its value; another column's is NULL then."""
 
 
-def redo_decoder(
-    schema: TableSchema, *, unavailable: str | None = None, internal_columns: Mapping[int, str] | None = None
-) -> RedoDecoder:
+def redo_decoder(schema: TableSchema, *, unavailable: str | None = None) -> RedoDecoder:
     """The decoder of a table version's rows.
 
-    ``unavailable`` stands for a value that the log lacks; None: such a row fails. A large column's always has Debezium's
-    text, because WHERE clauses never have its value. ``internal_columns``: names by INTCOL#, for rows that LogMiner prints
-    with ``COL n`` because its dictionary has another version.
+    ``unavailable`` stands for a value that the log lacks; None: such a row fails. WHERE clauses never have a large
+    column's value.
     """
-    rows = PlainRows(schema, unavailable=unavailable, internal_columns=internal_columns or {})
+    rows = PlainRows(schema, unavailable=unavailable)
     places = {column.name: place for place, column in enumerate(schema.columns)}
     return RedoDecoder(
-        [_reading(column, rows.unavailable[column.name]) for column in schema.columns],
+        [_reading(column, rows.unavailable[column.name], column.name in rows.large) for column in schema.columns],
         [orjson.dumps(column.name) for column in schema.columns],
         [column.name.encode() for column in schema.columns],
         [places[name] for name in schema.key],
@@ -114,14 +113,21 @@ def failure_reason(schema: TableSchema, column: str | None, error: Exception) ->
 class PlainRows:
     """Reads any statement of one table version, in plain Python."""
 
-    def __init__(self, schema: TableSchema, *, unavailable: str | None, internal_columns: Mapping[int, str]) -> None:
+    def __init__(self, schema: TableSchema, *, unavailable: str | None) -> None:
+        """Raises UnknownColumnType: a column is of a type that no reading knows."""
         self._schema = schema
         self._columns = {column.name: column for column in schema.columns}
-        self._internal = internal_columns
+        self._names_of_numbers = {column.number: column.name for column in schema.columns if column.number}
+        self._last_number = max(self._names_of_numbers, default=0)
         self._readers = {column.name: redo_reader(column) for column in schema.columns}
         self._writers = {column.name: json_writer(column) for column in schema.columns}
-        self.unavailable = {column.name: _unavailable(column, schema, unavailable) for column in schema.columns}
+        placeholder = None if unavailable is None else orjson.dumps(unavailable)
+        self.unavailable = {column: None if column in schema.key else placeholder for column in self._columns}
         """JSON by column; None: a row that lacks it fails."""
+        self.large = {
+            column.name for column in schema.columns if parse_column_type(column.source_type).name in LARGE_TYPES
+        }
+        """Columns whose values may come in rows of their own."""
         self.column: str | None = None
         """After an error: the column where it happened; None: the statement itself is wrong."""
 
@@ -134,16 +140,19 @@ class PlainRows:
         """
         self.column = None
         statement = read_statement(sql.decode())
-        after = self._cells(statement.after)
-        if statement.operation is RowOperation.INSERT:
-            return RowCells(OP_CREATE, None, [after.get(column, b"null") for column in self._columns])
-        known = self._cells(statement.before)
-        before = [known.get(column) or self._missing(column) for column in self._columns]
-        if statement.operation is RowOperation.DELETE:
-            return RowCells(OP_DELETE, before, None)
-        return RowCells(
-            OP_UPDATE, before, [after.get(name, cell) for name, cell in zip(self._columns, before, strict=True)]
-        )
+        return self.cells(_OPS[statement.operation], statement.before, statement.after)
+
+    def cells(self, op: int, before: Mapping[str, RedoValue], after: Mapping[str, RedoValue]) -> RowCells:
+        """A change whose values are at hand, by the names that the log has. Raises as ``read``."""
+        self.column = None
+        new = self._cells(after)
+        if op == OP_CREATE:
+            return RowCells(op, None, [new.get(column) or self._not_inserted(column) for column in self._columns])
+        known = self._cells(before)
+        old = [known.get(column) or self._missing(column) for column in self._columns]
+        if op == OP_DELETE:
+            return RowCells(op, old, None)
+        return RowCells(op, old, [new.get(name, cell) for name, cell in zip(self._columns, old, strict=True)])
 
     def cell(self, column: str, value: RedoValue) -> bytes:
         """JSON of one value. Raises as ``read``."""
@@ -168,15 +177,21 @@ class PlainRows:
         return cells
 
     def _name(self, printed: str) -> str | None:
-        """The column's; None: one that no SELECT shows."""
+        """The column's; None: one that no SELECT shows.
+
+        Rows of another version have numbers (INTCOL#), which count unused, virtual and hidden columns too.
+        """
         if printed in self._columns:
             return printed
-        if numbered := _NUMBERED.fullmatch(printed):
-            name = self._internal.get(int(numbered[1]))
-            return name if name in self._columns else None
+        if (numbered := _NUMBERED.fullmatch(printed)) and int(numbered[1]) <= self._last_number:
+            return self._names_of_numbers.get(int(numbered[1]))
         if _HIDDEN.fullmatch(printed):
             return None
+        self.column = printed
         raise UnreadableRedo(f"a column of {self._schema.table_id} (version {self._schema.version})", 0)
+
+    def _not_inserted(self, column: str) -> bytes:
+        return self._missing(column) if column in self.large else b"null"
 
     def _missing(self, column: str) -> bytes:
         if (cell := self.unavailable[column]) is None:
@@ -185,17 +200,10 @@ class PlainRows:
         return cell
 
 
-_NUMBERED: Final = re.compile(r"COL (\d+)")
+_OPS: Final = {RowOperation.INSERT: OP_CREATE, RowOperation.UPDATE: OP_UPDATE, RowOperation.DELETE: OP_DELETE}
+_NUMBERED: Final = re.compile(r"COL (\d+)", re.ASCII)
 _HIDDEN: Final = re.compile(r"SYS_N?C\d+\S*\$|ORA_ARCHIVE_STATE")
 """Columns of indexes over expressions, columns that are SET UNUSED, and the state of in-database archiving."""
-
-
-def _unavailable(column: Column, schema: TableSchema, placeholder: str | None) -> bytes | None:
-    if column.name in schema.key:
-        return None
-    if parse_column_type(column.source_type).name in LARGE_TYPES:
-        return orjson.dumps(placeholder or UNAVAILABLE_VALUE)
-    return None if placeholder is None else orjson.dumps(placeholder)
 
 
 _INTEGER_DIGITS: Final = {LogicalKind.INT8: 2, LogicalKind.INT16: 4, LogicalKind.INT32: 9, LogicalKind.INT64: 18}
@@ -211,7 +219,7 @@ _TEXTS: Final = frozenset(
 _MOST_SCALE: Final = 18
 
 
-def _reading(column: Column, unavailable: bytes | None) -> ColumnReading:
+def _reading(column: Column, unavailable: bytes | None, is_large: bool) -> ColumnReading:
     """Compiled where the form is a common one."""
     kind, oracle_type = _compiled_kind(column, parse_column_type(column.source_type)), column.logical_type
     return ColumnReading(
@@ -220,6 +228,7 @@ def _reading(column: Column, unavailable: bytes | None) -> ColumnReading:
         oracle_type.scale if kind == redo.DECIMAL else 0,
         _UNITS_NS.get(oracle_type.kind, 1),
         unavailable,
+        is_large,
     )
 
 

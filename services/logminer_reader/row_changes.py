@@ -5,9 +5,9 @@ its value, a last UPDATE. They become one change.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.oracle.large_values import (
     Fragment,
@@ -20,30 +20,39 @@ from libs.oracle.large_values import (
     read_xml_locator,
     read_xml_write,
 )
-from libs.oracle.log_rows import LARGE_VALUE_BEGINS, ROW_ENDS, LogRow, Operation
+from libs.oracle.log_rows import LARGE_VALUE_BEGINS, ROW_ENDS, ROW_OPERATIONS, LogRow, Operation
 from libs.oracle.redo_sql import read_statement
 from libs.oracle.redo_values import NOT_LOGGED, Expression, Quoted, RedoValue, UnreadableRedo, is_empty_lob
-from libs.oracle.undo import ChangeGroup, changes_left
+from libs.oracle.undo import changes_left
 from services.logminer_reader.transactions import OpenTransaction, StoredRow
 
 _TEMPORARY: Final = "/* No SQL_REDO for temporary tables */"
 
 
-@dataclass(slots=True)
-class RowChange:
+class RowChange(NamedTuple):
     """One change of one row."""
 
-    row: StoredRow
-    """The first of the log's rows that it was made of."""
-    operation: Operation
+    rows: tuple[StoredRow, ...]
+    """The log's rows that it is made of, in their order."""
+    operation: int
     """INSERT, UPDATE or DELETE; UNSUPPORTED where the log says no more than that the row changed."""
     row_id: str | None
+
+    @property
+    def is_statement(self) -> bool:
+        """The text of one row holds all of it."""
+        rows, operation, _ = self
+        return len(rows) == 1 and rows[0].operation == operation and operation in ROW_OPERATIONS
+
+
+@dataclass(slots=True)
+class ChangedValues:
+    """Values of a change's columns, by the names that the log has."""
+
     before: dict[str, RedoValue] = field(default_factory=dict)
     """A column that is missing is one that the log does not hold."""
     after: dict[str, RedoValue] = field(default_factory=dict)
     """Of an UPDATE the columns that it set."""
-    unreadable: UnreadableRedo | None = None
-    """The log's text has no form that is known; then there are no values."""
 
 
 def row_changes(transaction: OpenTransaction) -> Iterator[RowChange]:
@@ -57,11 +66,11 @@ def row_changes(transaction: OpenTransaction) -> Iterator[RowChange]:
     if not transaction.has_undo and not transaction.has_pieces:
         for row in transaction.stored():
             if row.operation != ROW_ENDS and not _is_temporary(row):
-                yield change_of([row], Operation(row.operation), row.row_id)
+                yield RowChange((row,), row.operation, row.row_id)
         return
     rows = list(transaction.stored())
     for group in changes_left(log_row(row) for row in rows):
-        yield _merged(group, rows)
+        yield RowChange(tuple([rows[nth] for nth in group.nths]), group.operation, group.row_id)
 
 
 def log_row(row: StoredRow) -> LogRow:
@@ -83,20 +92,15 @@ def log_row(row: StoredRow) -> LogRow:
     )
 
 
-def change_of(rows: Sequence[StoredRow], operation: Operation, row_id: str | None) -> RowChange:
-    """The change that rows of one group make."""
-    change = RowChange(rows[0], operation, row_id)
-    if operation is Operation.UNSUPPORTED:
-        return change
-    try:
-        _add_rows(change, rows)
-    except UnreadableRedo as error:
-        change.before, change.after, change.unreadable = {}, {}, error
-    return change
+def values_of(change: RowChange) -> ChangedValues:
+    """The values that the rows of an INSERT, an UPDATE or a DELETE hold together.
 
-
-def _merged(group: ChangeGroup, rows: Sequence[StoredRow]) -> RowChange:
-    return change_of([rows[nth] for nth in group.nths], group.operation, group.row_id)
+    Raises:
+        UnreadableRedo: a row's text has no form that is known.
+    """
+    found = ChangedValues()
+    _add_rows(found, change)
+    return found
 
 
 @dataclass(slots=True)
@@ -107,34 +111,35 @@ class _LargeValue:
     """It is trimmed, erased, or written where its content before is not known."""
 
 
-def _add_rows(change: RowChange, rows: Sequence[StoredRow]) -> None:
+def _add_rows(found: ChangedValues, change: RowChange) -> None:
+    is_insert = change.operation == Operation.INSERT
     values: dict[str, _LargeValue] = {}
     value: _LargeValue | None = None
-    for row in rows:
+    for row in change.rows:
         operation = Operation(row.operation)
         match operation:
             case Operation.INSERT | Operation.UPDATE | Operation.DELETE:
-                _add_statement(change, row)
+                _add_statement(found, row, is_insert=is_insert)
             case Operation.LOB_LOCATOR | Operation.XML_BEGIN | Operation.LONG_TEXT_BEGIN:
                 column = _large_column(row)
                 value = values.setdefault(column.column, _LargeValue(column))
                 for name, each in column.row.items():
-                    change.before.setdefault(name, each) if change.operation is not Operation.INSERT else None
+                    found.before.setdefault(name, each) if not is_insert else None
             case _ if value is not None:
                 _add_piece(value, operation, row.sql)
     for name, large in values.items():
-        change.after[name] = _value_of(large, change.after.get(name, NOT_LOGGED))
+        found.after[name] = _value_of(large, found.after.get(name, NOT_LOGGED))
 
 
-def _add_statement(change: RowChange, row: StoredRow) -> None:
+def _add_statement(found: ChangedValues, row: StoredRow, *, is_insert: bool) -> None:
     statement = read_statement(row.sql)
     for name, value in statement.before.items():
-        if change.operation is not Operation.INSERT:
-            change.before.setdefault(name, value)
+        if not is_insert:
+            found.before.setdefault(name, value)
     for name, value in statement.after.items():
         # A later row of the group repeats a LOB as EMPTY_CLOB() whose content came in between.
-        if not (is_empty_lob(value) and name in change.after):
-            change.after[name] = value
+        if not (is_empty_lob(value) and name in found.after):
+            found.after[name] = value
 
 
 def _large_column(row: StoredRow) -> LargeColumn:

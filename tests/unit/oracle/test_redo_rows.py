@@ -40,8 +40,11 @@ KINDS = list(COLUMNS)
 
 
 def table(modes: OracleValueModes | None = None, **types: str) -> TableSchema:
-    """A table of columns by name, whose key is the first."""
-    columns = tuple(column(name, source_type) for name, source_type in (types or COLUMNS).items())
+    """A table of columns by name, whose key is the first. INTCOL# 2 is of an unused column."""
+    columns = tuple(
+        msgspec.structs.replace(column(name, source_type), number=nth + (nth > 1))
+        for nth, (name, source_type) in enumerate((types or COLUMNS).items(), start=1)
+    )
     schema = TableSchema(
         table_id=TableId(database="SHOP", table="T"), columns=columns, key=(columns[0].name,), version=1
     )
@@ -212,7 +215,7 @@ def plain_images(rows: PlainRows, schema: TableSchema, sql: bytes) -> Any:
 def test_compiled_reading_is_the_plain_one(modes: OracleValueModes, unavailable: str | None, sql: str) -> None:
     """Byte for byte, and error for error."""
     schema = table(modes)
-    rows = PlainRows(schema, unavailable=unavailable, internal_columns={})
+    rows = PlainRows(schema, unavailable=unavailable)
     decoder = redo_decoder(schema, unavailable=unavailable)
 
     assert outcome(decoder.decoded, sql.encode()) == outcome(plain_images, rows, schema, sql.encode())
@@ -245,7 +248,7 @@ def test_recorded_statements_are_read_alike(case: Any) -> None:
     """The texts of Debezium's tests, over columns of text."""
     names = [each if isinstance(each, str) else each["name"] for each in case["columns"]]
     schema = table(None, **dict.fromkeys(names, "VARCHAR2(4000)"))
-    rows = PlainRows(schema, unavailable=UNAVAILABLE_VALUE, internal_columns={})
+    rows = PlainRows(schema, unavailable=UNAVAILABLE_VALUE)
     decoder = redo_decoder(schema, unavailable=UNAVAILABLE_VALUE)
     sql = case["sql"].encode()
 
@@ -257,12 +260,20 @@ def test_recorded_statements_are_read_alike(case: Any) -> None:
 LACKING = """update "SHOP"."T" set "NM" = 'a' where "ID" = '1' and "NM" = 'b' and "AMT" = '1' and "AT" IS NULL;"""
 
 
-def test_large_column_that_was_not_changed_is_unavailable() -> None:
-    """A WHERE clause never has it: it is neither NULL nor an error."""
-    op, before, after, _, _ = redo_decoder(ORDERS).decoded(LACKING.encode())
+INSERTED = """insert into "SHOP"."T"("ID","NM") values ('1','');"""
 
-    assert op == OP_UPDATE
-    assert json.loads(before or b"")["DOC"] == json.loads(after or b"")["DOC"] == UNAVAILABLE_VALUE
+
+@pytest.mark.parametrize("sql", [LACKING, INSERTED])
+def test_large_column_that_was_not_printed_is_unavailable(sql: str) -> None:
+    """A WHERE clause never has it, and an INSERT's pieces may be lost: it is never NULL."""
+    decoder = redo_decoder(ORDERS, unavailable=UNAVAILABLE_VALUE)
+    _, before, after, _, _ = decoder.decoded(sql.encode())
+
+    assert decoder.plain_rows == 0
+    assert all(json.loads(image)["DOC"] == UNAVAILABLE_VALUE for image in (before, after) if image)
+    with pytest.raises(UnloggedValue) as caught:
+        redo_decoder(ORDERS).decoded(sql.encode())
+    assert caught.value.column == "DOC"
 
 
 @pytest.mark.parametrize(
@@ -302,25 +313,35 @@ def test_placeholder_stands_for_all_but_the_key() -> None:
 
 def test_insert_without_a_column_has_null() -> None:
     """LogMiner leaves out columns at the end that are NULL."""
-    _, _, after, _, _ = redo_decoder(ORDERS).decoded(b"""insert into "SHOP"."T"("ID","NM") values ('1','');""")
+    _, _, after, _, _ = redo_decoder(ORDERS, unavailable="?").decoded(INSERTED.encode())
 
-    assert json.loads(after or b"") == {"ID": 1, "NM": "", "AMT": None, "AT": None, "DOC": None}
+    assert json.loads(after or b"") == {"ID": 1, "NM": "", "AMT": None, "AT": None, "DOC": "?"}
 
 
 def test_rows_of_another_dictionary_are_read_by_number() -> None:
     """``COL n`` counts hidden columns too; the values are in Oracle's storage format."""
-    decoder = redo_decoder(ORDERS, internal_columns={1: "ID", 3: "NM", 4: "AMT", 5: "AT", 6: "DOC"})
+    decoder = redo_decoder(ORDERS, unavailable="?")
     values = "HEXTORAW('c109'),NULL,HEXTORAW('7465737435')"
     sql = f"""insert into "UNKNOWN"."OBJ# 73196"("COL 1","COL 2","COL 3") values ({values});"""
 
     _, _, after, _, _ = decoder.decoded(sql.encode())
 
-    assert json.loads(after or b"") == {"ID": 8, "NM": "test5", "AMT": None, "AT": None, "DOC": None}
+    assert json.loads(after or b"") == {"ID": 8, "NM": "test5", "AMT": None, "AT": None, "DOC": "?"}
+
+
+@pytest.mark.parametrize("name", ["GONE", "COL 9"])
+def test_column_that_the_version_lacks_fails_by_its_name(name: str) -> None:
+    """It may be a new one: rows are not delivered without it."""
+    decoder = redo_decoder(ORDERS, unavailable="?")
+    with pytest.raises(UnreadableRedo):
+        decoder.decoded(f"""insert into "SHOP"."T"("ID","{name}") values ('1','2');""".encode())
+
+    assert decoder.column == name
 
 
 def test_bad_value_is_named_without_the_value() -> None:
     """The reason goes into logs and dead letters: it names the column and holds no value."""
-    decoder = redo_decoder(ORDERS)
+    decoder = redo_decoder(ORDERS, unavailable="?")
     reasons = []
     for value in ("'secret'", "TO_DATE('secret')", "'1.234'"):
         with pytest.raises((UnreadableRedo, UnwritableValue)) as caught:
@@ -361,9 +382,14 @@ def redo(sql: str, ordinal: int = 1) -> RedoRow:
     )
 
 
-INSERT = """insert into "SHOP"."T"("ID","NM","AMT") values ('1','a','1.5');"""
+INSERT = """insert into "SHOP"."T"("ID","NM","AMT","DOC") values ('1','a','1.5',NULL);"""
 NEW_KEY = """update "SHOP"."T" set "ID" = '2' where "ID" = '1' and "NM" = 'a' and "AMT" = '1.5' and "AT" IS NULL;"""
 DELETE = """delete from "SHOP"."T" where "ID" = '2' and "NM" = 'a' and "AMT" = '1.5' and "AT" IS NULL;"""
+
+
+def orders_decoder() -> RedoDecoder:
+    """With a text for values that the log lacks."""
+    return redo_decoder(ORDERS, unavailable=UNAVAILABLE_VALUE)
 
 
 def events(decoder: RedoDecoder, of: OracleFrame, rows: list[RedoRow]) -> tuple[bytes, list[Any], list[Any]]:
@@ -378,7 +404,7 @@ def test_event_has_the_members_of_debezium_in_its_order() -> None:
     recorded = json.loads(Path("tests/golden/oracle/source_block_schema.json").read_text(encoding="utf-8"))
     built = value_schema("ora", ORDERS, EnvelopeForm(connector="oracle"))
 
-    ops, keys, [value] = events(redo_decoder(ORDERS), frame(), [redo(INSERT)])
+    ops, keys, [value] = events(orders_decoder(), frame(), [redo(INSERT)])
 
     [source] = [field for field in built["fields"] if field["field"] == "source"]
     assert {**recorded, "field": "source"} == source
@@ -429,7 +455,7 @@ def test_new_key_is_a_delete_and_a_create() -> None:
     """As in every reader; the two are adjacent, and counted by the transaction block."""
     rows = [redo(INSERT), redo(NEW_KEY, 2), redo(DELETE, 3)]
 
-    ops, keys, values = events(redo_decoder(ORDERS), frame(is_numbered=True), rows)
+    ops, keys, values = events(orders_decoder(), frame(is_numbered=True), rows)
 
     assert ops == bytes([OP_CREATE, OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE, OP_DELETE])
     assert [key["ID"] for key in keys] == [1, 1, 2, 2]
@@ -439,7 +465,7 @@ def test_new_key_is_a_delete_and_a_create() -> None:
 
 def test_cells_of_a_merged_change_give_the_same_event() -> None:
     """The road of rows whose LOBs were put together, or that were read again."""
-    decoder = redo_decoder(ORDERS)
+    decoder = orders_decoder()
     direct, by_cells = RunRows(), RunRows()
     rows = [redo(INSERT), redo(NEW_KEY, 2), redo(DELETE, 3)]
 
@@ -452,13 +478,13 @@ def test_cells_of_a_merged_change_give_the_same_event() -> None:
 
 
 def _op_and_row(decoder: RedoDecoder, row: RedoRow) -> Any:
-    op, before, after = decoder.read(row.sql)
+    op, before, after = decoder.plain.read(row.sql)
     return op, row, before, after
 
 
 def test_decoding_stops_when_the_room_is_used_and_at_a_bad_row() -> None:
     """Rows before a bad one are there, and the place of the bad one is known."""
-    decoder, run = redo_decoder(ORDERS), RunRows()
+    decoder, run = orders_decoder(), RunRows()
     rows = [redo(INSERT), redo(INSERT), redo("""insert into "SHOP"."T"("ID","NM") values ('1','uncl"""), redo(DELETE)]
 
     assert decoder.decode(frame(), run, rows, 0, 4, 1) == 1
