@@ -8,13 +8,14 @@ has: lower-case keywords, single spaces, quoted names in the order of the table.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from libs.formats.json_text cimport (
-    append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled,
+    append, days_since_1970, floor_divided, write_base64, write_integer, write_literal, write_text, write_unscaled,
 )
 from libs.formats.row_images cimport EventFrame, RowImages, Text, text_of
 from libs.events.run_rows cimport Bytes, RunRows, reserve
@@ -52,6 +53,8 @@ cdef enum:
     _MOMENT_SIZE = 19  # 2021-05-17 07:22:42
     _FRACTION_DIGITS = 9
     _PIECES = 10
+    _ROW_SIZE = 8
+    _NEAR = 12
 
 cdef int64_t[19] _POWERS_OF_10
 cdef int64_t _power = 1
@@ -60,12 +63,21 @@ for _nth in range(19):
     _POWERS_OF_10[_nth] = _power
     _power *= 10 if _nth < 18 else 1
 
+# By byte, because the branches of a comparison are not to be foreseen in such texts.
+cdef uint8_t[256] _HEX_DIGITS  # 255: it is none
+cdef bint[256] _OF_WORD  # a letter of ASCII, a digit, or one of _.$#+-
+cdef int _byte
+for _byte in range(256):
+    _HEX_DIGITS[_byte] = int(chr(_byte), 16) if chr(_byte) in "0123456789abcdefABCDEF" else 255
+    _OF_WORD[_byte] = _byte < 128 and (chr(_byte).isalnum() or chr(_byte) in "_.$#+-")
+
 cdef struct Column:
     int kind
     int most_digits
     int scale
     int64_t unit_ns
-    const char* name
+    int64_t per_second
+    const char* name  # between its quotes
     Py_ssize_t name_size
     const char* unavailable  # NULL: the row fails
     Py_ssize_t unavailable_size
@@ -91,6 +103,12 @@ cdef class OracleFrame(EventFrame):
     """An EventFrame of rows that differ in their time, SCN and place in the log."""
 
     cdef Text[_PIECES] _pieces
+    cdef Bytes _times
+    """From the block's time to the SCN, of a row at ``_times_us``; empty: of none yet."""
+    cdef int64_t _times_us
+
+    def __dealloc__(self):
+        free(self._times.data)
 
     def __init__(self, pieces, bytes behind_source not None, ends, bytes behind_numbers=None) -> None:
         """``pieces``: of ``OracleSourceBlock``; ``behind_source``: from the end of the block to the numbers, if there are any,
@@ -147,6 +165,7 @@ cdef class RedoDecoder(RowImages):
             column.unit_ns, column.is_large = reading.unit_ns, reading.is_large
             column.name = PyBytes_AS_STRING(self._column_names[index])
             column.name_size = PyBytes_GET_SIZE(self._column_names[index])
+            column.per_second = 1_000_000_000 // column.unit_ns
             column.unavailable, column.unavailable_size = NULL, 0
             if reading.unavailable is not None:
                 column.unavailable = PyBytes_AS_STRING(reading.unavailable)
@@ -177,8 +196,8 @@ cdef class RedoDecoder(RowImages):
         while nth < end:
             self.row = nth
             filled = run.value_bytes()
-            row = rows[nth]
-            op = self._write_row(row[0], &before_size)
+            row = _checked(rows[nth])
+            op = self._write_row(<bytes?><object>PyTuple_GET_ITEM(row, 0), &before_size)
             self._write_place(frame, row)
             self.add(run, frame, op, before_size, op != _OP_CREATE, op != _OP_DELETE)
             nth += 1
@@ -190,7 +209,7 @@ cdef class RedoDecoder(RowImages):
     def add_cells(self, OracleFrame frame not None, RunRows run not None, uint8_t op, row, before, after) -> None:
         """Add a change whose cells are at hand, as ``PlainRows`` gives them. ``row``: a ``RedoRow``; its text does not count."""
         cdef Py_ssize_t before_size = self._write_cells(before, after)
-        self._write_place(frame, row)
+        self._write_place(frame, _checked(row))
         self.add(run, frame, op, before_size, before is not None, after is not None)
 
     def decoded(self, bytes sql not None) -> tuple:
@@ -260,28 +279,19 @@ cdef class RedoDecoder(RowImages):
         return self.end_image()
 
     cdef int _write_place(self, OracleFrame frame, row) except -1:
-        """The rest of the source block, from its time on."""
+        """The rest of the source block, from its time on. ``row`` is checked."""
         cdef Bytes* out = &self.place_in_source
-        cdef int nth
-        cdef Py_ssize_t size = 6 * _LONGEST_NUMBER
-        cdef bytes rs_id, row_id
-        cdef int64_t scn, time_us, thread, ssn, ordinal
-        _sql, scn, time_us, thread, ssn, rs_id, row_id, ordinal = row
-        for nth in range(1, _PIECES):
-            size += frame._pieces[nth].size
+        cdef int64_t scn = <object>PyTuple_GET_ITEM(row, 1)
+        cdef int64_t ssn = <object>PyTuple_GET_ITEM(row, 4)
+        cdef int64_t thread = <object>PyTuple_GET_ITEM(row, 3)
+        cdef int64_t ordinal = <object>PyTuple_GET_ITEM(row, 7)
         out.size = 0
-        reserve(out, size)
-        write_integer(out, time_us // 1000 - (time_us % 1000 < 0))
-        write_literal(out, frame._pieces[1].data, frame._pieces[1].size)
-        write_integer(out, time_us)
-        write_literal(out, frame._pieces[2].data, frame._pieces[2].size)
-        write_integer(out, time_us * 1000)
-        write_literal(out, frame._pieces[3].data, frame._pieces[3].size)
-        write_literal(out, b'"', 1)
+        self._write_times(frame, <object>PyTuple_GET_ITEM(row, 2))
+        reserve(out, _LONGEST_NUMBER)
         write_integer(out, scn)
         write_literal(out, b'"', 1)
-        write_literal(out, frame._pieces[4].data, frame._pieces[4].size)
-        self._write_name(rs_id)
+        _put(out, &frame._pieces[4])
+        self._write_name(<bytes?><object>PyTuple_GET_ITEM(row, 5))
         _put(out, &frame._pieces[5])
         reserve(out, _LONGEST_NUMBER)
         write_integer(out, ssn)
@@ -289,11 +299,29 @@ cdef class RedoDecoder(RowImages):
         reserve(out, _LONGEST_NUMBER)
         write_integer(out, thread)
         _put(out, &frame._pieces[7])
-        self._write_name(row_id)
+        self._write_name(<bytes?><object>PyTuple_GET_ITEM(row, 6))
         _put(out, &frame._pieces[8])
         reserve(out, _LONGEST_NUMBER)
         write_integer(out, ordinal)
         _put(out, &frame._pieces[9])
+        return 0
+
+    cdef int _write_times(self, OracleFrame frame, int64_t time_us) except -1:
+        """Up to the quote before the SCN. Most rows of a transaction have one time, so its text is kept with the frame."""
+        cdef Bytes* out = &self.place_in_source
+        cdef Bytes* kept = &frame._times
+        cdef int nth
+        if kept.size == 0 or frame._times_us != time_us:
+            kept.size = 0
+            for nth in range(1, 4):
+                reserve(kept, _LONGEST_NUMBER)
+                write_integer(kept, time_us * 1000 if nth == 3 else time_us if nth == 2 else floor_divided(time_us, 1000))
+                _put(kept, &frame._pieces[nth])
+            reserve(kept, 1)
+            write_literal(kept, b'"', 1)
+            frame._times_us = time_us
+        reserve(out, kept.size)
+        write_literal(out, kept.data, kept.size)
         return 0
 
     cdef int _write_name(self, bytes name) except -1:
@@ -373,6 +401,13 @@ cdef class RedoDecoder(RowImages):
         return True
 
 
+cdef inline object _checked(row):
+    """A ``RedoRow``: its items are taken as those of a plain tuple."""
+    if not PyTuple_Check(row) or PyTuple_GET_SIZE(row) != _ROW_SIZE:
+        raise TypeError("not a RedoRow")
+    return row
+
+
 # --- the statement: each step returns the place after it, or -1 where the text is another ----------------------------
 
 
@@ -418,19 +453,27 @@ cdef inline Py_ssize_t _after_name(Scan* scan, Py_ssize_t at) noexcept:
     return -1 if quote == NULL or quote == scan.sql + at + 1 else quote - scan.sql + 1
 
 
-cdef inline int _column_of(Scan* scan, Py_ssize_t begin, Py_ssize_t end) noexcept:
-    """Between the quotes; -1: there is none of that name."""
-    cdef int index = scan.next
-    cdef Py_ssize_t size = end - begin
-    cdef Column* column
-    if index < scan.column_count:
-        column = &scan.columns[index]
-        if column.name_size == size and memcmp(column.name, scan.sql + begin, size) == 0:
-            scan.next = index + 1
-            return index
+cdef inline int _column_at(Scan* scan, Py_ssize_t at, Py_ssize_t* end) noexcept:
+    """The column whose quoted name stands there, and the place after it; -1: there is none of that name.
+
+    It is most often the column after the one before: then no search for the quote is needed.
+    """
+    cdef Column* column = &scan.columns[scan.next]
+    cdef int index
+    if scan.next < scan.column_count and at >= 0 and column.name_size + 2 <= scan.size - at:
+        if (
+            scan.sql[at] == b'"' and scan.sql[at + column.name_size + 1] == b'"'
+            and memcmp(column.name, scan.sql + at + 1, column.name_size) == 0
+        ):
+            end[0] = at + column.name_size + 2
+            scan.next += 1
+            return scan.next - 1
+    end[0] = _after_name(scan, at)
+    if end[0] < 0:
+        return -1
     for index in range(scan.column_count):
         column = &scan.columns[index]
-        if column.name_size == size and memcmp(column.name, scan.sql + begin, size) == 0:
+        if column.name_size == end[0] - at - 2 and memcmp(column.name, scan.sql + at + 1, column.name_size) == 0:
             scan.next = index + 1
             return index
     return -1
@@ -458,8 +501,7 @@ cdef Py_ssize_t _inserted(Scan* scan, Py_ssize_t at) noexcept:
     value += 10
     scan.next = 0
     while True:
-        end = _after_name(scan, name)
-        index = _column_of(scan, name + 1, end - 1)
+        index = _column_at(scan, name, &end)
         if index < 0 or scan.after[index].form != ABSENT:
             return -1
         value = _read_value(scan, value, &scan.after[index])
@@ -482,11 +524,8 @@ cdef Py_ssize_t _assignments(Scan* scan, Py_ssize_t at) noexcept:
     at += 5
     scan.next = 0
     while True:
-        end = _after_name(scan, at)
-        if end < 0 or not _is_at(scan, end, b" = ", 3):
-            return -1
-        index = _column_of(scan, at + 1, end - 1)
-        if index < 0 or scan.after[index].form != ABSENT:
+        index = _column_at(scan, at, &end)
+        if index < 0 or scan.after[index].form != ABSENT or not _is_at(scan, end, b" = ", 3):
             return -1
         at = _read_value(scan, end + 3, &scan.after[index])
         if not _is_at(scan, at, b", ", 2):
@@ -503,10 +542,7 @@ cdef Py_ssize_t _conditions(Scan* scan, Py_ssize_t at) noexcept:
     at += 7
     scan.next = 0
     while True:
-        end = _after_name(scan, at)
-        if end < 0:
-            return -1
-        index = _column_of(scan, at + 1, end - 1)
+        index = _column_at(scan, at, &end)
         if index < 0 or scan.before[index].form != ABSENT:
             return -1
         if _is_at(scan, end, b" = ", 3):
@@ -544,12 +580,18 @@ cdef inline Py_ssize_t _read_value(Scan* scan, Py_ssize_t at, Span* span) noexce
 cdef inline Py_ssize_t _after_quoted(Scan* scan, Py_ssize_t at, Form* form) noexcept:
     """A doubled quote is noted."""
     cdef const char* quote
+    cdef Py_ssize_t near
     at += 1
     while True:
-        quote = <const char*>memchr(scan.sql + at, b"'", scan.size - at)
-        if quote == NULL:
-            return -1
-        at = quote - scan.sql + 1
+        near = min(at + _NEAR, scan.size)
+        while at < near and scan.sql[at] != b"'":  # most values are short
+            at += 1
+        if at == near:
+            quote = <const char*>memchr(scan.sql + at, b"'", scan.size - at)
+            if quote == NULL:
+                return -1
+            at = quote - scan.sql
+        at += 1
         if at >= scan.size or scan.sql[at] != b"'":
             return at
         at += 1
@@ -638,6 +680,7 @@ cdef bint _write_moment(Bytes* out, Column* column, const uint8_t* text, Py_ssiz
     cdef const uint8_t* end = text + size
     cdef int year, month, day, hour, minute, second
     cdef int64_t fraction = 0
+    cdef int64_t seconds
     cdef int digits = 0
     if size > 12 and memcmp(text, b"TO_DATE('", 9) == 0:
         text += 9
@@ -669,12 +712,10 @@ cdef bint _write_moment(Bytes* out, Column* column, const uint8_t* text, Py_ssiz
     if column.unit_ns == 1 and not 1700 <= year <= 2200:
         return False
     reserve(out, _LONGEST_NUMBER)
-    fraction *= _POWERS_OF_10[_FRACTION_DIGITS - digits]
-    write_integer(
-        out,
-        (days_since_1970(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
-        * (1_000_000_000 // column.unit_ns) + fraction // column.unit_ns,
-    )
+    if fraction:
+        fraction = fraction * _POWERS_OF_10[_FRACTION_DIGITS - digits] // column.unit_ns
+    seconds = days_since_1970(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
+    write_integer(out, seconds * column.per_second + fraction)
     return True
 
 
@@ -682,17 +723,19 @@ cdef bint _write_bytes(Bytes* out, Bytes* scratch, const uint8_t* text, Py_ssize
     """``HEXTORAW('0aff')``. False: it is written otherwise."""
     cdef Py_ssize_t digits = size - 12
     cdef Py_ssize_t nth
-    cdef int high, low
+    cdef uint8_t high, low
+    cdef uint8_t seen = 0
     if digits < 0 or digits & 1 or memcmp(text, b"HEXTORAW('", 10) != 0 or memcmp(text + size - 2, b"')", 2) != 0:
         return False
     text += 10
     scratch.size = 0
     reserve(scratch, digits // 2 + 1)
     for nth in range(0, digits, 2):
-        high, low = _hexadecimal(text[nth]), _hexadecimal(text[nth + 1])
-        if high < 0 or low < 0:
-            return False
+        high, low = _HEX_DIGITS[text[nth]], _HEX_DIGITS[text[nth + 1]]
+        seen |= high | low
         scratch.data[nth // 2] = <char>(high << 4 | low)
+    if seen > 15:
+        return False
     write_base64(out, <const uint8_t*>scratch.data, digits // 2)
     return True
 
@@ -704,15 +747,7 @@ cdef inline int _put(Bytes* out, Text* piece) except -1:
 
 
 cdef inline bint _is_of_word(const char* text, Py_ssize_t at, Py_ssize_t size) noexcept:
-    """A letter of ASCII, a digit, or one of ``_.$#+-``."""
-    cdef uint8_t letter
-    if at < 0 or at >= size:
-        return False
-    letter = <uint8_t>text[at]
-    return (
-        97 <= (letter | 32) <= 122 or 48 <= letter <= 57 or letter == b"_" or letter == b"." or letter == b"$"
-        or letter == b"#" or letter == b"+" or letter == b"-"
-    )
+    return 0 <= at < size and _OF_WORD[<uint8_t>text[at]]
 
 
 cdef inline int _two(const uint8_t* text) noexcept:
@@ -720,13 +755,6 @@ cdef inline int _two(const uint8_t* text) noexcept:
     if 48 <= text[0] <= 57 and 48 <= text[1] <= 57:
         return 10 * (text[0] - 48) + (text[1] - 48)
     return -100_000
-
-
-cdef inline int _hexadecimal(uint8_t digit) noexcept:
-    if 48 <= digit <= 57:
-        return digit - 48
-    digit |= 32
-    return digit - 87 if 97 <= digit <= 102 else -1
 
 
 cdef bint _is_end_of_call(const uint8_t* text, const uint8_t* end) noexcept:
