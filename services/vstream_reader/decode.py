@@ -58,6 +58,15 @@ class StreamProgress:
     rows_copied: int = 0
 
 
+@dataclass(slots=True)
+class _OpenTransaction:
+    """It has begun, and its COMMIT has not come."""
+
+    began_at_us: int
+    is_bare: bool = True
+    """Neither a row nor columns of it have come."""
+
+
 class StreamDecoder:
     """Decodes one VStream from a position on."""
 
@@ -84,8 +93,7 @@ class StreamDecoder:
         self._tables = StreamTables(options, versions)
         self._runs = RowRuns(options, batch)
         self._store = TransactionStore(options.spill_dir)
-        self._is_open = False
-        self._began_at_us = 0
+        self._open: _OpenTransaction | None = None
         self._is_committing = False
         self._paused: set[str] = set()
         """Shards whose transaction goes on after a statement in it, as CREATE TABLE … AS SELECT. vtgate sends the statement at
@@ -98,7 +106,7 @@ class StreamDecoder:
     @property
     def is_between_transactions(self) -> bool:
         """No transaction has arrived in part."""
-        return not self._is_open and not self._paused
+        return self._open is None and not self._paused
 
     @property
     def is_resumable(self) -> bool:
@@ -160,70 +168,74 @@ class StreamDecoder:
         """
         events = _events_of(answer)
         began = 0
-        has_rows = False
         statements: list[int] = []
         nth = 0
         while nth < len(events):
             kind = events.kind(nth)
             if kind == _ROW:
-                if not self._is_open:
-                    self._go_on(events, nth)
+                if self._open is None:
+                    self._open = self._rest(events, nth)
                     began = nth
-                has_rows = True
+                self._open.is_bare = False
                 nth = events.behind_rows(nth)
                 continue
             if kind == _BEGIN:
-                self._begin(events.timestamp(nth))
-                began, has_rows = nth, False
+                self._begin(events, nth)
+                began = nth
             elif kind == _VGTID:
                 self._vgtid = events.payload(nth)
-                if not self._is_open:
+                if self._open is None:
                     self._advance(self._vgtid)
             elif kind == _COMMIT:
-                if not self._is_open:
-                    self._go_on(events, nth)
+                if self._open is None:
+                    self._open = self._rest(events, nth)
                     began = nth
                 yield from self._commit(events, began, nth)
                 yield None
             elif kind in (_DDL, _OTHER):
                 if kind == _DDL:
                     statements.append(nth)
-                if self._is_open and not (has_rows or self._store.has_rows):
+                if self._open is not None and self._open.is_bare:
                     self._pause(events, nth)
             elif kind == _JOURNAL:
                 yield from self._reshard_announced(binlogdata_pb2.VEvent.FromString(events.event(nth)))
             elif kind == _COPY_COMPLETED:
                 self.shards.end_copy(binlogdata_pb2.VEvent.FromString(events.event(nth)).shard)
-            elif kind == _FIELD and not self._is_open:
-                yield from self._take_fields(events.payload(nth))
+            elif kind == _FIELD:
+                if self._open is None:
+                    yield from self._take_fields(events.payload(nth))
+                else:
+                    self._open.is_bare = False
             nth += 1
-        if self._is_open:
+        if self._open is not None:
             self._store.add(events, began, len(events))
         for place in statements:  # after the VGTID that came with them
             if not self._options.is_recopy:
                 yield self._statement(binlogdata_pb2.VEvent.FromString(events.event(place)))
 
-    def _begin(self, timestamp_s: int) -> None:
+    def _begin(self, events: VEvents, nth: int) -> None:
         """A transaction with columns only may be followed by another BEGIN: a copy that found no row."""
-        if self._is_open and self._store.has_rows:
+        if (self._open is not None and self._store.has_rows) or (
+            self._paused and _shard_of(events, nth) in self._paused
+        ):
             raise SourceUnavailable("vtgate began a transaction inside another: the stream is opened again")
-        self._is_open = True
-        self._began_at_us = timestamp_s * 1_000_000
+        self._open = _OpenTransaction(events.timestamp(nth) * 1_000_000)
         self._vgtid = b""
 
     def _pause(self, events: VEvents, nth: int) -> None:
-        """A statement ends what vtgate sends of an open transaction for now."""
-        self._paused.add(_shard_of(events, nth))
-        self._is_open = False
+        """A statement ends what vtgate sends of an open transaction for now. Without a shard its rest could not be told: the
+        transaction stays open then."""
+        if shard := _shard_of(events, nth):
+            self._paused.add(shard)
+            self._open = None
 
-    def _go_on(self, events: VEvents, nth: int) -> None:
+    def _rest(self, events: VEvents, nth: int) -> _OpenTransaction:
         """A row or a COMMIT without a BEGIN: the rest of a transaction after its statement."""
         shard = _shard_of(events, nth)
         if shard not in self._paused:
             raise SourceUnavailable("vtgate sent a row or a COMMIT outside a transaction: the stream is opened again")
         self._paused.discard(shard)
-        self._is_open = True
-        self._began_at_us = events.timestamp(nth) * 1_000_000
+        return _OpenTransaction(events.timestamp(nth) * 1_000_000)
 
     def _commit(self, events: VEvents, began: int, end: int) -> Iterator[Found | None]:
         if not self._vgtid:
@@ -235,7 +247,7 @@ class StreamDecoder:
         self._transaction = None
         for segment in self._store.taken(events, began, end):
             yield from self._decode(*segment)
-        self._is_open = self._is_committing = False
+        self._open, self._is_committing = None, False
         self.flush()
         self.progress.transactions += 1
         self._end_transaction(events.timestamp(end))
@@ -330,7 +342,7 @@ class StreamDecoder:
             local_id_json=self.shards.vgtid_json(shard) if self._options.events.use_local_vgtid else vgtid,
             is_copy=is_copy,
             committed_at_us=timestamp * 1_000_000 if timestamp else self._runs.now_ns // 1_000_000_000 * 1_000_000,
-            began_at_us=self._began_at_us,
+            began_at_us=self._open.began_at_us if self._open is not None else 0,
         )
 
 

@@ -845,7 +845,8 @@ def test_a_transaction_goes_on_after_its_statement_and_those_of_other_shards(kin
     before, after = {"-80": "a:1-2", "80-": "a:1"}, {"-80": "a:1-2", "80-": "a:1-2"}
     made = event(kind, statement="CREATE TABLE t (id BIGINT) START TRANSACTION")
     stream.feed(answer(event("BEGIN"), vgtid(before), made))
-    stream.feed(transaction(after, fields(shard="80-"), inserted(2, "y", shard="80-")))
+    others = (fields(shard="80-"), inserted(2, "y", shard="80-"))
+    stream.feed(answer(event("BEGIN", shard="80-"), *others, vgtid(after), event("COMMIT", shard="80-")))
     are_resumable = [stream.decoder.is_resumable]
 
     stream.feed(answer(*([] if is_empty else [fields(), inserted(1, "x")]), vgtid(after), event("COMMIT")))
@@ -854,6 +855,39 @@ def test_a_transaction_goes_on_after_its_statement_and_those_of_other_shards(kin
     assert [each["after"]["id"] for each in stream.events()] == ([2] if is_empty else [2, 1])
     with pytest.raises(SourceUnavailable, match="outside a transaction"):
         stream.feed(answer(inserted(3, "z")))
+
+
+def test_columns_of_a_copy_outlast_a_statement_after_them() -> None:
+    """vtgate sends a table's columns once: an opening transaction with columns is no statement's, and stays open."""
+    stream = replay(ONE_SHARD).feed(answer(event("BEGIN"), fields()), answer(vgtid({"-80": "a:1"}), event("OTHER")))
+
+    stream.feed(answer(inserted(1, "x"), vgtid({"-80": "a:1-2"}), event("COMMIT")))
+
+    assert stream.decoder.is_resumable
+    assert [each["after"]["id"] for each in stream.events()] == [1]
+
+
+def test_a_begin_before_the_rest_of_the_same_shards_transaction_is_refused() -> None:
+    """The stream is opened again from before it: nothing of it may be passed over."""
+    stream = replay(ONE_SHARD).feed(
+        answer(event("BEGIN"), vgtid({"-80": "a:1-2"}), event("DDL", statement="CREATE TABLE t"))
+    )
+
+    with pytest.raises(SourceUnavailable, match="inside another"):
+        stream.feed(answer(event("BEGIN")))
+    assert not stream.decoder.is_resumable
+
+
+def test_a_statement_without_a_shard_leaves_its_transaction_open() -> None:
+    """Its rows, which name theirs, are not refused."""
+    stream = replay(ONE_SHARD)
+
+    stream.feed(
+        answer(event("BEGIN"), vgtid({"-80": "a:1-2"}), event("DDL", shard="", statement="CREATE TABLE t (id INT)"))
+    )
+    stream.feed(answer(fields(), inserted(1, "x"), vgtid({"-80": "a:1-2"}), event("COMMIT")))
+
+    assert [each["after"]["id"] for each in stream.events()] == [1]
 
 
 def test_a_second_begin_behind_rows_is_refused() -> None:
