@@ -14,6 +14,9 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.kinds import READER_OF_KIND
 from libs.source.port import Source
 from libs.source.vitess.settings import VtgateSettings
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.server import listening
 from libs.stand_ins.vtgate.client import execute
 from libs.stand_ins.vtgate.cluster import on_every_shard
 from libs.stand_ins.vtgate.service import VtgateServer
@@ -28,10 +31,7 @@ from services.vstream_reader.source import VstreamSource
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, start_mysql_in
 from tests.integration.dts_stand_in import delete_records, stand_in
 from tests.integration.service_process import Services
-from tests.oracle.database import ModelDatabase
 from tests.oracle.harness import USERS, OracleHarness
-from tests.oracle.model import Model
-from tests.oracle.server import listening
 
 pytestmark = pytest.mark.servers
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from libs.stand_ins.oracle.answers import Column, OracleType
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.model import Model, ModelTable
+from libs.stand_ins.oracle.server import Listener, listening
 from tests.conftest import KafkaBroker
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
 from tests.integration.service_process import ServiceProcess, Services
-from tests.oracle.answers import Column, OracleType
-from tests.oracle.database import ModelDatabase
 from tests.oracle.harness import USERS
-from tests.oracle.model import Model, ModelTable
-from tests.oracle.server import Listener, listening
 
 COLUMNS = (Column("ID", OracleType.NUMBER, 22, 9, 0), Column("V", OracleType.NUMBER, 22, 9, 0))
 

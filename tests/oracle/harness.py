@@ -9,10 +9,10 @@ from libs.config.load import Secret
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.oracle.settings import MiningSettings, OracleDatabaseSettings
 from libs.source.port import Source
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.server import Listener
 from services.logminer_reader.settings import LogminerReaderSettings
 from services.logminer_reader.source import OracleSource
-from tests.oracle.database import ModelDatabase
-from tests.oracle.server import Listener
 
 USERS = {"C##HEADWATER": "secret", "SHOP": "secret"}
 

@@ -18,6 +18,9 @@ from libs.source.failure_policy import FailureHandling
 from libs.source.oracle.client import Connection, connect_to_tables
 from libs.source.oracle.settings import OracleDatabaseSettings, OracleSnapshotSettings, OracleSourceSettings
 from libs.source.port import ReadBatch, ResumePoint
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.server import Listener, listening
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
@@ -26,9 +29,6 @@ from services.logminer_reader.mined_rows import MinedDdl
 from services.logminer_reader.position import decode_position
 from services.logminer_reader.schema_changes import SchemaChanges
 from services.logminer_reader.schemas import SourceSchemas
-from tests.oracle.database import ModelDatabase
-from tests.oracle.model import Model
-from tests.oracle.server import Listener, listening
 
 USER: Final = "C##HEADWATER"
 PASSWORD: Final = "secret"
@@ -95,7 +95,7 @@ class Reading:
         return connect_to_tables(self.settings.database)
 
     def again(self) -> "Reading":
-        """A reader that starts after this one, with what it made durable."""
+        """A reader that starts after this one, from its newest durable place."""
         return Reading(
             self.listener,
             self.database,

@@ -15,6 +15,8 @@ from libs.oracle.redo_sql import read_statement
 from libs.oracle.redo_values import Expression, Quoted, RedoValue
 from libs.oracle.undo import changes_left
 from libs.source.oracle.settings import MiningSettings, OracleDatabaseSettings
+from libs.stand_ins.oracle.answers import Column, OracleType, Value
+from libs.stand_ins.oracle.server import Listener
 from libs.types.table import TableId
 from services.logminer_reader.log_steps import Committed, LogSteps, Step
 from services.logminer_reader.mined_rows import MinedDdl
@@ -22,8 +24,6 @@ from services.logminer_reader.mining import mine
 from services.logminer_reader.position import decode_position, encode_position
 from services.logminer_reader.transactions import OpenTransactions
 from services.logminer_reader.windows import Windows
-from tests.oracle.answers import Column, OracleType, Value
-from tests.oracle.server import Listener
 
 COLUMNS = (
     Column("ID", OracleType.NUMBER, 22, 18, 0),

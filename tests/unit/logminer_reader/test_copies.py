@@ -11,11 +11,11 @@ import pytest
 from libs.source.incremental import take_signal
 from libs.source.oracle.settings import OracleSnapshotSettings
 from libs.source.signals import ExecuteSnapshot
+from libs.stand_ins.oracle.answers import Column, OracleType
+from libs.stand_ins.oracle.tables import ModelTable
 from services.logminer_reader import initial_copy
-from tests.oracle.answers import Column, OracleType
 from tests.oracle.copying import Copying
 from tests.oracle.reading import Reading, reading, run
-from tests.oracle.tables import ModelTable
 
 ID = Column("ID", OracleType.NUMBER, 22, 18, 0, is_nullable=False)
 COLUMNS = (

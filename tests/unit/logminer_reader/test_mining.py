@@ -8,10 +8,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.model import Model, ModelTable, Transaction
+from libs.stand_ins.oracle.server import Listener, listening
 from libs.types.table import TableId
-from tests.oracle.database import ModelDatabase
-from tests.oracle.model import Model, ModelTable, Transaction
-from tests.oracle.server import Listener, listening
 from tests.unit.logminer_reader.rig import COLUMNS, Reader, order, position_at
 
 ORDERS = TableId(database="SHOP", table="ORDERS")

@@ -6,11 +6,11 @@ import pytest
 
 from libs.errors import HeadwaterError, PipelineHalted, SourceUnavailable
 from libs.source.oracle.settings import MiningSettings
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.model import Model, ModelTable
+from libs.stand_ins.oracle.server import Listener, listening
 from libs.types.table import TableId
 from services.logminer_reader.windows import MissingRedo
-from tests.oracle.database import ModelDatabase
-from tests.oracle.model import Model, ModelTable
-from tests.oracle.server import Listener, listening
 from tests.unit.logminer_reader.rig import COLUMNS, Reader, order, position_at
 
 ORDERS = TableId(database="SHOP", table="ORDERS")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from libs.stand_ins.oracle.answers import Column, OracleType
 from libs.types.table import TableId
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from services.logminer_reader.table_numbers import TableNumbers
-from tests.oracle.answers import Column, OracleType
 from tests.oracle.reading import Reading, reading, run
 
 ORDERS = TableId(database="SHOP", table="ORDERS")

@@ -7,9 +7,9 @@ import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.oracle.log_position import snapshot_order
+from libs.stand_ins.oracle.answers import Column, OracleType
 from libs.types.table import TableId
 from services.logminer_reader.signals import Signals
-from tests.oracle.answers import Column, OracleType
 from tests.oracle.reading import Reading, reading
 
 ID = Column("ID", OracleType.NUMBER, 22, 18, 0, is_nullable=False)

@@ -10,10 +10,10 @@ from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnav
 from libs.oracle.error_codes import Treatment, treatment_of
 from libs.source.oracle.client import Connection, connect, fetch, hang_up, oracle_error_code, query
 from libs.source.oracle.settings import OracleDatabaseSettings
-from tests.oracle.answers import Answer, Column, OracleError, OracleType, Rows, Value
-from tests.oracle.database import ModelDatabase
-from tests.oracle.model import Model
-from tests.oracle.server import Listener, listening
+from libs.stand_ins.oracle.answers import Answer, Column, OracleError, OracleType, Rows, Value
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.server import Listener, listening
 
 COLUMNS = (Column("ID", OracleType.NUMBER, 22, 18, 0), Column("TEXT"))
 

@@ -17,10 +17,10 @@ from libs.oracle.log_rows import LogRow, Operation
 from libs.oracle.redo_sql import read_statement
 from libs.oracle.redo_values import Expression, Quoted, RedoValue
 from libs.oracle.undo import changes_left
-from tests.oracle.answers import Column, OracleType, Value
-from tests.oracle.database import ModelDatabase
-from tests.oracle.model import Model, ModelTable, Transaction
-from tests.oracle.server import Listener, listening
+from libs.stand_ins.oracle.answers import Column, OracleType, Value
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.model import Model, ModelTable, Transaction
+from libs.stand_ins.oracle.server import Listener, listening
 
 COLUMNS = (
     Column("ID", OracleType.NUMBER, 22, 18, 0),

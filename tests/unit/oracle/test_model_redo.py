@@ -11,11 +11,11 @@ from libs.oracle.large_values import assembled, read_lob_locator, read_lob_write
 from libs.oracle.log_rows import NO_ROW_ID, LogRow, Operation
 from libs.oracle.redo_values import Expression
 from libs.oracle.undo import changes_left
-from tests.oracle.answers import Column, OracleError, OracleType
-from tests.oracle.logminer import OPTIONS, LogMiner
-from tests.oracle.model import Model
-from tests.oracle.redo import PLACED
-from tests.oracle.tables import ModelTable
+from libs.stand_ins.oracle.answers import Column, OracleError, OracleType
+from libs.stand_ins.oracle.logminer import OPTIONS, LogMiner
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.redo import PLACED
+from libs.stand_ins.oracle.tables import ModelTable
 
 SEQUENCES = json.loads((Path(__file__).parents[2] / "golden/oracle/lob_sequences.json").read_text())["sequences"]
 LETTERS = {

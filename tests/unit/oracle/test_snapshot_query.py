@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from libs.oracle.logical import column
 from libs.oracle.row_ids import RowIdRange
 from libs.oracle.snapshot_query import ROW_ID, can_page_by, page_select, place_of, range_select, selected
+from libs.stand_ins.oracle.answers import Column, OracleError, OracleType, Rows, Value
+from libs.stand_ins.oracle.sql import Queries, Table
 from libs.types.table import TableId, TableSchema
-from tests.oracle.answers import Column, OracleError, OracleType, Rows, Value
-from tests.oracle.sql import Queries, Table
 
 COLUMNS = (
     Column("A", OracleType.NUMBER, 22, 18, 0, is_nullable=False),
@@ -34,7 +34,7 @@ class OneTable:
     def __init__(self, rows: list[tuple[Value, ...]]) -> None:
         self._table = Table(COLUMNS, rows, [f"AAAR3sAAEAAAACP{nth:03}" for nth in range(len(rows))])
 
-    def table(self, owner: str | None, name: str, scn: int | None) -> Table:
+    def table(self, owner: str | None, name: str, scn: int | None, only: object = None) -> Table:
         assert (owner, name, scn) == ("SHOP", "ORDERS", 7)
         return self._table
 

@@ -9,10 +9,10 @@ import oracledb
 import pytest
 
 from libs.oracle import internal_values
-from tests.oracle import cells, messages
-from tests.oracle.answers import Answer, Column, Cursors, Done, OracleError, OracleType, RowId, Rows, Value
-from tests.oracle.server import Listener, listening
-from tests.oracle.wire import Reader
+from libs.stand_ins.oracle import cells, messages
+from libs.stand_ins.oracle.answers import Answer, Column, Cursors, Done, OracleError, OracleType, RowId, Rows, Value
+from libs.stand_ins.oracle.server import Listener, listening
+from libs.stand_ins.oracle.wire import Reader
 
 NUMBER = Column("N", OracleType.NUMBER, 22)
 

@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 import oracledb
 import pytest
 
-from tests.oracle.answers import Column, Months, OracleType
-from tests.oracle.database import ModelDatabase
-from tests.oracle.definitions import column
-from tests.oracle.dictionary import _declared
-from tests.oracle.model import Model
-from tests.oracle.server import Listener, listening
+from libs.stand_ins.oracle.answers import Column, Months, OracleType
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.definitions import column
+from libs.stand_ins.oracle.dictionary import _declared
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.server import Listener, listening
 
 ORDERS = (
     "CREATE TABLE SHOP.ORDERS (ID NUMBER(9) PRIMARY KEY, NM VARCHAR2(20 CHAR) DEFAULT 'new' NOT NULL, AMT NUMBER(12,2),"

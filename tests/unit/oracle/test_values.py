@@ -19,9 +19,9 @@ from libs.oracle.logical import column, in_value_modes
 from libs.oracle.printed_values import driver_reader, redo_reader
 from libs.oracle.redo_values import NOT_LOGGED, Expression, Quoted, RedoValue, UnreadableRedo
 from libs.oracle.values import UnwritableValue, date_of_days, days_since_1970, json_writer
+from libs.stand_ins.oracle import cells
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value_modes import OracleValueModes, TimePrecision
-from tests.oracle import cells
 from tests.unit.oracle.debezium_answers import ANSWERS, Answer, modes_of
 
 

@@ -12,10 +12,10 @@ from libs.errors import SourceMisconfigured
 from libs.oracle.preflight import REQUIRED_VIEWS, DatabaseState, database_faults, database_warnings
 from libs.source.oracle.preflight import check_source, require_sound_source
 from libs.source.oracle.settings import OracleDatabaseSettings, OracleSourceSettings
-from tests.oracle.answers import Column, OracleType
-from tests.oracle.database import ModelDatabase
-from tests.oracle.model import Model
-from tests.oracle.server import listening
+from libs.stand_ins.oracle.answers import Column, OracleType
+from libs.stand_ins.oracle.database import ModelDatabase
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.server import listening
 
 ID = Column("ID", OracleType.NUMBER, 22, 18, 0, is_nullable=False)
 USER = "C##HEADWATER"

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, Protocol
 
-from tests.oracle import sql
-from tests.oracle.answers import Answer, Cursors, Done, Rows, Value
-from tests.oracle.logminer import OPTIONS
-from tests.oracle.sql import Queries
+from libs.stand_ins.oracle import sql
+from libs.stand_ins.oracle.answers import Answer, Cursors, Done, Rows, Value
+from libs.stand_ins.oracle.logminer import OPTIONS
+from libs.stand_ins.oracle.sql import Queries
 
 _CALL: Final = re.compile(r"\s*([\w.$#]+)\s*(?:\((.*)\))?\s*\Z", re.DOTALL)
 _ARGUMENT: Final = re.compile(r"\s*(?:(\w+)\s*=>)?\s*(.*?)\s*\Z", re.DOTALL)

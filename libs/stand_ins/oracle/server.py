@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from libs.servers.ports import LOOPBACK
-from tests.oracle.answers import Database
-from tests.oracle.faults import ConnectionLost
-from tests.oracle.session import Session
+from libs.stand_ins.oracle.answers import Database
+from libs.stand_ins.oracle.faults import ConnectionLost
+from libs.stand_ins.oracle.session import Session
 
 _WAITING: Final = 50
 
@@ -17,9 +17,10 @@ _WAITING: Final = 50
 class Listener:
     """Accepts connections, each with a thread of its own. ``faults`` has the errors that ended connections."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, port: int = 0) -> None:
+        """``port``: 0: any free one."""
         self._database = database
-        self._socket = socket.create_server((LOOPBACK, 0), backlog=_WAITING)
+        self._socket = socket.create_server((LOOPBACK, port), backlog=_WAITING)
         self._connections: list[socket.socket] = []
         self.faults: list[Exception] = []
         self.port: int = self._socket.getsockname()[1]
@@ -71,13 +72,13 @@ class Listener:
 
 
 @contextlib.contextmanager
-def listening(database: Database) -> Iterator[Listener]:
-    """A listener for the time of the block.
+def listening(database: Database, port: int = 0) -> Iterator[Listener]:
+    """A listener for the time of the block; ``port``: 0: any free one.
 
     Raises:
         AssertionError: a client sent something unknown, or an answer of the model does not fit its columns.
     """
-    listener = Listener(database)
+    listener = Listener(database, port)
     try:
         yield listener
     finally:

@@ -1,12 +1,12 @@
 """Tables of the model: definitions, and every committed version of their rows."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from tests.oracle.answers import LOBS, Column, RowId, Value, row_id_of
+from libs.stand_ins.oracle.answers import LOBS, Column, RowId, Value, row_id_of
 
 Row = Mapping[str, Value]
 """A table's row: every column's value."""
@@ -96,10 +96,11 @@ class ModelTable:
         block, row = divmod(next(self.numbers), ROWS_A_BLOCK)
         return str(RowId(self.data_object_id, _FILE, _FIRST_BLOCK + block, row))
 
-    def at(self, scn: int) -> dict[str, Row]:
-        """The committed rows as of an SCN, its own commits included."""
+    def at(self, scn: int, only: Collection[str] | None = None) -> dict[str, Row]:
+        """The committed rows as of an SCN, its own commits included; ``only``: none but these."""
         found = {}
-        for row_id, versions in self.versions.items():
+        for row_id in self.versions if only is None else only:
+            versions = self.versions.get(row_id, ())
             for version in reversed(versions):
                 if version.scn <= scn:
                     if version.row is not None:

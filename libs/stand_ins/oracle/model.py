@@ -5,17 +5,18 @@ Two connections may be served at once; a lock keeps each statement whole.
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple
 
 from libs.oracle.log_rows import NO_ROW_ID, Operation
-from tests.oracle import redo
-from tests.oracle.answers import Column, OracleError, Value
-from tests.oracle.logs import Incarnation, Log, RedoRow, RedoThread, first_log
-from tests.oracle.redo import Piece
-from tests.oracle.sql import Table
-from tests.oracle.tables import ModelTable, Named, Row, Version
+from libs.stand_ins.oracle import redo
+from libs.stand_ins.oracle.answers import Column, OracleError, Value
+from libs.stand_ins.oracle.logs import Incarnation, Log, RedoRow, RedoThread, first_log
+from libs.stand_ins.oracle.redo import Piece
+from libs.stand_ins.oracle.sql import Table
+from libs.stand_ins.oracle.tables import ModelTable, Named, Row, Version
 
 _FIRST_OBJECT: Final = 73_196
 _FIRST_SCN: Final = 1_000_000
@@ -37,15 +38,23 @@ class Model:
     """The database. Every record of redo has an SCN of its own, and grows it; only ``commit_together`` shares one."""
 
     def __init__(
-        self, *, threads: int = 1, clock: Callable[[], datetime] | None = None, pdb: str | None = None
+        self,
+        *,
+        threads: int = 1,
+        clock: Callable[[], datetime] | None = None,
+        pdb: str | None = None,
+        resetlogs_id: int = _RESETLOGS_ID,
     ) -> None:
-        """``pdb``: the tables are those of this pluggable database, and LogMiner names it; None: no container database."""
+        """``pdb``: the tables are those of this pluggable database, and LogMiner names it; None: no container database.
+
+        ``resetlogs_id``: RESETLOGS_ID of the first incarnation.
+        """
         self.pdb = pdb
         self.scn = _FIRST_SCN
         self.undo_from = 0
         """The undo of SCNs below is gone."""
         self.tables: dict[tuple[str, str], ModelTable] = {}
-        self.incarnations = [Incarnation(1, 1, _RESETLOGS_ID, 0)]
+        self.incarnations = [Incarnation(1, 1, resetlogs_id, 0)]
         self.threads = [self._thread(number, 1) for number in range(1, threads + 1)]
         self.open: dict[tuple[bytes, str | None], Transaction] = {}
         """Transactions that have written, by XID and pluggable database."""
@@ -149,9 +158,11 @@ class Model:
                 thread.reset(self.incarnations[-1], self.scn)
             return self.incarnations[-1]
 
-    def rows_of(self, logs: Sequence[Log]) -> list[RedoRow]:
-        """The records of some logs, in the order of SCNs, then of threads."""
-        return sorted((row for log in logs for row in log.rows), key=lambda row: (row.scn, row.thread))
+    def rows_of(self, logs: Sequence[Log], start: int, end: int) -> list[RedoRow]:
+        """The records of some logs from one SCN to another, and all rows of a change that one of them is of; in the order of
+        SCNs, then of threads."""
+        found = (row for log in logs for row in log.between(start, end))
+        return sorted(found, key=lambda row: (row.scn, row.thread))
 
     def table(self, owner: str, name: str, scn: int | None) -> Table:
         """A table's rows.
@@ -183,7 +194,7 @@ class Model:
             self.waiting += bool(kept)
             try:
                 for row_id in kept:
-                    if not self.lock.wait_for(lambda at=row_id: not _is_kept(table, at, transaction), _LOCK_WAIT_S):
+                    if not self.lock.wait_for(partial(_is_free, table, row_id, transaction), _LOCK_WAIT_S):
                         raise OracleError(60, "deadlock detected while waiting for resource")
             finally:
                 self.waiting -= bool(kept)
@@ -230,6 +241,10 @@ class Model:
 _COUNTERS: Final = {"object": _FIRST_OBJECT, "transaction": 1, "change": 1}
 
 
+def _is_free(table: ModelTable, row_id: str, transaction: "Transaction") -> bool:
+    return not _is_kept(table, row_id, transaction)
+
+
 def _is_kept(table: ModelTable, row_id: str, transaction: "Transaction") -> bool:
     return row_id in table.pending and not transaction.has_changed(table, row_id)
 
@@ -253,6 +268,8 @@ class Transaction:
         self.start_scn = 0
         """SCN of its START; 0: it has written nothing."""
         self._changes: list[Change] = []
+        self._locks: dict[int, dict[str, int]] = {}
+        """By the table's identity: how many changes each row has, in the order in which they were locked."""
 
     def insert(self, table: ModelTable, row: Row) -> str:
         """A new row; its ROWID.
@@ -299,10 +316,10 @@ class Transaction:
         """It has the row locked."""
         return row_id in self._touched(table)
 
-    def seen(self, table: ModelTable) -> dict[str, Row]:
-        """The rows of a table as this transaction sees them now."""
-        rows = table.at(self._model.scn)
-        for row_id in self._touched(table):
+    def seen(self, table: ModelTable, only: Collection[str] | None = None) -> dict[str, Row]:
+        """The rows of a table as this transaction sees them now; ``only``: none but these."""
+        rows = table.at(self._model.scn, only)
+        for row_id in self._touched(table) if only is None else self._touched(table).keys() & set(only):
             state = table.pending[row_id]
             if state is None:
                 rows.pop(row_id, None)
@@ -320,7 +337,7 @@ class Transaction:
             while len(self._changes) > savepoint:
                 change = self._changes.pop()
                 change.table.pending[change.row_id] = change.before
-                if change.row_id not in self._touched(change.table):  # its lock goes too
+                if self._unlocked(change):
                     del change.table.pending[change.row_id]
                 self._model.write(self, [redo.undo(*change)], table=change.table)
             self._model.lock.notify_all()
@@ -358,9 +375,18 @@ class Transaction:
     def _tables(self) -> list[ModelTable]:
         return list({id(change.table): change.table for change in self._changes}.values())
 
-    def _touched(self, table: ModelTable) -> dict[str, None]:
+    def _touched(self, table: ModelTable) -> Mapping[str, int]:
         """The rows whose locks the transaction has, in the order in which it took them."""
-        return dict.fromkeys(change.row_id for change in self._changes if change.table is table)
+        return self._locks.get(id(table), {})
+
+    def _unlocked(self, change: Change) -> bool:
+        """A change is taken back; whether the row's lock goes with it."""
+        locks = self._locks[id(change.table)]
+        locks[change.row_id] -= 1
+        if locks[change.row_id]:
+            return False
+        del locks[change.row_id]
+        return True
 
     def _check_key(self, table: ModelTable, row: Row, row_id: str | None) -> None:
         if not table.key:
@@ -379,6 +405,8 @@ class Transaction:
     def _change(self, change: Change) -> None:
         self._start()
         self._changes.append(change)
+        locks = self._locks.setdefault(id(change.table), {})
+        locks[change.row_id] = locks.get(change.row_id, 0) + 1
         if change.after is not None:
             change.table.by_key.setdefault(change.table.key_of(change.after), set()).add(change.row_id)
         change.table.pending[change.row_id] = change.after
@@ -389,6 +417,7 @@ class Transaction:
             for row_id in self._touched(table):
                 del table.pending[row_id]
         self._changes.clear()
+        self._locks.clear()
         self.start_scn = 0
         del self._model.open[self.xid, self.pdb]
         self._model.lock.notify_all()

@@ -3,7 +3,7 @@
 Limits: no RETURNING, no MERGE, no subquery as a SET clause of several columns.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from functools import lru_cache
@@ -11,11 +11,11 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from tests.oracle import sql
-from tests.oracle.answers import Column, OracleError, OracleType, Rows, Value
-from tests.oracle.model import Model, Transaction
-from tests.oracle.sql import Queries
-from tests.oracle.tables import ModelTable
+from libs.stand_ins.oracle import sql
+from libs.stand_ins.oracle.answers import Column, OracleError, OracleType, Rows, Value
+from libs.stand_ins.oracle.model import Model, Transaction
+from libs.stand_ins.oracle.sql import Queries
+from libs.stand_ins.oracle.tables import ModelTable
 
 _PLAIN = 127
 
@@ -41,7 +41,7 @@ def change(statement: str, binds: Sequence[Value], session: Changer, queries: Qu
     Raises:
         OracleError: as the server's. Its earlier changes are taken back.
     """
-    tree = _parsed(statement).copy()
+    tree = _parsed(statement)
     if tree.args.get("returning") is not None:
         raise OracleError(900, "invalid SQL statement: RETURNING")
     values = sql.named_binds(statement, binds)
@@ -62,7 +62,7 @@ def change(statement: str, binds: Sequence[Value], session: Changer, queries: Qu
 
 
 @lru_cache(maxsize=256)
-def _parsed(statement: str) -> exp.Expression:
+def _parsed(statement: str) -> exp.Expr:
     return sql.parsed(statement.rstrip("; \n"))
 
 
@@ -75,7 +75,8 @@ def _insert(tree: exp.Insert, values: Mapping[str, Value], session: Changer, que
     if isinstance(tree.expression, exp.Values):
         rows = [_evaluated(each.expressions, values, queries) for each in tree.expression.expressions]
     else:
-        rows = [tuple(row) for row in queries.carry_out(tree.expression, _used(tree.expression, values)).rows]
+        query = tree.expression.copy()
+        rows = [tuple(row) for row in queries.carry_out(query, _used(query, values)).rows]
     for row in rows:
         if len(row) != len(columns):
             raise OracleError(947, "not enough values")
@@ -138,8 +139,8 @@ def _delete(tree: exp.Delete, values: Mapping[str, Value], session: Changer, que
 def _free_rows(
     table: ModelTable,
     place: exp.Table,
-    wanted: Sequence[exp.Expression],
-    where: exp.Expression | None,
+    wanted: Sequence[exp.Expr],
+    where: exp.Expr | None,
     values: Mapping[str, Value],
     session: Changer,
     queries: Queries,
@@ -147,25 +148,27 @@ def _free_rows(
     """The rows that a condition finds. Where another transaction has changed one, its end is waited for and they are found
     again."""
     while True:
-        rows = list(_rows(place, wanted, where, values, queries).rows)
+        only = _found_by_key(table, where, values)
+        rows = list(_rows(place, wanted, where, values, queries, only).rows)
         if not session.model.waited(table, [str(row[0]) for row in rows], session.transaction):
             return rows
 
 
 def _rows(
     place: exp.Table,
-    wanted: Sequence[exp.Expression],
-    where: exp.Expression | None,
+    wanted: Sequence[exp.Expr],
+    where: exp.Expr | None,
     values: Mapping[str, Value],
     queries: Queries,
+    only: Collection[str] | None,
 ) -> Rows:
-    """ROWID and values of the rows that a condition finds."""
+    """ROWID and values of the rows that a condition finds, among those of ``only``."""
     constants = [_constant(each, values) for each in wanted]
     asked = [each for each, constant in zip(wanted, constants, strict=True) if constant is None]
     query = exp.select(exp.column(sql.ROW_ID, quoted=True), *(each.copy() for each in asked)).from_(place.copy())
     if where is not None:
         query.set("where", where.copy())
-    found = queries.carry_out(query, _used(query, values))
+    found = queries.carry_out(query, _used(query, values), only)
 
     def row_of(row: Sequence[Value]) -> list[Value]:
         left = iter(row[1:])
@@ -174,7 +177,22 @@ def _rows(
     return Rows(found.columns, [row_of(row) for row in found.rows])
 
 
-def _evaluated(wanted: Sequence[exp.Expression], values: Mapping[str, Value], queries: Queries) -> tuple[Value, ...]:
+def _found_by_key(table: ModelTable, where: exp.Expr | None, values: Mapping[str, Value]) -> Collection[str] | None:
+    """Where a condition gives each column of the key a value: the rows that ever had it. None: all rows are looked at."""
+    given: dict[str, Value] = {}
+    for each in (
+        where.this.flatten() if where is not None and isinstance(where.this, exp.And) else [where and where.this]
+    ):
+        if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column):
+            constant = _constant(each.expression, values)
+            if constant is not None:
+                given[each.this.name] = _fitted(_column(table, each.this.name), constant[0])
+    if not table.key or not given.keys() >= set(table.key):
+        return None
+    return table.by_key.get(tuple(given[name] for name in table.key), ())
+
+
+def _evaluated(wanted: Sequence[exp.Expr], values: Mapping[str, Value], queries: Queries) -> tuple[Value, ...]:
     """Expressions without a table."""
     constants = [_constant(each, values) for each in wanted]
     asked = [each.copy() for each, constant in zip(wanted, constants, strict=True) if constant is None]
@@ -187,7 +205,7 @@ def _evaluated(wanted: Sequence[exp.Expression], values: Mapping[str, Value], qu
     return tuple(next(rest) if constant is None else constant[0] for constant in constants)
 
 
-def _constant(node: exp.Expression, values: Mapping[str, Value]) -> tuple[Value] | None:
+def _constant(node: exp.Expr, values: Mapping[str, Value]) -> tuple[Value] | None:
     """A bind value or literal as it stands, so that no engine makes it coarser; None: it has to be evaluated."""
     if isinstance(node, exp.Placeholder):
         return (values[node.name],)
@@ -200,7 +218,7 @@ def _constant(node: exp.Expression, values: Mapping[str, Value]) -> tuple[Value]
     return None
 
 
-def _used(query: exp.Expression, values: Mapping[str, Value]) -> dict[str, Value]:
+def _used(query: exp.Expr, values: Mapping[str, Value]) -> dict[str, Value]:
     return {found.name: values[found.name] for found in query.find_all(exp.Placeholder)}
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Protocol
 
-from tests.oracle.logminer import LogMiner
-from tests.oracle.logs import Log, RedoThread
-from tests.oracle.model import Model
-from tests.oracle.sql import Table
-from tests.oracle.views import made, with_first
+from libs.stand_ins.oracle.logminer import LogMiner
+from libs.stand_ins.oracle.logs import Log, RedoThread
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.sql import Table
+from libs.stand_ins.oracle.views import made, with_first
 
 LOG_BYTES: Final = 200 << 20
 _OPEN_END: Final = 9_295_429_630_892_703_743

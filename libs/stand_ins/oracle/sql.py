@@ -13,8 +13,8 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -25,8 +25,8 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 from sqlglot.transforms import eliminate_join_marks
 
-from tests.oracle import functions
-from tests.oracle.answers import Column, Months, OracleError, OracleType, RowId, Rows, Value, row_id_of
+from libs.stand_ins.oracle import functions
+from libs.stand_ins.oracle.answers import Column, Months, OracleError, OracleType, RowId, Rows, Value, row_id_of
 
 
 class Table(NamedTuple):
@@ -41,8 +41,8 @@ class Table(NamedTuple):
 class Catalogue(Protocol):
     """The tables that a session sees, and the functions that ask the database."""
 
-    def table(self, owner: str | None, name: str, scn: int | None) -> Table:
-        """``scn``: as of then; None is now.
+    def table(self, owner: str | None, name: str, scn: int | None, only: Collection[str] | None = None) -> Table:
+        """``scn``: as of then; None is now. ``only``: no rows but these, by ROWID; None: all.
 
         Raises:
             OracleError: there is no such table (942), or its undo is gone (1555, 8181).
@@ -123,13 +123,17 @@ class Queries:
         """
         return self.carry_out(parsed(statement), named_binds(statement, binds))
 
-    def carry_out(self, query: exp.Expression, values: Mapping[str, Value]) -> Rows:
-        """The same for a tree that ``parsed`` made; ``values`` by the names of bind variables."""
+    def carry_out(self, query: exp.Expr, values: Mapping[str, Value], only: Collection[str] | None = None) -> Rows:
+        """The same for a tree that ``parsed`` made; ``values`` by the names of bind variables. ``only``: the rows of its one
+        table that the condition may be true of, where that is known."""
         if not isinstance(query, exp.Query):
             raise OracleError(900, "invalid SQL statement: no query")
-        query = _folded(query, values, self._catalogue)
+        folded = _folded(query, values, self._catalogue)
+        return self._executed(folded, values, only)
+
+    def _executed(self, query: exp.Query, values: Mapping[str, Value], only: Collection[str] | None) -> Rows:
         places = [place for place in query.find_all(exp.Table) if not _is_cte(place)]
-        tables = {number: _table(place, values, self._catalogue) for number, place in enumerate(places)}
+        tables = {number: _table(place, values, self._catalogue, only) for number, place in enumerate(places)}
         exact = _exact(query, tables)
         engine = self._opened()
         for number, place in enumerate(places):
@@ -158,17 +162,17 @@ class Queries:
             for macro in functions.MACROS:
                 self._engine.execute(macro)
             for name, (function, kinds, result) in functions.FUNCTIONS.items():
-                self._engine.create_function(name, function, list(kinds), result)  # type: ignore[arg-type]
+                self._engine.create_function(name, function, list(kinds), result)
             for name, (kind, result) in functions.OF_THE_DATABASE.items():
                 ask = functools.partial(self._asked, name)
-                self._engine.create_function(name, ask, [kind], result)  # type: ignore[arg-type]
+                self._engine.create_function(name, ask, [kind], result)
         return self._engine
 
     def _asked(self, name: str, argument: Value) -> Value:
         return self._catalogue.function(name, [argument])
 
 
-def parsed(statement: str) -> exp.Expression:
+def parsed(statement: str) -> exp.Expr:
     """The statement as a tree, its names as Oracle reads them: without quotes they are in capitals.
 
     Raises:
@@ -177,32 +181,33 @@ def parsed(statement: str) -> exp.Expression:
     text = _BIND.sub(lambda found: found[1] or f":{_named_place(found[2])}", statement)
     text = _COLUMNS_LIKE_WORDS.sub(lambda found: found[1] or f'"{found[2].upper()}"', text)
     try:
-        tree: exp.Expression = sqlglot.parse_one(text, read="oracle")
+        tree = sqlglot.parse_one(text, read="oracle")
     except (ParseError, sqlglot.errors.TokenError) as error:
         raise OracleError(900, f"invalid SQL statement: {error}") from error
     for select in list(tree.find_all(exp.Select)):
         if any(column.args.get("join_mark") for column in select.find_all(exp.Column)):
             eliminate_join_marks(select)
-    tree = tree.transform(_named_in_oracle)
-    for node in reversed(list(tree.walk())):
+    named = tree.transform(_named_in_oracle)
+    assert isinstance(named, exp.Expr)
+    for node in reversed(list(named.walk())):
         if (other := _in_oracle(node)) is not node:
             node.replace(other)
-    for select in tree.find_all(exp.Select):
+    for select in named.find_all(exp.Select):
         _without_row_numbers(select)
         select.set("hint", None)
         select.set("locks", None)
-    return tree
+    return named
 
 
-def _named_in_oracle(node: exp.Expression) -> exp.Expression:
+def _named_in_oracle(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Literal) and node.is_string and not node.this:
         return exp.Null()
     if isinstance(node, exp.Identifier) and not node.quoted:
-        return exp.to_identifier(node.this.upper(), quoted=True)
+        return exp.Identifier(this=node.this.upper(), quoted=True)
     return node
 
 
-def _in_oracle(node: exp.Expression) -> exp.Expression:
+def _in_oracle(node: exp.Expr) -> exp.Expr:
     """What DuckDB calls otherwise."""
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
         package = node.this.sql(dialect="oracle").upper().replace('"', "").removeprefix("SYS.").replace(".", "_")
@@ -269,8 +274,12 @@ def _used(query: exp.Query, values: Mapping[str, Value]) -> dict[str, Value]:
 def _folded(query: exp.Query, values: Mapping[str, Value], catalogue: Catalogue) -> exp.Query:
     """Functions that ask the database, as their values; each has constant arguments."""
 
-    def value_of(node: exp.Expression) -> exp.Expression:
-        if isinstance(node, exp.ToChar) and isinstance(node.this, exp.Anonymous):
+    def value_of(node: exp.Expr) -> exp.Expr:
+        if (
+            isinstance(node, exp.ToChar)
+            and isinstance(node.this, exp.Anonymous)
+            and node.this.name not in functions.OF_THE_ENGINE
+        ):
             moment = catalogue.function(node.this.name, [_constant(each, values) for each in node.this.expressions])
             return exp.Literal.string(functions.to_char(moment, node.text("format")) or "")
         if not isinstance(node, exp.Anonymous) or node.name in functions.OF_THE_ENGINE:
@@ -287,10 +296,12 @@ def _folded(query: exp.Query, values: Mapping[str, Value], catalogue: Catalogue)
             return exp.Anonymous(this=_CLOB, expressions=[text]) if node.name in functions.CLOBS else text
         return exp.Null() if found is None else exp.Literal.number(str(found))
 
-    return query.transform(value_of)
+    folded = query.transform(value_of)
+    assert isinstance(folded, exp.Query)
+    return folded
 
 
-def _constant(node: exp.Expression, values: Mapping[str, Value]) -> Value:
+def _constant(node: exp.Expr, values: Mapping[str, Value]) -> Value:
     if isinstance(node, exp.Placeholder):
         return values[node.name]
     if isinstance(node, exp.Literal):
@@ -305,17 +316,17 @@ def _is_cte(place: exp.Table) -> bool:
     return not place.db and place.name in names
 
 
-def _table(place: exp.Table, values: Mapping[str, Value], catalogue: Catalogue) -> Table:
+def _table(place: exp.Table, values: Mapping[str, Value], catalogue: Catalogue, only: Collection[str] | None) -> Table:
     version = place.args.get("version")
     scn = None
     if version is not None:
         scn = _scn(version.expression, values)
     if place.name == "DUAL":
         return DUAL
-    return catalogue.table(place.db or None, place.name, scn)
+    return catalogue.table(place.db or None, place.name, scn, only)
 
 
-def _scn(node: exp.Expression, values: Mapping[str, Value]) -> int:
+def _scn(node: exp.Expr, values: Mapping[str, Value]) -> int:
     """A number, or a sum."""
     if isinstance(node, exp.Paren):
         return _scn(node.this, values)
@@ -367,7 +378,7 @@ class _Exact(NamedTuple):
     """A query of one table, without groups: its values are those of the table's rows."""
 
     table: Table
-    selects: list[exp.Expression]
+    selects: list[exp.Expr]
     """Without stars."""
 
     def rows(self, described: Sequence[tuple[str, str]], found: Sequence[Sequence[Any]]) -> Rows:
@@ -379,7 +390,7 @@ class _Exact(NamedTuple):
             [tuple(make(row[-1], row[place]) for place, (_, make) in enumerate(makers)) for row in found],
         )
 
-    def _maker(self, select: exp.Expression, kind: str) -> tuple[Column, Any]:
+    def _maker(self, select: exp.Expr, kind: str) -> tuple[Column, Any]:
         """A column, and how its values are made of the place of a row and of DuckDB's value."""
         inner, title = select.unalias(), select.alias or _title(select)
         if isinstance(inner, exp.Column) and inner.name == ROW_ID and (row_ids := self.table.row_ids) is not None:
@@ -387,9 +398,11 @@ class _Exact(NamedTuple):
         if isinstance(inner, exp.Column) and (place := self._place(inner.name)) is not None:
             column = dataclasses.replace(self.table.columns[place], name=title)
             return column, lambda nth, _: self.table.rows[nth][place]
-        if isinstance(inner, exp.ToChar) and (place := self._place(inner.this.name)) is not None:
-            form = inner.text("format")
-            return Column(title), lambda nth, _: functions.to_char(self.table.rows[nth][place], form)
+        if isinstance(inner, exp.ToChar) and (printed := _printed_column(inner)) is not None:
+            place = self._place(printed.name)
+            if place is not None:
+                form, in_utc = inner.text("format"), printed is not inner.this
+                return Column(title), lambda nth, _: _printed(self.table.rows[nth][place], form, in_utc=in_utc)
         column = _by_type(title, _kind(inner, kind))
         return column, lambda _, value: _cell(value, column)
 
@@ -403,7 +416,7 @@ def _exact(query: exp.Query, tables: Mapping[int, Table]) -> _Exact | None:
         return None
     if query.args.get("group") or query.args.get("distinct") or query.args.get("joins"):
         return None
-    selects: list[exp.Expression] = []
+    selects: list[exp.Expr] = []
     for each in query.selects:
         if each.is_star:
             selects += [exp.column(column.name, quoted=True) for column in tables[0].columns if not column.is_hidden]
@@ -426,14 +439,28 @@ def _as_duckdb(query: exp.Query, tables: Mapping[int, Table], exact: _Exact | No
     return query.sql(dialect="duckdb")
 
 
-def _evaluated(select: exp.Expression) -> exp.Expression:
+def _evaluated(select: exp.Expr) -> exp.Expr:
     """A text that is made of the table's own value is not evaluated."""
     inner = select.unalias()
-    is_given = isinstance(inner, exp.ToChar) and isinstance(inner.this, exp.Column)
+    is_given = isinstance(inner, exp.ToChar) and _printed_column(inner) is not None
     return exp.alias_(exp.Null(), select.alias or "TEXT", quoted=True) if is_given else select.copy()
 
 
-def _compare_as_row_ids(comparison: exp.Expression) -> None:
+def _printed_column(inner: exp.ToChar) -> exp.Column | None:
+    """The column that ``TO_CHAR`` prints, be it by SYS_EXTRACT_UTC; None: it prints something else."""
+    found = inner.this
+    if isinstance(found, exp.Anonymous) and found.name == "SYS_EXTRACT_UTC":
+        (found,) = found.expressions
+    return found if isinstance(found, exp.Column) else None
+
+
+def _printed(value: Value, form: str, *, in_utc: bool) -> str | None:
+    if in_utc and isinstance(value, datetime):
+        value = value.astimezone(UTC)
+    return functions.to_char(value, form)
+
+
+def _compare_as_row_ids(comparison: exp.Expr) -> None:
     """ROWIDs have the order of their digits, which is not that of their letters."""
     sides = [side for name in ("this", "expression", "low", "high") if (side := comparison.args.get(name)) is not None]
     for side in [*sides, *comparison.expressions] if isinstance(comparison, exp.In) else sides:
@@ -459,13 +486,13 @@ def _described(query: exp.Query, results: Sequence[tuple[str, str]], tables: Map
         yield _by_type(name, _kind(inner, kind)) if known is None else dataclasses.replace(known, name=name)
 
 
-def _title(select: exp.Expression) -> str:
+def _title(select: exp.Expr) -> str:
     if isinstance(select, exp.Column):
         return "ROWID" if select.name == ROW_ID else select.name
     return select.sql(dialect="oracle").upper()
 
 
-def _kind(select: exp.Expression, kind: str) -> str:
+def _kind(select: exp.Expr, kind: str) -> str:
     return "CLOB" if isinstance(select, exp.Anonymous) and select.name == _CLOB else kind
 
 

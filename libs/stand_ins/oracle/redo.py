@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from libs.oracle.log_rows import NO_ROW_ID, Operation
-from tests.oracle import cells
-from tests.oracle.answers import LOBS, Column, Months, OracleType, Value
-from tests.oracle.tables import ModelTable, Row
+from libs.stand_ins.oracle import cells
+from libs.stand_ins.oracle.answers import LOBS, Column, Months, OracleType, Value
+from libs.stand_ins.oracle.tables import ModelTable, Row
 
 PLACED: Final = Operation(0)
 """INTERNAL: the row that says where an open change was stored."""

@@ -1,11 +1,12 @@
 """Redo logs of a model database: threads, groups, switches, archiving."""
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from tests.oracle.redo import Piece
-from tests.oracle.tables import ModelTable, Named
+from libs.stand_ins.oracle.redo import Piece
+from libs.stand_ins.oracle.tables import ModelTable, Named
 
 
 class RedoRow(NamedTuple):
@@ -64,6 +65,18 @@ class Log:
     """Its group has a later log."""
     rows: list[RedoRow] = field(default_factory=list)
 
+    def between(self, start: int, end: int) -> list[RedoRow]:
+        """Its records from one SCN to another. Rows of one change follow each other: all of them are there, or none."""
+        first = bisect_left(self.rows, start, key=_scn)
+        last = bisect_right(self.rows, end, key=_scn)
+        while (
+            0 < first < len(self.rows) and self.rows[first].change and _are_one(self.rows[first - 1], self.rows[first])
+        ):
+            first -= 1
+        while 0 < last < len(self.rows) and self.rows[last].change and _are_one(self.rows[last - 1], self.rows[last]):
+            last += 1
+        return self.rows[first:last]
+
     def path(self, member: int = 1) -> str:
         """Of a member of its group."""
         return f"/redo/{'abc'[member - 1]}/group{self.group}.log"
@@ -71,6 +84,14 @@ class Log:
     def archived_path(self, destination: int = 1) -> str:
         """Of its copy."""
         return f"/archive{destination}/{self.thread}_{self.sequence}_{self.incarnation.resetlogs_id}.arc"
+
+
+def _scn(row: RedoRow) -> int:
+    return row.scn
+
+
+def _are_one(one: RedoRow, other: RedoRow) -> bool:
+    return one.change == other.change
 
 
 @dataclass(slots=True)

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from libs.oracle.internal_values import OracleTimestamp, read_date, read_number
-from tests.oracle import cells, messages
-from tests.oracle.answers import LOBS, Column, OracleError, OracleType, RowId, Rows, Value
-from tests.oracle.messages import BindType
-from tests.oracle.packets import ProtocolError
-from tests.oracle.wire import Writer
+from libs.stand_ins.oracle import cells, messages
+from libs.stand_ins.oracle.answers import LOBS, Column, OracleError, OracleType, RowId, Rows, Value
+from libs.stand_ins.oracle.messages import BindType
+from libs.stand_ins.oracle.packets import ProtocolError
+from libs.stand_ins.oracle.wire import Writer
 
 _LOCATOR_BYTES: Final = 40
 LOB_CHUNK_BYTES: Final = 8_132

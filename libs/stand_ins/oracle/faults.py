@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.oracle.answers import Answer, OracleError, Rows, Value
+from libs.stand_ins.oracle.answers import Answer, OracleError, Rows, Value
 
 
 class ConnectionLost(Exception):

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, Protocol
 
-from tests.oracle import functions
-from tests.oracle.answers import LOBS, Column, OracleError, OracleType, Value
-from tests.oracle.model import Model
-from tests.oracle.redo import is_unused
-from tests.oracle.sql import Table
-from tests.oracle.tables import ModelTable
-from tests.oracle.views import made
+from libs.stand_ins.oracle import functions
+from libs.stand_ins.oracle.answers import LOBS, Column, OracleError, OracleType, Value
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.redo import is_unused
+from libs.stand_ins.oracle.sql import Table
+from libs.stand_ins.oracle.tables import ModelTable
+from libs.stand_ins.oracle.views import made
 
 _BLOCK_BYTES: Final = 8_192
 _SCOPES: Final = ("DBA_", "ALL_", "USER_", "CDB_")
@@ -389,7 +389,7 @@ def _definition(session: Viewer, arguments: Sequence[Value]) -> str:
     _, name, *owner = arguments
     table = session.model.tables.get((str(owner[0]) if owner else session.schema, str(name)))
     if table is None:
-        raise OracleError(31603, f'object "{name}" of type TABLE not found')
+        raise OracleError(31603, f'object "{name!s}" of type TABLE not found')
     columns = [f'\t"{each.name}" {_declared(each)}' for each in table.named.columns if not is_unused(each)]
     if table.key:
         key = ", ".join(f'"{each}"' for each in table.key)

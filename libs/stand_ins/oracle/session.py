@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tests.oracle import logon, messages
-from tests.oracle.answers import Cursors, Database, DatabaseSession, Done, OracleError, Rows
-from tests.oracle.logon import Challenge
-from tests.oracle.messages import Execute
-from tests.oracle.packets import ConnectionEnded, Packets, ProtocolError
-from tests.oracle.statements import LOB_CHUNK_BYTES, Cursor, Lobs, bound_values, fetch
-from tests.oracle.wire import Incomplete, Reader, Writer
+from libs.stand_ins.oracle import logon, messages
+from libs.stand_ins.oracle.answers import Cursors, Database, DatabaseSession, Done, OracleError, Rows
+from libs.stand_ins.oracle.logon import Challenge
+from libs.stand_ins.oracle.messages import Execute
+from libs.stand_ins.oracle.packets import ConnectionEnded, Packets, ProtocolError
+from libs.stand_ins.oracle.statements import LOB_CHUNK_BYTES, Cursor, Lobs, bound_values, fetch
+from libs.stand_ins.oracle.wire import Incomplete, Reader, Writer
 
 _EXECUTES: Final = 0x20
 _FETCHES: Final = 0x40
@@ -208,7 +208,7 @@ class Session:
                 return self._failed(error, cursor)
             match answer:
                 case Done(rows):
-                    return self._returned(cursor, request) + self._ended(cursor, rows)
+                    return _returned(cursor, request) + self._ended(cursor, rows)
                 case Cursors():
                     return self._opened(cursor, request, answer)
                 case Rows():
@@ -218,8 +218,8 @@ class Session:
         if request.options & _DESCRIBES:
             described = messages.describe(cursor.columns, is_java=self._is_java)
         if request.options & _FETCHES and not cursor.awaits_defines:
-            return described + self._fetched(cursor, request.times, self._returned(cursor, request))
-        return described + self._returned(cursor, request) + self._ended(cursor)
+            return described + self._fetched(cursor, request.times, _returned(cursor, request))
+        return described + _returned(cursor, request) + self._ended(cursor)
 
     def _opened(self, cursor: Cursor, request: Execute, answer: Cursors) -> bytes:
         """A block's cursors, as the values of its bind variables."""
@@ -231,7 +231,7 @@ class Session:
             self._cursors[opened.number] = opened
             columns = messages.columns_of(rows.columns, is_java=self._is_java)
             message.byte(1).raw(columns).number(opened.number).signed(0)
-        return bytes(message.data) + self._returned(cursor, request) + self._ended(cursor, 1)
+        return bytes(message.data) + _returned(cursor, request) + self._ended(cursor, 1)
 
     def _fetch(self, call: Reader) -> bytes:
         number, rows = call.numbers(2)
@@ -256,9 +256,6 @@ class Session:
             )
         return header + fetched.data + returned + end
 
-    def _returned(self, cursor: Cursor, request: Execute) -> bytes:
-        return messages.parameters(cursor.number, wants_row_counts=request.wants_row_counts)
-
     def _ended(self, cursor: Cursor | None = None, rows: int = 0) -> bytes:
         return messages.ended(self._sequence, cursor=cursor.number if cursor else 0, rows=rows)
 
@@ -271,6 +268,10 @@ class Session:
             text=str(error),
             place=error.place,
         )
+
+
+def _returned(cursor: Cursor, request: Execute) -> bytes:
+    return messages.parameters(cursor.number, wants_row_counts=request.wants_row_counts)
 
 
 def _closed_cursors(message: Reader) -> list[int]:

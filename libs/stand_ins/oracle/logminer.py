@@ -9,12 +9,12 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from libs.oracle.log_rows import Operation
-from tests.oracle import redo
-from tests.oracle.answers import Column, OracleError, OracleType, Value, row_id_of
-from tests.oracle.logs import Log, RedoRow
-from tests.oracle.model import Model
-from tests.oracle.sql import Table
-from tests.oracle.tables import ModelTable
+from libs.stand_ins.oracle import redo
+from libs.stand_ins.oracle.answers import Column, OracleError, OracleType, Value, row_id_of
+from libs.stand_ins.oracle.logs import Log, RedoRow
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.sql import Table
+from libs.stand_ins.oracle.tables import ModelTable
 
 OPTIONS: Final = {
     "NEW": 1,
@@ -80,7 +80,7 @@ class LogMiner:
                 )
             case "REMOVE_LOGFILE":
                 if self.paths.pop(str(arguments["LOGFILENAME"]), None) is None:
-                    raise OracleError(1290, f"cannot remove unlisted log file {arguments['LOGFILENAME']}")
+                    raise OracleError(1290, f"cannot remove unlisted log file {arguments['LOGFILENAME']!s}")
             case "START_LOGMNR":
                 start, end = (int(Decimal(str(arguments.get(name) or 0))) for name in ("STARTSCN", "ENDSCN"))
                 self._start(start, end, int(Decimal(str(arguments.get("OPTIONS") or 0))))
@@ -104,7 +104,7 @@ class LogMiner:
         self.check_logs()
         window = self._window
         with self._model.lock:
-            rows = _without_cut_changes(self._model.rows_of(window.logs), window)
+            rows = _without_cut_changes(self._model.rows_of(window.logs, window.start, window.end), window)
             shown = _committed(rows) if window.committed_only else ((row, None, None) for row in rows)
             names = {table.object_id: name for name, table in self._model.tables.items()}
             return Table(COLUMNS, [cells for row in shown for cells in _cells(*row, names)])

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tests.oracle.answers import Column, OracleType, Value
-from tests.oracle.sql import Table
+from libs.stand_ins.oracle.answers import Column, OracleType, Value
+from libs.stand_ins.oracle.sql import Table
 
 _TYPES: Final = {
     "n": Column("", OracleType.NUMBER, 22, 0, 0),

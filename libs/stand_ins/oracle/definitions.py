@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tests.oracle.answers import Column, OracleError, OracleType
-from tests.oracle.blocks import split
-from tests.oracle.changes import default_of
-from tests.oracle.model import Model
-from tests.oracle.tables import ModelTable, Named, Row, Version
+from libs.stand_ins.oracle.answers import Column, OracleError, OracleType
+from libs.stand_ins.oracle.blocks import split
+from libs.stand_ins.oracle.changes import default_of
+from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.tables import ModelTable, Named, Row, Version
 
 _NAME: Final = r'(?:"[^"]+"|[A-Za-z][\w$#]*)'
 _TABLE: Final = rf"(?P<table>{_NAME}(?:\.{_NAME})?)"

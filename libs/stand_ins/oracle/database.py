@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from tests.oracle import blocks, changes, definitions, dictionary, performance_views
-from tests.oracle.answers import Answer, Done, OracleError, Rows, Value
-from tests.oracle.faults import Faults
-from tests.oracle.logminer import LogMiner
-from tests.oracle.model import Model, Transaction, table_of
-from tests.oracle.sql import Queries, Table
-from tests.oracle.tables import ModelTable
+from libs.stand_ins.oracle import blocks, changes, definitions, dictionary, performance_views
+from libs.stand_ins.oracle.answers import Answer, Done, OracleError, Rows, Value
+from libs.stand_ins.oracle.faults import Faults
+from libs.stand_ins.oracle.logminer import LogMiner
+from libs.stand_ins.oracle.model import Model, Transaction, table_of
+from libs.stand_ins.oracle.sql import Queries, Table
+from libs.stand_ins.oracle.tables import ModelTable
 
 _COMMENT: Final = re.compile(r"\s*(?:/\*.*?\*/|--[^\n]*\n)\s*", re.DOTALL)
 _PACKAGES: Final = frozenset({"DBMS_METADATA", "DBMS_SESSION", "DBMS_APPLICATION_INFO", "DBMS_STATS", "DBMS_OUTPUT"})
@@ -79,8 +79,8 @@ class ModelSession:
             raise OracleError(942, "table or view does not exist")
         return found
 
-    def table(self, owner: str | None, name: str, scn: int | None) -> Table:
-        """A table or view as this connection sees it.
+    def table(self, owner: str | None, name: str, scn: int | None, only: Collection[str] | None = None) -> Table:
+        """A table or view as this connection sees it; ``only``: the rows of a table that are looked at.
 
         Raises:
             OracleError: 942, there is none, or none for this user; 1306, LogMiner was not started; and those of the model.
@@ -95,6 +95,8 @@ class ModelSession:
                 return view
         found = self.named(owner, name)
         with self.model.lock:
+            if only is not None:
+                return table_of(found, self.transaction.seen(found, only))
             if scn is None and self._transaction is not None and self._transaction.start_scn:
                 return table_of(found, self._transaction.seen(found))
             return self.model.table(found.named.owner, found.named.name, scn)

@@ -11,8 +11,8 @@ from decimal import Decimal, localcontext
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from tests.oracle import redo
-from tests.oracle.answers import Months, RowId, Value, row_id_of
+from libs.stand_ins.oracle import redo
+from libs.stand_ins.oracle.answers import Months, RowId, Value, row_id_of
 
 _ROW_ID_DIGITS: Final = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
 _IN_ORDER: Final = "".join(sorted(_ROW_ID_DIGITS))
@@ -30,6 +30,7 @@ MACROS: Final = (
     "CREATE MACRO EMPTY_CLOB() AS ''",
     "CREATE MACRO EMPTY_BLOB() AS ''::BLOB",
     "CREATE MACRO AS_CLOB(x) AS x",
+    "CREATE MACRO SYS_EXTRACT_UTC(x) AS timezone('UTC', x)",
     "CREATE MACRO DBMS_LOB_GETLENGTH(x) AS length(x)",
 )
 
@@ -38,13 +39,21 @@ def _row_id(kind: Decimal, object_id: Decimal, file: Decimal, block: Decimal, ro
     return str(RowId(int(object_id), int(file), int(block), int(row)))
 
 
+CHARSETS: Final = {"AL32UTF8": 873, "UTF8": 871, "AL16UTF16": 2000, "WE8ISO8859P1": 31, "WE8MSWIN1252": 178}
+"""Numbers of character sets."""
+
+
+def _charset_number(name: str) -> int | None:
+    return CHARSETS.get(name)
+
+
 FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], tuple[str, ...], str]]] = {
     "DBMS_ROWID_ROWID_CREATE": (_row_id, ("DECIMAL(38,0)",) * 5, "VARCHAR"),
     "DBMS_ROWID_ROWID_OBJECT": (lambda text: row_id_of(text).object_id, ("VARCHAR",), "BIGINT"),
     "DBMS_ROWID_ROWID_RELATIVE_FNO": (lambda text: row_id_of(text).file, ("VARCHAR",), "BIGINT"),
     "DBMS_ROWID_ROWID_BLOCK_NUMBER": (lambda text: row_id_of(text).block, ("VARCHAR",), "BIGINT"),
     "DBMS_ROWID_ROWID_ROW_NUMBER": (lambda text: row_id_of(text).row, ("VARCHAR",), "BIGINT"),
-    "NLS_CHARSET_ID": (lambda name: CHARSETS.get(name), ("VARCHAR",), "BIGINT"),
+    "NLS_CHARSET_ID": (_charset_number, ("VARCHAR",), "BIGINT"),
 }
 """Each with the types of its arguments and of its result."""
 OF_THE_DATABASE: Final = {
@@ -52,8 +61,6 @@ OF_THE_DATABASE: Final = {
     "TIMESTAMP_TO_SCN": ("TIMESTAMP", "BIGINT"),
 }
 """Functions that ask the database and may be asked for each row: the types of argument and result."""
-CHARSETS: Final = {"AL32UTF8": 873, "UTF8": 871, "AL16UTF16": 2000, "WE8ISO8859P1": 31, "WE8MSWIN1252": 178}
-"""Numbers of character sets."""
 
 CLOBS: Final = frozenset({"DBMS_METADATA_GET_DDL"})
 """Functions of the database whose result is a CLOB."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from tests.oracle import cells
-from tests.oracle.answers import TEXTS, Column, OracleType
-from tests.oracle.logon import Pair
-from tests.oracle.wire import Reader, Writer
+from libs.stand_ins.oracle import cells
+from libs.stand_ins.oracle.answers import TEXTS, Column, OracleType
+from libs.stand_ins.oracle.logon import Pair
+from libs.stand_ins.oracle.wire import Reader, Writer
 
 UTF_8: Final = 873
 UTF_16: Final = 2000

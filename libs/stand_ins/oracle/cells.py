@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from tests.oracle.answers import Column, Months, OracleType, RowId, Value
+from libs.stand_ins.oracle.answers import Column, Months, OracleType, RowId, Value
 
 _ZERO: Final = b"\x80"
 _MOST_PAIRS: Final = 20
