@@ -61,7 +61,7 @@ def value_schema(
 ) -> ConnectSchema:
     """Schema of a table's row events: Debezium's envelope.
 
-    ``source_types``: by column, parameters that its field gets besides its own (``source_type_parameters``).
+    ``source_types``: by column, parameters that its field gets besides its own (``SourceType.parameters``).
     """
     value_name = _schema_name(prefix, table.table_id, "Value", schema_names)
     columns = [connect_field(column, source_types.get(column.name, {})) for column in table.columns]

@@ -1,45 +1,20 @@
-"""What a source calls a column's type: name, length and scale, as Debezium tells them.
+"""The type of a column of MySQL or Vitess in its source's words (``libs.types.source_type``).
 
-They stand in schema-change events, and in the Connect schemas of tenants that ask for them (``format.source_types``:
-Debezium's ``column.propagate.source.type`` and ``datatype.propagate.source.type``). Read off the connectors' own code: 3.6.1
-for MySQL, whose names are MySQL's, and 3.5.0 for Vitess, whose names are those of vtgate's FIELD events.
+Read off the connectors' own code: 3.6.1 for MySQL, whose names are MySQL's, and 3.5.0 for Vitess, whose names are those of
+vtgate's FIELD events.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from libs.mysql.column_type import MysqlType, parse_column_type
+from libs.types.source_type import SourceType
 from libs.types.table import Column
-
-
-@dataclass(frozen=True, slots=True)
-class SourceType:
-    """A column's type in its source's words."""
-
-    name: str
-    """Upper case: ``INT UNSIGNED``; of Vitess ``UINT32``."""
-    length: int | None = None
-    scale: int | None = None
 
 
 def source_type(column: Column, connector: str) -> SourceType:
     """The type of a column whose events bear ``connector``."""
     mysql_type = parse_column_type(column.source_type)
     return _of_vitess(mysql_type) if connector == "vitess" else _of_mysql(mysql_type)
-
-
-def source_type_parameters(column: Column, connector: str) -> dict[str, str]:
-    """The parameters that Debezium adds to a field's Connect schema, in its order; ``column`` bears the source's name."""
-    told = source_type(column, connector)
-    sizes = {"length": told.length, "scale": told.scale}
-    return {
-        f"{_PARAMETER}type": told.name,
-        **{f"{_PARAMETER}{name}": str(size) for name, size in sizes.items() if size is not None},
-        f"{_PARAMETER}name": column.name,
-    }
-
-
-_PARAMETER: Final = "__debezium.source.column."
 
 
 def _of_mysql(mysql_type: MysqlType) -> SourceType:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from libs.oracle.column_type import OracleType, parse_column_type
+from libs.oracle.column_type import parse_column_type
+from libs.oracle.source_types import source_type
 from libs.types.table import Column, TableId, TableSchema
 
 _JDBC_TYPES: Final = {
@@ -19,8 +20,6 @@ _JDBC_TYPES: Final = {
     "INTERVAL YEAR TO MONTH": -103, "INTERVAL DAY TO SECOND": -104,
 }  # fmt: skip
 _OTHER: Final = 1111
-_NAMED_WHOLE: Final = ("TIMESTAMP", "INTERVAL")
-"""Types whose name holds their digits, as the data dictionary prints it."""
 
 
 def schema_change_key(database: str) -> bytes:
@@ -77,23 +76,23 @@ def _table(schema: TableSchema) -> dict[str, Any]:
     return {
         "defaultCharsetName": None,
         "primaryKeyColumnNames": schema.key,
-        "columns": [_column(each, position) for position, each in enumerate(schema.columns, start=1)],
+        "columns": [column_block(each, position) for position, each in enumerate(schema.columns, start=1)],
         "comment": None,
     }
 
 
-def _column(column: Column, position: int) -> dict[str, Any]:
-    oracle_type = parse_column_type(column.source_type)
-    name = column.source_type if oracle_type.name.startswith(_NAMED_WHOLE) else oracle_type.name
+def column_block(column: Column, position: int) -> dict[str, Any]:
+    """One column of ``tableChanges``; ``position`` counts from 1."""
+    told = source_type(column)
     return {
         "name": column.name,
-        "jdbcType": _JDBC_TYPES.get(oracle_type.name, _OTHER),
+        "jdbcType": _JDBC_TYPES.get(parse_column_type(column.source_type).name, _OTHER),
         "nativeType": None,
-        "typeName": name,
-        "typeExpression": name,
+        "typeName": told.name,
+        "typeExpression": told.name,
         "charsetName": None,
-        "length": oracle_type.size,
-        "scale": _scale(oracle_type),
+        "length": told.length,
+        "scale": told.scale,
         "position": position,
         "optional": column.is_optional,
         "autoIncremented": False,
@@ -102,7 +101,3 @@ def _column(column: Column, position: int) -> dict[str, Any]:
         "defaultValueExpression": column.default_expression,
         "enumValues": None,
     }
-
-
-def _scale(oracle_type: OracleType) -> int | None:
-    return oracle_type.scale if oracle_type.name in ("NUMBER", "INTERVAL DAY TO SECOND") else None

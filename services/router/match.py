@@ -32,11 +32,13 @@ from libs.formats.connect_schema import (
     value_schema,
 )
 from libs.kafka.clients import TopicSpec
-from libs.mysql.source_types import source_type, source_type_parameters
+from libs.mysql.source_types import source_type as mysql_source_type
+from libs.oracle.source_types import source_type as oracle_source_type
 from libs.tenants.mask_keys import NO_KEYS, MaskKeys
 from libs.tenants.view import is_selected
 from libs.types.patterns import any_column
-from libs.types.table import TableId, TableSchema
+from libs.types.source_type import SourceType
+from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicLayout
 from services.router.encode import (
     Encoding,
@@ -57,6 +59,8 @@ from services.router.topic_claims import TopicClaims, TopicCollision
 
 log = structlog.get_logger()
 
+_ORACLE: Final = "oracle"
+"""``EnvelopeForm.connector`` of Oracle's events."""
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()
 NONE_TAKEN: Final[Mapping[str, str]] = {}
@@ -398,10 +402,14 @@ def _source_types(
         if name in projection.masks:
             continue
         column = msgspec.structs.replace(field, name=name)
-        type_name = source_type(column, form.connector).name
-        if any_column(chosen.columns, f"{table_id}.{name}") or any_column(chosen.types, f"{table_id}.{type_name}"):
-            told[field.name] = source_type_parameters(column, form.connector)
+        own = _source_type(column, form.connector)
+        if any_column(chosen.columns, f"{table_id}.{name}") or any_column(chosen.types, f"{table_id}.{own.name}"):
+            told[field.name] = own.parameters(name)
     return told
+
+
+def _source_type(column: Column, connector: str) -> SourceType:
+    return oracle_source_type(column) if connector == _ORACLE else mysql_source_type(column, connector)
 
 
 def _announcement(source: str, schema: TableSchema, subscriber: Subscriber, target: Target) -> Announcement:

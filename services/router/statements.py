@@ -12,6 +12,7 @@ import msgspec
 
 from libs.errors import InvalidEvent
 from libs.mysql.schema_change_event import column_block
+from libs.oracle.schema_change_event import column_block as oracle_column_block
 from libs.tenants.view import masked_as, tenant_view, withheld_by
 from libs.types.patterns import matches_column
 from libs.types.table import Column, TableId, TableSchema
@@ -20,6 +21,9 @@ from libs.types.value import LogicalKind, LogicalType
 
 _OF_SEVERAL: Final = re.compile(r"\s*(drop|rename)\b", re.IGNORECASE)
 """Statements that name several tables at once."""
+_ORACLE: Final = "oracle"
+_LONG_TEXTS: Final = frozenset({"longtext", "text"})
+"""Types of a masked column, in MySQL's words (``masked_as``)."""
 
 
 def project_statement(
@@ -40,7 +44,10 @@ def project_statement(
             event["ddl"] = None
         for change in event.get("tableChanges") or ():
             if change.get("table") is not None and table_id is not None:
-                change["table"]["columns"] = _columns(change["table"]["columns"], selection, table_id, schema)
+                columns = change["table"]["columns"]
+                change["table"]["columns"] = _columns(
+                    columns, selection, table_id, schema, event["source"].get("connector")
+                )
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
         raise InvalidEvent("a statement's event is not Debezium's JSON") from error
     return msgspec.json.encode(event)
@@ -63,7 +70,11 @@ def _may_read(event: Mapping[str, Any], selection: SourceSelection, table_id: Ta
 
 
 def _columns(
-    columns: list[dict[str, Any]], selection: SourceSelection, table_id: TableId, schema: TableSchema | None
+    columns: list[dict[str, Any]],
+    selection: SourceSelection,
+    table_id: TableId,
+    schema: TableSchema | None,
+    connector: str | None,
 ) -> list[dict[str, Any]]:
     hidden = _hidden(columns, selection, table_id, schema)
     seen: list[dict[str, Any]] = []
@@ -73,8 +84,16 @@ def _columns(
             seen.append({**block, "position": position})
         elif (mask := hidden[name]) is not None:
             masked = masked_as(_column(name, schema), mask)
-            seen.append({**block, **column_block(masked, position, with_comments=False), "name": name})
+            seen.append({**block, **_block(masked, position, connector), "name": name})
     return seen
+
+
+def _block(masked: Column, position: int, connector: str | None) -> dict[str, Any]:
+    """A masked column in its source's words."""
+    if connector != _ORACLE:
+        return column_block(masked, position, with_comments=False)
+    is_long = masked.source_type in _LONG_TEXTS
+    return oracle_column_block(msgspec.structs.replace(masked, source_type="CLOB") if is_long else masked, position)
 
 
 def _hidden(

@@ -4,7 +4,7 @@ import pytest
 
 from libs.mysql.ddl import apply_database_ddl, apply_ddl
 from libs.mysql.logical import column
-from libs.mysql.source_types import source_type_parameters
+from libs.mysql.source_types import source_type
 from libs.types.table import TableId, TableSchema
 from tests.unit.events.golden import records
 
@@ -26,7 +26,7 @@ def test_types_are_those_that_debezium_recorded() -> None:
         of_debezium = recorded["tableChanges"][0]["table"]["columns"]
         for ours, theirs in zip(change.schema.columns, of_debezium, strict=True):
             sizes = {name: str(theirs[name]) for name in ("length", "scale") if theirs[name] is not None}
-            assert source_type_parameters(ours, "mysql") == {
+            assert source_type(ours, "mysql").parameters(ours.name) == {
                 f"{SOURCE}{name}": text
                 for name, text in {"type": theirs["typeName"], **sizes, "name": theirs["name"]}.items()
             }
@@ -66,7 +66,7 @@ def test_types_of_vitess(written: str, name: str, length: str | None) -> None:
     """vtgate's names; of lengths that connector knows only the digits of a second's fraction."""
     sizes = {} if length is None else {f"{SOURCE}length": length}
 
-    assert source_type_parameters(column("c", written), "vitess") == {
+    assert source_type(column("c", written), "vitess").parameters("c") == {
         f"{SOURCE}type": name,
         **sizes,
         f"{SOURCE}name": "c",

@@ -8,10 +8,13 @@ import pytest
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.mysql.ddl import apply_ddl
 from libs.mysql.schema_change_event import schema_change_key, schema_change_value
+from libs.oracle import schema_change_event as oracle_events
+from libs.oracle.logical import column as oracle_column
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import ColumnMask, HashMask
+from libs.types.tenant import ColumnMask, HashMask, SourceSelection
 from services.router.route_book import RouteBook
+from services.router.statements import project_statement
 from services.router.topic_claims import TopicClaims
 from tests.unit.router.test_deliver import builder, deliver, records_of, taken, tenant
 
@@ -139,3 +142,34 @@ def test_a_table_that_is_excluded_by_its_former_name_tells_nothing() -> None:
         )
 
     assert records_of(deliver(taken(batch), book), "acme.s") == []
+
+
+@pytest.mark.parametrize(
+    ("mask", "type_name"),
+    [
+        ({"set_null": True}, "TIMESTAMP(6) WITH TIME ZONE"),
+        ({"hash": HashMask(salt="s", algorithm="sha256")}, "VARCHAR2"),
+        ({"keep_last": 4}, "CLOB"),
+    ],
+)
+def test_a_masked_column_of_oracle_is_told_in_oracles_words(mask: dict[str, Any], type_name: str) -> None:
+    """The column's own type, or a text of Oracle's: MySQL's words know neither."""
+    people = TableId(database="SHOP", table="PEOPLE")
+    columns = (oracle_column("ID", "NUMBER(9,0)"), oracle_column("SEEN", "TIMESTAMP(6) WITH TIME ZONE"))
+    schema = TableSchema(table_id=people, columns=columns, key=("ID",), version=1)
+    value = oracle_events.schema_change_value(
+        database="ORCL",
+        table_id=people,
+        schema=schema,
+        kind="CREATE",
+        ddl="CREATE TABLE PEOPLE …",
+        source_block=b'{"connector":"oracle"}',
+        ts_ms=1,
+    )
+    selection = SourceSelection(name="s", masks=(ColumnMask(columns=r".*\.SEEN", **mask),))
+
+    event = msgspec.json.decode(project_statement(value, selection, people, schema))
+
+    told = event["tableChanges"][0]["table"]["columns"]
+    assert [(each["name"], each["typeName"]) for each in told] == [("ID", "NUMBER"), ("SEEN", type_name)]
+    assert event["ddl"] is None
