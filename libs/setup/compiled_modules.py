@@ -19,14 +19,15 @@ from pathlib import Path
 from libs.errors import InvalidSettings
 from libs.setup.cache import staged_dir
 from libs.setup.debs import own_release, unpack
-from libs.setup.python_packages import NETWORK_REMEDY, install_beside, venv_python
+from libs.setup.python_packages import NETWORK_REMEDY, install_beside
 from libs.setup.step import Progress, folder_bytes, run
 
 FOLDERS = ("libs", "services")
 DONE_FILE = "headwater-compiled.sha256"
 """A line a module: its sources' digest, and its name."""
 COMPILE_TIMEOUT_S = 600.0
-CFLAGS = ("-O3", "-g", "-fwrapv", "-fPIC", "-shared", "-fvisibility=hidden")
+# -g1: functions and lines, for profilers and traces; variables too would cost a quarter more time.
+CFLAGS = ("-O3", "-g1", "-fwrapv", "-fPIC", "-shared", "-fvisibility=hidden")
 # -Xclang: zig's own driver takes some of these for itself, and links parts that only count for programs.
 SANITIZED_CFLAGS = (
     *("-O1", "-g", "-fwrapv", "-fPIC", "-shared", "-fvisibility=hidden"),
@@ -55,8 +56,25 @@ def require_built(repository: Path) -> None:
         raise InvalidSettings("compiled modules", ["missing, or older than their sources: run `make setup`"])
 
 
+def is_cython_there(cache: Path, repository: Path) -> bool:
+    """Whether the cache has the Cython of requirements/build.txt."""
+    return _cython_dir(cache, repository).exists()
+
+
+def install_cython(cache: Path, repository: Path) -> None:
+    """Put requirements/build.txt into the cache, so that compiling need not wait for all the Python packages.
+
+    Blocks; call it under set-up's lock, with ``.venv`` there.
+
+    Raises:
+        SetupFailed: the registry was not reached, a hash did not fit, or the disk is full.
+    """
+    with staged_dir(_cython_dir(cache, repository)) as staging:
+        install_beside(cache, repository, "build", staging)
+
+
 def build(cache: Path, repository: Path, progress: Progress) -> None:
-    """Compile every module. Blocks; call it under set-up's lock, with the Python packages there.
+    """Compile every module. Blocks; call it under set-up's lock, after ``install_cython``.
 
     Raises:
         SetupFailed: no compiler or no headers could be had, or a module is wrong.
@@ -67,8 +85,10 @@ def build(cache: Path, repository: Path, progress: Progress) -> None:
     digests = _digests(repository)
     done = _recorded(repository)
 
+    cython = _cython_dir(cache, repository)
+
     def compile_one(source: Path) -> Path:
-        _compile(repository, source, _built(source), [*compiler, *CFLAGS, *includes], environ)
+        _compile(repository, source, _built(source), [*compiler, *CFLAGS, *includes], environ, cython)
         return source
 
     progress.now(f"{len(stale)} modules")
@@ -97,7 +117,7 @@ def build_into(folder: Path, cache: Path, root: Path, progress: Progress) -> Non
     def compile_one(source: Path) -> None:
         built = folder / _built(source).relative_to(root)
         built.parent.mkdir(parents=True, exist_ok=True)
-        _compile(root, source, built, command, environ, python=Path(sys.executable))
+        _compile(root, source, built, command, environ)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for finished in as_completed([pool.submit(compile_one, source) for source in _sources(root)]):
@@ -124,7 +144,7 @@ def build_sanitized(cache: Path, repository: Path, folders: Sequence[str], into:
         built = into / _built(source).relative_to(repository)
         built.parent.mkdir(parents=True, exist_ok=True)
         progress.now(f"sanitized {source.relative_to(repository)}")
-        _compile(repository, source, built, command, environ)
+        _compile(repository, source, built, command, environ, _cython_dir(cache, repository))
 
 
 def _compile(
@@ -133,19 +153,19 @@ def _compile(
     built: Path,
     compile_command: list[str | Path],
     environ: dict[str, str],
-    *,
-    python: Path | None = None,
+    cython: Path | None = None,
 ) -> None:
-    """``python``: the interpreter that has Cython, else that of the repository's environment."""
+    """``cython``: the folder that has Cython, where the interpreter that runs this has none."""
     name = source.relative_to(repository)
     staged = built.with_name(f".{built.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
         translated = Path(folder) / f"{source.stem}.c"
         run(
-            [python or venv_python(repository), "-m", "cython", "-3", name, "-o", translated],
+            [sys.executable, "-m", "cython", "-3", name, "-o", translated],
             purpose=f"translating {name}",
             remedy=SOURCE_REMEDY,
             timeout_s=COMPILE_TIMEOUT_S,
+            environ={"PYTHONPATH": str(cython)} if cython else {},
             cwd=repository,
         )
         try:
@@ -185,6 +205,12 @@ def _sources(repository: Path) -> Iterator[Path]:
         yield from sorted((repository / folder).rglob("*.pyx"))
 
 
+def _cython_dir(cache: Path, repository: Path) -> Path:
+    """Of the Cython that is locked, for the Python that runs this."""
+    lock = hashlib.sha256((repository / "requirements" / "build.txt").read_bytes()).hexdigest()
+    return cache / f"cython-{VERSION}-{lock[:12]}"
+
+
 def _built(source: Path) -> Path:
     return source.with_name(source.stem + sysconfig.get_config_var("EXT_SUFFIX"))
 
@@ -194,7 +220,7 @@ def _digests(repository: Path) -> dict[str, str]:
     (in the lock)."""
     shared = hashlib.sha256(f"{sysconfig.get_config_var('EXT_SUFFIX')} {' '.join(CFLAGS)}\n".encode())
     included = sorted(path for folder in FOLDERS for path in (repository / folder).rglob("*.pxd"))
-    for path in (*included, repository / "requirements" / "dev.txt"):
+    for path in (*included, repository / "requirements" / "build.txt"):
         shared.update(f"{path.relative_to(repository)}\n".encode() + path.read_bytes())
     digests = {}
     for source in _sources(repository):

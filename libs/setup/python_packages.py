@@ -80,22 +80,33 @@ def are_installed(repository: Path) -> bool:
     return done == _wanted(repository) and os.access(venv_python(repository), os.X_OK)
 
 
+def make_environment(cache: Path, repository: Path) -> None:
+    """Make an empty ``.venv``, in place of one that is broken or of another release of Python.
+
+    Blocks; call it under set-up's lock.
+
+    Raises:
+        SetupFailed: the repository cannot be written to.
+    """
+    run(
+        [
+            *(uv_program(cache), "venv", "--quiet", "--clear", "--no-project"),
+            *("--python", sys.executable, repository / ".venv"),
+        ],
+        purpose="making .venv",
+        remedy=f"see that {repository} can be written to, and run `make setup` again",
+        timeout_s=INSTALL_TIMEOUT_S,
+    )
+
+
 def install(cache: Path, repository: Path, progress: Progress) -> None:
-    """Make ``.venv`` hold exactly requirements/dev.txt. Blocks; call it under set-up's lock.
+    """Make ``.venv``, which is there, hold exactly requirements/dev.txt. Blocks; call it under set-up's lock.
 
     Raises:
         SetupFailed: the registry was not reached, a hash did not fit, or the disk is full.
     """
     uv = uv_program(cache)
     venv = repository / ".venv"
-    if not _is_environment(venv):
-        progress.now("making the environment")
-        run(
-            [uv, "venv", "--quiet", "--clear", "--no-project", "--python", sys.executable, venv],
-            purpose="making .venv",
-            remedy=f"see that {repository} can be written to, and run `make setup` again",
-            timeout_s=INSTALL_TIMEOUT_S,
-        )
     # An install that was killed may have left half a package under a whole one's name: then all are laid again.
     was_interrupted = (venv / BEGUN_FILE).exists()
     (venv / DONE_FILE).unlink(missing_ok=True)
@@ -162,7 +173,7 @@ def _wanted(repository: Path) -> str:
     return hashlib.sha256(b"%d.%d\n" % sys.version_info[:2] + lock).hexdigest()
 
 
-def _is_environment(venv: Path) -> bool:
+def is_environment(venv: Path) -> bool:
     """Whether it is whole enough to install into, and its interpreter exists and is of our release."""
     if not (venv / "pyvenv.cfg").exists():
         return False

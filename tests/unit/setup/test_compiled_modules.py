@@ -25,7 +25,7 @@ def repository(tmp_path: Path) -> Path:
     wrapper.chmod(0o755)
     (tmp_path / "requirements").mkdir()
     # compiler.txt: where the machine has no C compiler, the modules are made by the one that set-up keeps in the cache
-    for lock in ("dev.txt", "compiler.txt"):
+    for lock in ("build.txt", "compiler.txt"):
         shutil.copy(ROOT / "requirements" / lock, tmp_path / "requirements")
     (tmp_path / "libs").mkdir()
     (tmp_path / "services").mkdir()
