@@ -1,6 +1,7 @@
 """Kafka's own client in the session's JVM, for some records: a Spark job would cost more than a batch may."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -35,6 +36,12 @@ def properties(spark: SparkSession, options: Mapping[str, str]) -> Any:
 def topic_partition(spark: SparkSession, topic: str, kafka_partition: int) -> Any:
     """As the consumer names it."""
     return java_class(spark, "org.apache.kafka.common.TopicPartition")(topic, kafka_partition)
+
+
+def polled(spark: SparkSession, consumer: Any, milliseconds: int) -> Iterator[Any]:
+    """The records of one poll. Counted, as Java ends a walk by an error, of which PySpark asks the JVM thirteen things."""
+    records = consumer.poll(duration(spark, milliseconds))
+    return islice(records.iterator(), records.count())
 
 
 def duration(spark: SparkSession, milliseconds: int) -> Any:

@@ -16,7 +16,7 @@ from libs.config.connections import KafkaSettings
 from libs.events.names import ORDER_HEADER
 from libs.types.order import EventOrder, sort_key_prefix
 from spark.jvm.java import java_class
-from spark.kafka.consumer import duration, jvm_consumer, topic_partition
+from spark.kafka.consumer import jvm_consumer, polled, topic_partition
 
 _TIMEOUT_S: Final = 10.0
 _POLL_MS: Final = 200
@@ -77,7 +77,7 @@ def oldest_beyond(
         while waiting:
             if time.monotonic() > deadline_s:
                 return ""
-            for record in consumer.poll(duration(spark, _POLL_MS)).iterator():
+            for record in polled(spark, consumer, _POLL_MS):
                 where = (record.topic(), record.partition())
                 order = _order(record)
                 if where in waiting and order is not None and order.tx_ordinal:
@@ -137,7 +137,7 @@ def has_ended(spark: SparkSession, kafka: KafkaSettings, topic: str) -> bool | N
             while consumer.position(place) < end:
                 if time.monotonic() > deadline_s:
                     return False
-                for record in consumer.poll(duration(spark, _POLL_MS)).iterator():
+                for record in polled(spark, consumer, _POLL_MS):
                     newest = record.value()
             if newest is not None:
                 boundary = _boundary_decoder.decode(bytes(newest))

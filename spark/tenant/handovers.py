@@ -25,7 +25,7 @@ from libs.types.sink_place import (
 )
 from spark.jvm.errors import described
 from spark.jvm.java import java_class
-from spark.kafka.consumer import duration, jvm_consumer, topic_partition
+from spark.kafka.consumer import jvm_consumer, polled, topic_partition
 from spark.kafka.producer import send_record
 
 _POLL_MS: Final = 200
@@ -69,7 +69,7 @@ class Handovers:
             while consumer.position(place) < end:
                 if time.monotonic() > deadline_s:
                     raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} is not read to its end within {_TIMEOUT_S} s")
-                for record in consumer.poll(duration(self._spark, _POLL_MS)).iterator():
+                for record in polled(self._spark, consumer, _POLL_MS):
                     self._take_in(record)
         except Py4JJavaError as error:
             self.close()
