@@ -4,6 +4,8 @@ Tests of Spark keep two cores busy, tests of servers wait most of the time. Side
 
 * ``SPARK_WORKERS`` workers take the files of Spark first, so that no more sessions start. The others take the files that
   need servers, then those that need nothing.
+* Of the files of Spark one worker takes those of batches first, the other those of streams. A session learns each kind of
+  work, and each warehouse, but once: the first merge into a Delta table costs 30 CPU s, a later one 3.
 * A worker whose own files have run out takes what is left of the others', but a file of Spark only if it has a session.
 * The longest file comes first, so that the workers end together. ``make test-costs KEEP=1`` writes ``FILE_LENGTHS``.
   A file without a line there comes in the middle.
@@ -15,6 +17,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +29,8 @@ from xdist.workermanage import WorkerController
 from tests.costs import COSTS_FILE, FILE_LENGTHS
 
 SPARK_WORKERS: Final = 2
+OF_BATCHES: Final = ("contract", "unit")
+"""Folders whose tests of Spark apply batches to a table. Those of others have a stream, and Kafka."""
 UNKNOWN_S: Final = 15.0
 """Of a file that needs a server or Spark, and has no line in ``FILE_LENGTHS``."""
 
@@ -45,8 +50,8 @@ class Files:
     needs: Mapping[str, Needs] = field(default_factory=dict)
     lengths_s: Mapping[str, float] = field(default_factory=dict)
     spark_workers: int = SPARK_WORKERS
-    with_session: set[str] = field(default_factory=set)
-    """Workers that took a file of Spark."""
+    with_session: dict[str, bool] = field(default_factory=dict)
+    """Workers that took a file of Spark; whether the first one was of batches."""
 
     def next_for(self, worker: str, waiting: Iterable[str], *, is_short: bool = False) -> str | None:
         """The file of ``waiting`` that ``worker`` runs next, the shortest if ``is_short``. None: all are for others."""
@@ -54,9 +59,9 @@ class Files:
         fit = [file for file in waiting if may_use_spark or self.needs[file] is not Needs.SPARK]
         if not fit:
             return None
-        chosen = min(fit, key=self.length_s) if is_short else max(fit, key=self._rank)
+        chosen = min(fit, key=self.length_s) if is_short else max(fit, key=partial(self._rank, self._prefers(worker)))
         if self.needs[chosen] is Needs.SPARK:
-            self.with_session.add(worker)
+            self.with_session.setdefault(worker, is_of_batches(chosen))
         return chosen
 
     def length_s(self, file: str) -> float:
@@ -65,8 +70,21 @@ class Files:
             return self.lengths_s[file]
         return UNKNOWN_S if self.needs[file] else 0.0
 
-    def _rank(self, file: str) -> tuple[Needs, float]:
-        return self.needs[file], self.length_s(file)
+    def _prefers(self, worker: str) -> bool | None:
+        """Whether files of batches or those of streams. None: either."""
+        if worker in self.with_session:
+            return self.with_session[worker]
+        of_others = {*self.with_session.values()}
+        return None if len(of_others) != 1 else not of_others.pop()
+
+    def _rank(self, prefers: bool | None, file: str) -> tuple[Needs, bool, float]:
+        is_preferred = self.needs[file] is Needs.SPARK and is_of_batches(file) is prefers
+        return self.needs[file], is_preferred, self.length_s(file)
+
+
+def is_of_batches(file: str) -> bool:
+    """By its folder, as pytest names it from the repository on."""
+    return any(f"tests/{folder}/" in file for folder in OF_BATCHES)
 
 
 class SchedulingByNeeds(LoadFileScheduling):
@@ -90,7 +108,7 @@ class SchedulingByNeeds(LoadFileScheduling):
 
         pytest-xdist's own would run the test again, which ends the next worker too, and hand out files with nothing left.
         """
-        self.files.with_session.discard(node.gateway.id)
+        self.files.with_session.pop(node.gateway.id, None)
         workload = self.assigned_work.pop(node)
         left = {file: tests for file, tests in workload.items() if not all(tests.values())}
         if not left:

@@ -66,9 +66,27 @@ def test_a_worker_that_ended_makes_room_for_another() -> None:
     files = Files(NEEDS, LENGTHS_S, spark_workers=1)
     files.next_for("gw1", NEEDS)
 
-    files.with_session.discard("gw1")
+    del files.with_session["gw1"]
 
     assert files.next_for("gw0", ["spark_short.py"]) == "spark_short.py"
+
+
+def test_one_worker_takes_batches_and_the_other_streams_as_long_as_there_are_some() -> None:
+    """Whichever asks first has the longest."""
+    needs = dict.fromkeys(
+        ("tests/contract/a.py", "tests/unit/spark/b.py", "tests/integration/c.py", "tests/faults/d.py"), Needs.SPARK
+    )
+    files = Files(needs, dict(zip(needs, (400.0, 10.0, 300.0, 200.0), strict=True)))
+    waiting = [*needs]
+
+    def taken_by(worker: str) -> str | None:
+        chosen = files.next_for(worker, waiting)
+        if chosen is not None:
+            waiting.remove(chosen)
+        return chosen
+
+    assert [taken_by("gw0"), taken_by("gw1")] == ["tests/contract/a.py", "tests/integration/c.py"]
+    assert [taken_by("gw0"), taken_by("gw0"), taken_by("gw1")] == ["tests/unit/spark/b.py", "tests/faults/d.py", None]
 
 
 def test_beside_a_file_of_one_test_a_short_one_waits() -> None:
