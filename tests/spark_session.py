@@ -104,9 +104,12 @@ def read_rows(iceberg: Settings, table: WarehouseTable, *columns: str) -> list[R
 @contextlib.contextmanager
 def loaded(iceberg: Settings, table: WarehouseTable) -> Iterator[Table]:
     """A table as pyiceberg sees it."""
-    uri = f"sqlite:///{iceberg.catalog.file}"
-    catalog = SqlCatalog(CATALOG, uri=uri, warehouse=f"file://{iceberg.warehouse_dir}")
-    try:
-        yield catalog.load_table(table.identifier)
-    finally:
-        catalog.close()
+    yield _catalog(str(iceberg.catalog.file), iceberg.warehouse_dir).load_table(table.identifier)
+
+
+@functools.cache
+def _catalog(file: str, warehouse_dir: str) -> SqlCatalog:
+    """Open until the process ends: to open it costs as much as to read a table."""
+    catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{file}", warehouse=f"file://{warehouse_dir}")
+    atexit.register(catalog.close)
+    return catalog
