@@ -3,7 +3,7 @@
 Failpoints (``test_sink_kills``) end a life before and behind a commit. Here a process is killed, and the next one goes on; of
 Iceberg the shared session (``tests.session_job``). The commit itself is held: PostgreSQL's server keeps it waiting for a lock
 of the test's, be it of Iceberg's catalog there or of the sink's own tables, and Delta's waits in the ``rename`` that makes it
-visible. One kill meets the commits of several tenants, a mirror and a log for each of the fates below.
+visible. One kill meets the commits of several tenants, a mirror and a log at least for each of the fates below.
 """
 
 import contextlib
@@ -38,6 +38,7 @@ from tests.contract.test_sinks import delta_rows, postgresql_rows
 from tests.faults.test_sink_kills import assert_exact
 from tests.iceberg_catalogs import HeldCommit
 from tests.integration.test_iceberg_catalogs import postgresql_catalog, rest_catalog
+from tests.marks import rest
 from tests.session_job import SessionJob, life_of
 from tests.sink_job import LIFE_TIMEOUT_S, REPOSITORY, SinkJob, Tenant, write_tenant
 from tests.sink_topics import SOURCE, table_id, without_own_columns
@@ -204,9 +205,17 @@ def metadata_of(server: PostgresqlServer, tenants: Mapping[str, Tenants]) -> dic
 
 
 @pytest.mark.promise("killed sink")
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        {mode.value: mode for mode in (SinkMode.MIRROR, SinkMode.APPEND)},
+        *rest(MODES, because="a history's commit that was left under way is in unit/spark/test_history.py"),
+    ],
+    ids="+".join,
+)
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
-    bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path
+    bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path, kinds: Kinds
 ) -> None:
     """Data, manifests and metadata are written, and the catalog's UPDATE waits in PostgreSQL. When the job is killed then, the
     UPDATE is lost with its session, or goes through though nobody waits for it any more: before the next life begins, or when
@@ -224,14 +233,14 @@ def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
             return table.scan().to_arrow().to_pylist()
 
     with ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", where, rows, session=SESSION)) as job:
-        tenants = tenants_of(job, ["lost", "kept", "late"])
+        tenants = tenants_of(job, ["lost", "kept", "late"], kinds)
         before = metadata_of(postgresql_server, tenants)
         locks = {
             fate: f"SELECT 1 FROM iceberg_tables WHERE table_namespace LIKE '{fate}-%' FOR UPDATE" for fate in tenants
         }
         with gates(postgresql_server, locks) as gate:
             write_to(tenants)
-            job.wait_until(lambda: all(len(gate[fate].waiting) == len(MODES) for fate in tenants))
+            job.wait_until(lambda: all(len(gate[fate].waiting) == len(kinds) for fate in tenants))
             held = {fate: gate[fate].waiting for fate in tenants}
             assert all(query.startswith("UPDATE iceberg_tables") for each in held.values() for query in each.values())
             kill_whole(job)
@@ -254,7 +263,7 @@ def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
             write_to(tenants)
             with life_of(job) as following:
                 following.start()
-                following.wait_until(lambda: len(waiting_for(postgresql_server, [*held["late"]])) == len(MODES))
+                following.wait_until(lambda: len(waiting_for(postgresql_server, [*held["late"]])) == len(kinds))
                 gate["late"].open()
                 wait_until_written(following, tenants)
 

@@ -375,7 +375,7 @@ def test_killed_while_one_table_is_far_behind_nothing_is_lost_or_twice(job: Sess
     job.start()
     job.wait_until(lambda: job.progress(tenant).rows == 10)
     job.stop()
-    write(copied, 1_500)
+    write(copied, 720)
     for failpoint in (
         "sink_after_read_ahead_before_tables=end@1",
         "sink_after_merge_before_next_table=end@1",

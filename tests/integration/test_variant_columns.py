@@ -347,6 +347,7 @@ def test_documents_of_a_transaction_are_shown_together(start_tenant: StartTenant
     assert [ref.name for ref in refs] == ["main"]
 
 
+@pytest.mark.rest(because="the test above has one in Iceberg; test_dead_letters.py: a key is taken up again")
 @pytest.mark.timeout(1_800)
 def test_a_document_that_does_not_fit_waits_alone(start_tenant: StartTenant) -> None:
     """Its key is parked with a reason that names the column, and is taken up again."""

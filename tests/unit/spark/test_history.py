@@ -59,12 +59,8 @@ FILTERED = "iceberg, by a filter"
 """As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
 BY_TASKS = "clickhouse, by several tasks"
 """As many stored versions are read."""
-IN_ORDER = [
-    "iceberg",
-    *rest(AT_HAND, because="test_any_batches…: both ways under late changes; test_small_histories.py: both are equal"),
-    *rest(*KINDS[2:], because="the gate shows it on Iceberg"),
-]
-"""For both of Iceberg's ways with every test: those of which a merge without a query has no part of its own."""
+FIRST_AT_HAND = gate([AT_HAND], KINDS, because="the gate shows it on Iceberg, from the second batch on by a query")
+"""Batches that are late, truncated or resynced go by a query in any case; the one before costs a fourth at hand."""
 COMMIT = "spark.sinks.iceberg.sink.commit"
 _tenants = itertools.count()
 
@@ -94,7 +90,7 @@ def warehouse(
         case "delta":
             yield Warehouse(open_delta_sink(shared.delta), lambda place: delta_rows(shared.delta, place))
         case "iceberg" | "iceberg, at hand" as kind:
-            yield Warehouse(shared.sink, shared.rows, is_at_hand=kind == AT_HAND)
+            yield at_hand(shared) if kind == AT_HAND else Warehouse(shared.sink, shared.rows)
         case "postgresql":
             server: PostgresqlServer = request.getfixturevalue("postgresql_server")
             sink = open_postgresql_sink(postgresql_settings(server))
@@ -182,6 +178,11 @@ class Tables:
         return sorted(stored, key=lambda row: (row["id"], str(row.get(OPENED_BY_COLUMN))))
 
 
+def at_hand(shared: SharedSpark) -> Warehouse:
+    """Iceberg, small histories without a query."""
+    return Warehouse(shared.sink, shared.rows, is_at_hand=True)
+
+
 def put(rank: int, key: int, note: str | None, seen: Any = 0, *, op: str = "u") -> Change:
     return Change(op=op, rank=rank, after={"id": key, "note": note, "seen": seen})
 
@@ -213,7 +214,7 @@ def versions(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     "warehouse",
-    gate([AT_HAND], KINDS, because="test_any_batches… by a query, and its closers in faults/test_sink_kills.py"),
+    rest(*KINDS, because="test_any_batches… has it by a model in both ways, its closers faults/test_sink_kills.py"),
     indirect=True,
 )
 def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark, warehouse: Warehouse) -> None:
@@ -236,7 +237,9 @@ def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark, wareh
 
 
 @pytest.mark.parametrize(
-    "warehouse", gate([AT_HAND], KINDS, because="test_any_batches… tracks the same columns"), indirect=True
+    "warehouse",
+    rest(*KINDS, because="test_any_batches… tracks the same columns, by a model in both ways"),
+    indirect=True,
 )
 def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Type 1 and type 2 in one pass, within a batch and beyond it."""
@@ -251,7 +254,7 @@ def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark, w
     assert versions(third)[1:] == [(1, "b", 5, 3, 6, False), (1, "c", 6, 6, None, True)]
 
 
-@pytest.mark.parametrize("warehouse", [*IN_ORDER, *rest(FILTERED, because="shown by any batches")], indirect=True)
+@pytest.mark.parametrize("warehouse", [*FIRST_AT_HAND, *rest(FILTERED, because="shown by any batches")], indirect=True)
 def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Of row 3 a late change makes two versions one; what opened the second comes once more, behind another late change between
     them, and opens it again."""
@@ -319,7 +322,7 @@ def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehou
 @pytest.mark.parametrize(
     "warehouse",
     [
-        *gate(["iceberg"], KINDS, because="neither batch of these goes without a query; the rest as on Iceberg"),
+        *FIRST_AT_HAND,
         *rest(FILTERED, because="shown by any batches"),
     ],
     indirect=True,
@@ -376,7 +379,7 @@ def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehou
     assert versions(rows) == _model([*in_time, *late])
 
 
-@pytest.mark.parametrize("warehouse", IN_ORDER, indirect=True)
+@pytest.mark.parametrize("warehouse", FIRST_AT_HAND, indirect=True)
 def test_a_history_that_is_built_anew_is_right_from_then_on(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Versions from before stay. A row that the source does not have ends, one that it has otherwise opens a version, one that
     is missing comes; what claims to be newer than what is told goes, and later changes are no late ones for it. Done again,
@@ -425,7 +428,7 @@ def test_a_history_that_is_built_anew_is_right_from_then_on(shared: SharedSpark,
     ]
 
 
-@pytest.mark.parametrize("warehouse", IN_ORDER, indirect=True)
+@pytest.mark.parametrize("warehouse", FIRST_AT_HAND, indirect=True)
 def test_values_that_were_changed_by_hand_are_told_anew(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Where a version has the place of a change that is told, it has its values; of what opens no version too. A history that
     is told nothing has no current rows."""
@@ -489,8 +492,9 @@ def test_a_batch_that_was_left_under_way_is_there_once(
     """A job was killed while the catalog was at its commit. That comes when the next life is at the same batch: when it has
     asked whether the table holds it, when it has read what is stored, or when it is about to commit. Either of both has the row
     that changed twice in the batch, and the one that came and went."""
-    history = Tables(shared, mode=SinkMode.HISTORY)
+    history = Tables(shared, warehouse=at_hand(shared), mode=SinkMode.HISTORY)
     history.apply(put(1, 1, "a", op="c"), put(1, 2, "b", op="c"))
+    history._warehouse = replace(history._warehouse, is_at_hand=False)
     batch = (put(2, 1, "c"), put(3, 1, "d"), put(4, 3, "x", op="c"), gone(5, 3), gone(6, 2))
     late = LeftUnderWay(shared, history.place, lambda: history.apply(*batch, batch_id=1))
     module, _, name = moment.rpartition(".")
@@ -519,7 +523,7 @@ def test_a_batch_that_was_left_under_way_is_there_once_without_a_query(
     shared: SharedSpark, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """The same, where the next life merges it without a query: the commit comes before the fence, or not at all."""
-    history = Tables(shared, warehouse=Warehouse(shared.sink, shared.rows, is_at_hand=True), mode=SinkMode.HISTORY)
+    history = Tables(shared, warehouse=at_hand(shared), mode=SinkMode.HISTORY)
     history.apply(put(1, 1, "a", op="c"), put(1, 2, "b", op="c"))
     batch = (put(2, 1, "c"), put(3, 1, "d"), put(4, 3, "x", op="c"), gone(5, 3), gone(6, 2))
     by_query = replace(history._warehouse, is_at_hand=False)
@@ -529,7 +533,7 @@ def test_a_batch_that_was_left_under_way_is_there_once_without_a_query(
         return history.apply(*batch, batch_id=1)
 
     late = LeftUnderWay(shared, history.place, left)
-    history._warehouse = Warehouse(shared.sink, shared.rows, is_at_hand=True)
+    history._warehouse = at_hand(shared)
     at_moment, came = getattr(iceberg_sink, moment), list[bool]()
 
     def while_it_comes(*arguments: Any, **more: Any) -> Any:
@@ -704,7 +708,7 @@ def test_an_added_column_fills_the_current_versions(shared: SharedSpark, warehou
     ]
 
 
-@pytest.mark.parametrize("warehouse", IN_ORDER, indirect=True)
+@pytest.mark.parametrize("warehouse", gate(["iceberg"], KINDS, because="the gate shows it on Iceberg"), indirect=True)
 def test_a_history_whose_columns_change_keeps_its_versions(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Its key widens, a column is called otherwise, and one is added, which fills current versions alone."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
