@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Final
 
 UNFINISHED: Final = "unfinished"
-"""How the name ends of what a killed writer may leave beside the file."""
+"""The end of the name of a file that a killed writer may leave beside the target."""
 
 
 def replace_durably(path: Path, content: bytes, *, writer: str = "") -> None:
-    """Whoever reads ``path`` sees the old content or the new one, whatever happens; on return the new one is on disk. Blocks.
+    """A reader of ``path`` sees the old content or the new one, also after a kill; on return the new one is on disk. Blocks.
 
-    Makes the folder. ``writer`` tells apart processes that may write the same file at once; where one alone does, what it left
-    when it was killed is written over.
+    Makes the folder. ``writer`` distinguishes processes that may write the same file at once; where one alone does, the remains
+    of its killed predecessor are written over.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{writer}.{UNFINISHED}" if writer else f".{UNFINISHED}")

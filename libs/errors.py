@@ -1,4 +1,4 @@
-"""Errors, by what the caller does next.
+"""Errors, by the caller's next step.
 
     HeadwaterError
     ├─ TransientError     try again with back-off, same input
@@ -9,7 +9,7 @@
     ├─ InvalidEvent       set this event aside, go on
     │  ├─ UndecodableValue
     │  └─ UndecodableMessage
-    ├─ PipelineHalted     stop this pipeline, tell a human
+    ├─ PipelineHalted     stop this pipeline, call a human
     │  ├─ PositionPurged
     │  ├─ SchemaUnknown
     │  ├─ SchemaContradiction
@@ -112,7 +112,7 @@ class InvalidSettings(HeadwaterError):
 def is_of_all(error: BaseException) -> bool:
     """Whether an error is about the world, and so concerns everybody, rather than about one tenant's document, name or value.
 
-    The one rule above all: whatever a tenant's document, or a name or value at the source, makes raise is refused to that
+    The one rule above all: an error that a tenant's document, or a name or value at the source, causes is refused to that
     tenant, or of that table. Every place that does one tenant's work beside others' asks here what may pass on.
 
     >>> is_of_all(TransientError("Kafka is away")), is_of_all(OverflowError("too large"))

@@ -23,7 +23,7 @@ NAMES: Final = frozenset(
     {
         # reader
         "reader_after_produce_before_commit",  # events and checkpoint sent, transaction open
-        "reader_after_commit",  # transaction committed, nothing told to anybody yet
+        "reader_after_commit",  # transaction committed, nobody informed yet
         "reader_between_snapshot_chunks",
         "reader_between_watermarks",  # a chunk was read, its high watermark not yet
         "reader_between_incremental_chunks",
@@ -37,7 +37,7 @@ NAMES: Final = frozenset(
         "router_straggler_after_produce_before_offset",
         "router_straggler_after_offset_before_commit",
         "router_straggler_after_commit",
-        "router_after_leaving_before_commit",  # who falls behind or comes back is sent, nothing is committed
+        "router_after_leaving_before_commit",  # tenants that begin to lag or come back are sent, nothing is committed
         "router_after_leaving_committed",  # ... and all is, but nobody carries their events on yet
         # sink
         "sink_after_letters_before_parked_keys",
@@ -46,21 +46,21 @@ NAMES: Final = frozenset(
         "sink_before_state_kept",  # a batch is to begin, the object store does not know
         "sink_after_state_kept",  # ... it does, nothing of the batch is written
         "sink_before_merge",
-        "sink_after_try_before_merge",  # of a parked table: what is to be written is noted, nothing is
+        "sink_after_try_before_merge",  # of a parked table: the rows to write are noted, none is written
         "sink_after_rows_before_commit",  # a small table's files are written, and nobody knows of them (Iceberg)
         "sink_before_attach",  # the batch's parts are made, a log's intent is noted, the table has none of them (ClickHouse)
         "sink_before_commit",  # PostgreSQL: rows written, the batch noted, the transaction open; ClickHouse: not noted yet
         "sink_after_merge_before_next_table",
         "sink_after_swap_before_answer",
         "sink_after_cut_before_tables",
-        "sink_after_listing_before_showing",  # who asks which snapshots belong together has the new ones, others not yet
+        "sink_after_listing_before_showing",  # readers of the listed snapshots have the new ones, others not yet
         "sink_between_shown_tables",
         "sink_after_showing_before_maintenance",
         "sink_after_batch_before_spark_commit",
-        "sink_move_before_handover",  # the tenant is stopped, and will not be served here again; nobody was told yet
+        "sink_move_before_handover",  # the tenant is stopped, and will not be served here again; nobody knows yet
         "sink_move_after_handover",  # its state is in Kafka, and here too
         "sink_move_after_taking_files",  # the state lies here, unfinished as far as the job knows
-        "sink_move_after_taking",  # ... and is taken; nobody was told yet
+        "sink_move_after_taking",  # ... and is taken; nobody knows yet
         "sink_drop_between_tables_and_state",
         "sink_drop_before_answer",
         # headwater erase
@@ -94,7 +94,7 @@ class Life:
 
     def __init__(self) -> None:
         self.ended_at: str | None = None
-        """The failpoint whose ``end`` was reached; from then on every other one ends whoever comes to it, in any thread."""
+        """The failpoint whose ``end`` was reached; from then on every other one ends code that reaches it, in any thread."""
 
 
 class _Armed:

@@ -2,8 +2,9 @@
 
 Two values whose texts are equal have the same canonical value (``values``); the other way round not always: MySQL prints 1e15
 as ``1e15`` and -1.5e-9 with all its zeros, and DuckDB the other way round; 2024-02-31 is March's second in the warehouse; a
-document's names may have been written in another order. Where only texts differ, rows are read that need not be, and are then
-found equal. So an expression here may be a poor one, and must never be one that hides a difference. Types without one, and why:
+document's names may have been written in another order. Where only texts differ, more rows are read than differ, and those
+are then found equal. So an expression here may be a poor one, and must never be one that hides a difference. Types without
+one, and why:
 
     BIT(n), n > 1        little-endian bytes in the warehouse
     DECIMAL as double    the source's document says ``decimal: double``: digits are gone
@@ -35,7 +36,7 @@ _SHA_BITS: Final = {"sha256": 256, "sha512": 512}
 _EXPONENT: Final = r"e\+?(-?)0*"
 """MySQL prints 1e20 and 1.5e-7, the others 1e+20 and 1.5e-07."""
 _SEPARATOR: Final = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:]|$) ?'
-"""What stands before a comma or colon that is in no string, or before the end, and it. MySQL prints a space after it."""
+"""The text before a comma or colon that is in no string, or before the end, and that mark. MySQL prints a space after it."""
 _WITH_SPACE: Final = literal(r"\1\2 ")
 """In ClickHouse, whose strings have escapes."""
 

@@ -1,7 +1,7 @@
 """A table compared chunk by chunk: rows next to one another in its key, no more of them than are to be read at once.
 
 Where a chunk ends the source says, by its index; then both ends are asked for the rows between two places of the key
-(``places``). Rows that have no place are in the last chunk, with those that stand behind all others. A key whose first column
+(``places``). Rows that have no place are in the last chunk, with those that come after all others. A key whose first column
 the ends do not order alike makes the table one chunk.
 """
 
@@ -91,7 +91,7 @@ def chunk_behind(source: AskedSource, table: SourceTable, after: Place | None, r
 
 
 def can_be_bounded(chunk: Chunk, columns: Sequence[ExpectedColumn], stored: StoredTable | None) -> bool:
-    """Whether a tenant's table can be asked for the rows of ``chunk`` alone: it has what places are of, unmasked."""
+    """Whether a tenant's table can be asked for the rows of ``chunk`` alone: it has the columns of places, unmasked."""
     by_name = {column.name: column for column in columns}
     types = {} if stored is None else stored.types()
     return bool(chunk.columns) and all(

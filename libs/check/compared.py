@@ -42,7 +42,7 @@ class ComparedMesh:
 
 def stack_compared(home: Home, documents: Documents, *, is_up: bool) -> ComparedMesh:
     """The stack of ``home``; with ``is_up`` it is waited for."""
-    notes = ["the stack is not up: what the tables lack may wait in Kafka (`headwater up --detach`)"]
+    notes = ["the stack is not up: missing rows may wait in Kafka (`headwater up --detach`)"]
     return ComparedMesh(
         documents.sources,
         documents.tenants,

@@ -39,13 +39,13 @@ def compared_elsewhere(
         ServiceUnavailable, AccessDenied: the keeper of the documents does not answer, or refuses.
     """
     sources = mesh_sources(settings)
-    told, notes = documents_in_force(settings)
+    listed, notes = documents_in_force(settings)
     tenants = {}
     while stores:
         _, last = stores.popitem()
         if isinstance(last, CatalogTables):
             last.close()
-    for name, spec in sorted(told.items()):
+    for name, spec in sorted(listed.items()):
         if spec.sink is None:
             tenants[name] = spec
             continue

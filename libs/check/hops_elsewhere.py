@@ -83,7 +83,7 @@ class HopsElsewhere:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Of a tenant's tables those that have not got to where their topics ended when the wait began."""
+    """A tenant's tables that lag the ends which their topics had when the wait began."""
 
     tables: dict[str, TenantTable] = field(default_factory=dict)
     """By topic."""

@@ -35,11 +35,11 @@ def is_up_to(keys: Sequence[str], place: Sequence[str]) -> str:
 
 
 def is_between(keys: Sequence[KeySql], after: Place | None, up_to: Place | None, plain: Sequence[str] = ()) -> str:
-    """True of a warehouse's rows after ``after`` and not behind ``up_to`` (None: no bound).
+    """True of a warehouse's rows after ``after`` and not after ``up_to`` (None: no bound).
 
     ``plain``: conditions that are all true of the rows that have a place; with no ``up_to`` the others are meant too. Each row
-    is between one pair of neighbours, whatever it holds: a NULL, which the source's key cannot have, is behind nothing, and no
-    place where it is one of a text.
+    is between one pair of neighbours, also one with a NULL: that, which the source's key cannot have, is after nothing, and
+    no place where it is one of a text.
     """
     names = [key.expression for key in keys]
     has_place = [f"COALESCE({each}, FALSE)" for each in plain]

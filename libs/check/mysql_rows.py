@@ -48,7 +48,7 @@ def consistent_snapshot(database: DatabaseSettings) -> Iterator[Connection]:
 
 @dataclass(frozen=True, slots=True)
 class MysqlRows:
-    """The source behind a connection (``source.AskedSource``)."""
+    """The source over a connection (``source.AskedSource``)."""
 
     connection: Connection
 

@@ -30,7 +30,7 @@ class KeySql:
 
 def number_key(held: str, end: End) -> KeySql:
     """A column of whole numbers, by its name in SQL."""
-    # Beside a DECIMAL DuckDB would compare as doubles; ClickHouse would count beyond what an INT holds.
+    # Beside a DECIMAL DuckDB would compare as doubles; ClickHouse would count beyond an INT's range.
     number = {End.DUCKDB: f"CAST({held} AS HUGEINT)", End.CLICKHOUSE: f"toInt128({held})"}.get(end, held)
     return KeySql(number, end)
 

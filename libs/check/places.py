@@ -4,7 +4,7 @@
     BINARY, VARBINARY                              by their bytes; written in hexadecimal
     texts of a binary collation                    by their characters' codes
     texts of one that is no language's and         the same, written in small letters
-      tells no case (most of MySQL's defaults)
+      knows no case (most of MySQL's defaults)
 
 Texts are so ordered while they hold *plain* characters alone, as ids do: beyond those each collation has an order of its own,
 which no warehouse knows. A row of which a text holds any other has no place.
@@ -46,7 +46,7 @@ class PlaceColumn:
 
 
 _PLAIN: Final = {
-    # Punctuation comes before letters in one collation and behind in the next; the hyphen is before digits in all.
+    # Punctuation comes before letters in one collation and after them in the next; the hyphen is before digits in all.
     Order.SMALL_LETTERS: "0-9A-Za-z-",
     Order.CODES: "0-9A-Za-z_.:@/+=-",
 }

@@ -1,8 +1,8 @@
 """A tenant's expected rows of a source's table, computed again and by other means than the router's.
 
 This is on purpose not the router's projection: the row filter is evaluated by MySQL itself, masks by hashlib on
-MySQL's own text; what can be undone (encryption, values of the same shape) is undone and compared in the clear. A fault in
-either implementation shows as differences in ``headwater check``.
+MySQL's own text; a mask that can be undone (encryption, values of the same shape) is undone and compared in the clear. A
+fault in either implementation shows as differences in ``headwater check``.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """Rows that differ are read again at the source: an incremental snapshot of just those keys.
 
 The re-read rows reach every tenant that has the table, as snapshot rows (``op`` r) whose order is the moment of their
-reading: they replace whatever older form a warehouse holds, and change nothing where it was right. So rows beside them may
+reading: they replace any older form that a warehouse holds, and change nothing where it was right. So rows beside them may
 be read too: of a keyspace they are, because vtgate cannot be asked for single keys.
 """
 
@@ -81,7 +81,7 @@ def _condition(document: SourceDocument, checks: Sequence[TableCheck]) -> str:
 
 
 def enclosing_condition(table: ExpectedTable, keys: Iterable[Row]) -> str:
-    """What vtgate filters by, comparisons with constants joined by AND: true of the rows of ``keys``, and of those between
+    """A filter of vtgate, comparisons with constants joined by AND: true of the rows of ``keys``, and of those between
     them. Empty, which means all rows, where no column of the key is a whole number."""
     types = {column.name: column.data_type for column in table.columns}
     bounds = []
@@ -104,7 +104,7 @@ def not_mended(table: TableCheck, mesh: ComparedMesh) -> str | None:
     if not table.comparison.rows_different:
         return None
     if not _can_signal(table, mesh):
-        return f"{name}: the reader of a DTS subscription takes no signals; copy the source anew"
+        return f"{name}: the reader of a DTS subscription takes no signals; copy the source again"
     if not table.is_sure:
         return f"{name}: not by their keys; `headwater signal {table.source} execute-snapshot` copies all of it again"
     gone = sum(1 for difference in table.comparison.first if difference.source is MISSING)

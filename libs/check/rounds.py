@@ -1,6 +1,7 @@
 """A turn of ``check`` spread over time: one table after the other, a large one chunk by chunk, and taken up where it was.
 
-    the next chunk (``chunks``) ▶ compared at all of the table's tenants ▶ added to what those before it had ▶ noted in a file
+    the next chunk (``chunks``) ▶ compared at all of the table's tenants ▶ added to the results of those before it ▶ noted in
+    a file
       ▶ a rest
 
 Each chunk has a wait, a read view and a second look of its own: the source keeps old versions of rows for as long as one takes.
@@ -121,7 +122,7 @@ def still_to_do(all_of_them: Iterable[Piece], last: Piece | None) -> list[Piece]
 def next_chunk(
     mesh: ComparedMesh, tenants: Collection[str], piece: Piece, begun: Begun | None, rows: int
 ) -> tuple[Chunk, str] | None:
-    """The chunk of ``rows`` after what was ``begun``, and the table's shape; another one than before: the chunk is the first.
+    """The next chunk of ``rows`` after ``begun``, and the table's shape; another one than before: the chunk is the first.
 
     None: the source has no such table any more.
     """
@@ -135,15 +136,15 @@ def next_chunk(
 
 
 def shape_of(source: str, table: SourceTable, tenants: Iterable[TenantSpec]) -> str:
-    """A text that is another one where columns, key or documents are: chunks before and behind would not make one table."""
+    """A text that is another one where columns, key or documents are: earlier and later chunks would not make one table."""
     documents = [
         (spec.tenant, selection, spec.sink, spec.format)
         for spec in tenants
         for selection in spec.sources
         if selection.name == source and selected_tables(selection, [table])
     ]
-    told = msgspec.json.encode((table.columns, table.key, sorted(table.required), table.collations, documents))
-    return hashlib.sha256(told).hexdigest()
+    shape = msgspec.json.encode((table.columns, table.key, sorted(table.required), table.collations, documents))
+    return hashlib.sha256(shape).hexdigest()
 
 
 def with_chunk(piece: Piece, begun: Begun | None, chunk: Chunk, shape: str, report: CheckReport) -> Begun:

@@ -148,7 +148,7 @@ def check(
 
     Raises:
         InvalidSettings: no such tenant, or it has no sink; or no row was ever written.
-        NotCaughtUp: the tables are still behind after ``timeout_s``.
+        NotCaughtUp: the tables still lag after ``timeout_s``.
         SourceUnavailable, AccessDenied: the source cannot be read.
         KeyUnusable: the key of a tenant's mask is not there.
     """
@@ -202,7 +202,7 @@ def _compare_source(
         wanted = source_positions(mesh.sources, [source])
         if mesh.hops is not None:
             wait_until_caught_up(mesh.hops, tenants, wanted, timeout_s=timeout_s, on_progress=on_progress)
-        # Behind the wait, which passes over their events as the sink does.
+        # After the wait, which passes over their events as the sink does.
         for spec in tenants:
             of_tenant = mesh.parked(spec.tenant).items()
             parked.update({(spec.tenant, table): why for (whose, table), why in of_tenant if whose == source})
@@ -212,7 +212,7 @@ def _compare_source(
     started_s = time.monotonic()
     with asked(mesh.sources[source]) as answering:
         before = answering.executed()
-        # Behind the wait: a stack that was just started makes it with its first rows.
+        # After the wait: a stack that was just started makes it with its first rows.
         with temporary_folder(mesh) as folder:
             looked = list(_check_source(mesh, answering, source, tenants, compare, Path(folder), parked, on_progress))
         compared = {each.check.table.table_id for each in looked}
@@ -296,7 +296,7 @@ def _looked_again(
 
 
 def _unless_parked(looked: _Looked, parked: Mapping[tuple[str, str], str]) -> _Looked:
-    """Of a table that was parked meanwhile no difference is sure: it did not hold what the second look waited for."""
+    """Of a table that was parked meanwhile no difference is sure: it lacked the rows that the second look waited for."""
     check = looked.check
     why = parked.get((check.tenant, str(check.table.table_id)))
     if why is None or not check.comparison.rows_different:
@@ -319,7 +319,7 @@ def _notes_on_keys(source: str, document: SourceDocument, tables: Iterable[Sourc
         if key and not (table.key and set(table.key) <= set(key)):
             yield (
                 f"{source}: key_columns gives {table.table_id} the key {', '.join(key)}: of rows that share it a mirror holds "
-                "the last one, and the others are told as missing"
+                "the last one, and the others are reported as missing"
             )
 
 
@@ -412,7 +412,7 @@ def _check_table(
             found = _Found(comparison, rows_read=comparison.rows_compared)
     except OtherType as error:
         beside = sorted(name for name in delivered if name.startswith(f"{error.column}{VARIANT}"))
-        hint = f"; what came since its type changed is in {', '.join(beside)}" if beside else ""
+        hint = f"; values after its change of type are in {', '.join(beside)}" if beside else ""
         return _Looked(TableCheck(spec.tenant, source, table, Comparison(), names, (*faults, f"{error}{hint}")))
     check = TableCheck(
         spec.tenant,

@@ -100,8 +100,8 @@ def look_again(
 ) -> list[Verdict]:
     """Judge the rows that differed, table by table, in the order of ``suspected``; each ``is_distinguishable``.
 
-    ``ask`` gives the source, with a view of this moment; ``wait_for_all`` returns when the tables hold what the source has
-    committed by now. Of each table ``limit`` differences are kept.
+    ``ask`` gives the source, with a view of this moment; ``wait_for_all`` returns when the tables hold all that the source
+    has committed by now. Of each table ``limit`` differences are kept.
 
     Raises:
         NotCaughtUp: the tables do not follow.
@@ -164,7 +164,7 @@ def _rows_of_warehouse(table: Suspected, keys: set[Row], temporary_dir: Path) ->
     try:
         rows = delivered_rows(table.load(), table.sink, table.table, table.columns, temporary_dir, among=among)
         return _by_key(table, rows, keys)
-    except OtherType:  # since the first look: the next check reports it
+    except OtherType:  # a change after the first look: the next check reports it
         return {}
 
 

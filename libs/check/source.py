@@ -1,6 +1,6 @@
-"""A source asked directly, past everything of ours: what it has committed, and which rows it holds.
+"""A source asked directly, past everything of ours: its committed transactions, and its rows.
 
-``check``, ``status`` and the wait before them ask here. Each kind answers in its own way: MySQL and the server behind a DTS
+``check``, ``status`` and the wait before them ask here. Each kind answers in its own way: MySQL and the server of a DTS
 subscription on a connection (``mysql_rows``), a keyspace through its vtgate (``vitess_rows``).
 """
 

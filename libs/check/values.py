@@ -103,7 +103,7 @@ def key_literal(data_type: str, value: object) -> str | None:
             return f"_utf8mb4 X'{value.encode().hex()}'"
         case bytes() if data_type in _BINARIES:
             return f"X'{value.hex()}'"
-        # One without month or day may stand behind 1970's first: it is not found under that.
+        # One without month or day may come after 1970's first: it is not found under that.
         case datetime.datetime() if value != _EPOCH:
             return f"'{value.isoformat(sep=' ')}'"
         case datetime.date() if value not in (_EPOCH_DATE, _EPOCH):

@@ -91,7 +91,7 @@ class VitessRows:
     def key_behind(
         self, table: SourceTable, columns: Sequence[PlaceColumn], after: Place | None, rows: int
     ) -> Place | None:
-        """See ``source.AskedSource.key_behind``: the least of what the shards say, each asked for its share of the rows."""
+        """See ``source.AskedSource.key_behind``: the least of the shards' answers, each asked for its share of the rows."""
         of_a_shard = max(1, rows // len(self._shards()))
         statement = place_statement(quote_identifier(table.table_id.table), columns, after, of_a_shard)
         return min(self._places(statement, columns), default=None)

@@ -72,7 +72,7 @@ class KafkaOauth(msgspec.Struct, frozen=True, kw_only=True):
     """It is sent as it is, not form-encoded as RFC 6749 asks (section 2.3.1), because no client of Kafka does so. Of letters,
     digits and ``-._~`` it is the same in both forms."""
     scope: str | None = None
-    """What the token is to be good for, where the provider asks; several separated by spaces."""
+    """The token's scopes, where the provider asks for them; several separated by spaces."""
     ca_file: str | None = None
     """Certificate authority of the identity provider (PEM); None: those that the machine trusts."""
 

@@ -58,7 +58,7 @@ class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
     milliseconds; half a minute is a reader that was stopped in the middle."""
 
     def __post_init__(self) -> None:
-        """Raises InvalidSettings with every field that its kind needs and has not, or has and does not know."""
+        """Raises InvalidSettings with every field that its kind needs and lacks, or has and does not know."""
         kind, mistakes = self.kind, []
         wanted = {"file": kind is CatalogKind.SQLITE, "uri": kind in _WITH_URI}
         for name, is_wanted in wanted.items():
@@ -83,7 +83,7 @@ class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
             mistakes.append("token: the catalog gives tokens for credential; leave one of both out")
         mistakes += [
             f"properties.{name}: is a secret, which stands in no file: a REST catalog's goes into credential or token, JDBC's "
-            "into password (each by the environment), the storage's into what its client looks for there "
+            "into password (each by the environment), the storage's into the variables that its client reads "
             "(AWS_SECRET_ACCESS_KEY ...)"
             for name in self.properties
             if _SECRET_PROPERTY.fullmatch(name)

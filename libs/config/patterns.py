@@ -106,7 +106,7 @@ def most_steps(pattern: str, characters: int = NAME_CHARACTERS) -> int:
     Documents are judged again whenever one of their folder changes, so counts are kept.
 
     Raises:
-        RunsAway: there is no telling.
+        RunsAway: its end is unknown.
     """
     return _Count().before(sre_parse.parse(pattern), _END).steps[characters]
 
@@ -162,7 +162,7 @@ class _Count:
                 behind = min(body.getwidth()[0], NAME_CHARACTERS) if direction < 0 else 0
                 return _Rest(_sum(inside.steps[behind:] + inside.steps[-1:] * behind, rest.steps))
             case sre.GROUPREF | sre.GROUPREF_IGNORE | sre.GROUPREF_EXISTS:
-                raise RunsAway("it refers to a group of its own; write out what the group holds")
+                raise RunsAway("it refers to a group of its own; write out the group's content")
             case sre.AT:
                 return _Rest(_sum(_END.steps, rest.steps))
             case _:
@@ -182,7 +182,7 @@ class _Count:
     def _repeated(self, least: int, most: int, body: Any, rest: _Rest) -> _Rest:
         width = body.getwidth()[0]
         if width == 0 and most > 1:
-            raise RunsAway("what may be empty is repeated, as in '(a*)*'; repeat only what has a character")
+            raise RunsAway("a part that may be empty is repeated, as in '(a*)*'; repeat only parts with a character")
         if len(body) == 1 and body[0][0] in _ONE_CHARACTER:
             return _repeated_character(least, most, body[0], rest)
         most = min(most, NAME_CHARACTERS // width + 1) if width else most
@@ -205,7 +205,8 @@ _REPEATS: Final = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 
 
 def _repeated_character(least: int, most: int, item: tuple[Any, Any], rest: _Rest) -> _Rest:
-    """A step for each character that is taken, and a way on from each: only from the last, if what must follow cannot be
+    """A step for each character that is taken, and a way on from each: only from the last, if a part that must follow cannot
+    be
     taken itself, as in ``[^.]*\\.``."""
     cost, most = _cost(*item), min(most, NAME_CHARACTERS)
     if rest.first is not None and not _may_take(*item, rest.first):

@@ -1,4 +1,4 @@
-"""Where a document takes a secret from, so that it need not stand in the document itself.
+"""Where a document takes a secret from, so that it stays out of the document itself.
 
     password_from: {env: SHOP_PASSWORD}
     password_from: {file: /run/secrets/shop}

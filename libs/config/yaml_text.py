@@ -110,7 +110,7 @@ def parse_yaml(text: str, *, file: str = "", mistakes: list[str]) -> YamlDocumen
         why = ", ".join(parts) or " ".join(str(error).split())
         mistakes.append(where.at(None if mark is None else mark.line + 1, f"is not YAML ({why})"))
     except (ValueError, OverflowError) as error:  # a date such as 2024-13-45, a number of a million digits
-        mistakes.append(where.at(None, f"is not YAML ({error}); put quotes around what is no number or date"))
+        mistakes.append(where.at(None, f"is not YAML ({error}); put quotes around texts that are no number or date"))
     return None
 
 
@@ -145,7 +145,7 @@ def _line(of: yaml.Event | yaml.Node) -> int:
 def _walk(root: yaml.Node) -> tuple[dict[str, int], list[tuple[int, str]]]:
     """The line of every place, and the names that stand twice, with their lines.
 
-    Aliases are followed, as what uses the document would: one that repeats a list of lists that repeats … is refused here.
+    Aliases are followed, as a reader of the document would: one that repeats a list of lists that repeats … is refused here.
     """
     lines: dict[str, int] = {"": _line(root)}
     twice: list[tuple[int, str]] = []

@@ -112,7 +112,8 @@ class BatchBuilder:
         return self._run is None and not self._entries and not self._head.awaited
 
     def await_others(self, end_offsets: Mapping[int, int]) -> None:
-        """What is gathered, and all after it, is routed when the records of other Kafka partitions of the changes topic are
+        """The gathered rows, and all later ones, are routed when the records of other Kafka partitions of the changes topic
+        are
         that stand below these offsets; by partition."""
         for kafka_partition, end_offset in sorted(end_offsets.items()):
             self._head.awaited.append(PartitionEnd(kafka_partition=kafka_partition, end_offset=end_offset))
@@ -128,7 +129,7 @@ class BatchBuilder:
         return self.rows >= 2 * MAX_BATCH_ROWS or self.size_bytes >= 2 * MAX_BATCH_BYTES
 
     def open_run(self, run: RowRun) -> RowRun:
-        """Rows appended to ``run`` stand behind everything gathered so far."""
+        """Rows appended to ``run`` come after everything gathered so far."""
         self.close_run()
         self._run = run
         return run

@@ -61,7 +61,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     offset. None: it was refused itself."""
     is_withheld: bool = False
     """The tenant has a filter, a mask or an excluded column on the table, or the event is too large for a record: the event
-    stands only in the changes topic, because its bytes may hold what the tenant must not see. Of the sink's: it is too large
+    stands only in the changes topic, because its bytes may hold values that the tenant must not see. Of the sink's: it is too
+    large
     for a record, and stands only in ``topic``."""
     event_key: bytes | None = None
     event_value: bytes | None = None

@@ -1,7 +1,7 @@
 """Debezium's envelope around a row, as bytes: the parts that repeat are made once.
 
 A value is ``{"before":…,"after":…,"source":{…},"transaction":…,"op":…,"ts_ms":…,"ts_us":…,"ts_ns":…}``, in the order of
-Debezium's fields (``golden/debezium-mysql``). The row images come encoded; what is added here is joined around them.
+Debezium's fields (``golden/debezium-mysql``). The row images come encoded; the other members are joined around them.
 """
 
 from typing import Final
@@ -38,8 +38,8 @@ class MysqlSourceBlock:
     ) -> bytes:
         """Everything up to ``"pos":``; the result of ``source_place`` follows.
 
-        ``snapshot``, ``gtid``, ``file`` and ``sequence`` (what orders events besides) are JSON text, quotes included, or
-        ``null``.
+        ``snapshot``, ``gtid``, ``file`` and ``sequence`` (further members that order events) are JSON text, quotes included,
+        or ``null``.
         """
         before, behind_ms, behind_sequence, between, behind_times = self.pieces(
             snapshot=snapshot, server_id=server_id, gtid=gtid, file=file
@@ -57,7 +57,7 @@ class MysqlSourceBlock:
         )
 
     def pieces(self, *, snapshot: bytes, server_id: int, gtid: bytes, file: bytes) -> tuple[bytes, ...]:
-        """What stands before, between and after ``ts_ms``, ``sequence``, ``ts_us`` and ``ts_ns``: of rows events that differ
+        """The text before, between and after ``ts_ms``, ``sequence``, ``ts_us`` and ``ts_ns``: of rows events that differ
         in these and in their position alone."""
         return (
             self._before_times,

@@ -151,7 +151,7 @@ def is_straggling(note: str | None) -> bool:
 
 
 def straggler_group(router_group: str, tenant: str) -> str:
-    """The group whose offsets of changes topics say how far a tenant got that fell behind the others."""
+    """The group whose offsets of changes topics are the place of a tenant that lags the others."""
     return f"{router_group}.{tenant}"
 
 

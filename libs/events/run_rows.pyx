@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """The rows of a run, put into protobuf's wire form as they come: no Python object a row.
 
-A reader's decoder writes a row's key and value straight behind those that are there (``begin_row`` and ``add_part``); a
+A reader's decoder writes a row's key and value straight after those that are there (``begin_row`` and ``add_part``); a
 reader that has them as ``bytes`` calls ``append``. Wire form: Protocol Buffers, "Encoding": before each key and value stand
 its field's tag and its length.
 """
@@ -20,7 +20,8 @@ cdef enum:
     _MOST_RESERVED_BYTES = 2_000_000
 
 cdef Py_ssize_t _usual_bytes = 0
-"""Of the values of the run before, and some more: what the next one reserves. A buffer that grows is copied each time that it
+"""Of the values of the run before, and some more: the next one reserves so many. A buffer that grows is copied each time that
+it
 doubles."""
 
 # One byte each, as long as the fields' numbers are below 16.
@@ -130,12 +131,12 @@ cdef class RunRows:
         return self._keys.size + self._values.size >= _LARGE_BYTES
 
     def encoded(self) -> bytes:
-        """Keys and values: fields of a ``Run``, to stand behind its others."""
+        """Keys and values: fields of a ``Run``, to follow its others."""
         return joined((self,))
 
 
 def joined(tuple parts not None) -> bytes:
-    """All parts behind one another: bytes, and the ``encoded`` form of each ``RunRows``, which is copied this once."""
+    """All parts one after another: bytes, and the ``encoded`` form of each ``RunRows``, which is copied this once."""
     cdef Py_ssize_t size = 0
     cdef bytes whole
     cdef char* place

@@ -13,8 +13,7 @@ from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
 from protos.headwater.schema_history.v1 import schema_history_pb2
 
-# Kafka refuses records above message.max.bytes (1 MB by default); what the record adds to the change is far below
-# the difference.
+# Kafka refuses records above message.max.bytes (1 MB by default); the record's own bytes are far below the difference.
 LARGEST_CHANGE_BYTES: Final = 900_000
 _SHORTENED_CHARACTERS: Final = 1_000
 
@@ -79,8 +78,10 @@ def schema_change_to_proto(change: SchemaChange) -> schema_history_pb2.SchemaCha
 
 
 def fitted_to_record(change: SchemaChange) -> schema_history_pb2.SchemaChange:
-    """The wire form of ``change``, small enough for a record of Kafka: a statement that makes it too large is cut off, with a
-    digest behind, so that a repeat has the same text.
+    """The wire form of ``change``, small enough for a record of Kafka.
+
+    A statement that makes it too large is cut off, with a digest at its end, so that a repeat has the same text.
+
 
     Raises:
         DefinitionTooLarge: it is too large without the statement as well; the message names table and remedy.

@@ -1,6 +1,6 @@
 """Where in its source's log an event stands, by its ``source`` block: a GTID, a VGTID, a file and a place in it.
 
-Opaque to whoever reads it: a position names a place for people and for the source's own tools, and is compared by nobody.
+Opaque to its readers: a position names a place for people and for the source's own tools, and is compared by nobody.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class SourcePlace(msgspec.Struct, frozen=True, kw_only=True):
     """A place in one of a source's logs."""
 
     source_partition: str
-    """The shards that a VGTID names, joined by ``,``; empty where the event does not tell its log from others."""
+    """The shards that a VGTID names, joined by ``,``; empty where the event does not name its log."""
     position: Mapping[str, str | int]
     """The members of the source block that say where, by their names."""
 

@@ -35,7 +35,7 @@ cdef enum:
 
 cdef enum:
     _LONGEST_VARINT = 10
-    _LONGEST_NUMBER = 400  # JSON has longer ones, our readers have not
+    _LONGEST_NUMBER = 400  # JSON has longer ones, our readers write none
     _KEPT_BYTES = 4_000_000
     _NO_DIGIT = 255  # of base64
 
@@ -84,7 +84,7 @@ _fill_base64_digits()
 
 
 cdef struct Place:
-    Py_ssize_t begin  # 0: there is none, since a member never begins a payload
+    Py_ssize_t begin  # 0: there is none, because a member never begins a payload
 
 
 cdef class _Node:
@@ -94,15 +94,15 @@ cdef class _Node:
     cdef bint is_optional
     cdef str name
     cdef bytes opening  # the field's name as JSON text
-    cdef bytes before  # what stands before a value that is not null: the branch of Avro's union, the tag of Protobuf
-    cdef bytes null  # what stands in the place of null
-    cdef bytes behind  # of Protobuf's Decimal: what follows the value in its message
+    cdef bytes before  # the bytes before a value that is not null: the branch of Avro's union, the tag of Protobuf
+    cdef bytes null  # the bytes in the place of null
+    cdef bytes behind  # of Protobuf's Decimal: the bytes after the value in its message
     cdef tuple fields
     cdef _Node items
 
 
 cdef _Node _node(connect, str name):
-    """Without what is in it."""
+    """Without its content."""
     cdef _Node node = _Node.__new__(_Node)
     node.kind = _KINDS[connect["type"]]
     node.is_optional = connect.get("optional", False)
@@ -139,7 +139,7 @@ cdef class _Writer:
         self._write(self._root)
         self._skip_space()
         if self._place != self._end:
-            raise InvalidEvent("something follows behind the event's JSON")
+            raise InvalidEvent("something follows the event's JSON")
         written = PyBytes_FromStringAndSize(self._out.data, self._out.size)
         if self._out.capacity > _KEPT_BYTES:  # a single large row should not stay in memory
             free(self._out.data)
@@ -272,7 +272,7 @@ cdef class _Writer:
         return self._write_by_name(node)
 
     cdef bint _write_in_order(self, _Node node) except -1:
-        """False: the members are others, or in another order; what was written is to be taken back."""
+        """False: the members are others, or in another order; the written bytes are to be taken back."""
         cdef Py_ssize_t nth, count = len(node.fields)
         cdef _Node field
         self._open(node, b"{", "an object")
@@ -360,7 +360,7 @@ cdef class _Writer:
         return 0
 
     cdef bint _has_ended(self, const char* brace) except -1:
-        """Behind an item or a member; the place is at the next one, or behind the end."""
+        """After an item or a member; the place is at the next one, or after the end."""
         self._skip_space()
         if self._is_next(brace, 1):
             self._place += 1
@@ -427,7 +427,7 @@ cdef class _Writer:
         cdef char byte
         cdef uint32_t code, low
         self._text.size = 0
-        reserve(&self._text, end - place + 1)  # no escape is shorter than what it stands for
+        reserve(&self._text, end - place + 1)  # no escape is shorter than its character
         while place < end:
             byte = self._data[place]
             place += 1
@@ -605,7 +605,7 @@ cdef class AvroWriter(_Writer):
 
 
 cdef bytes _varint(number):
-    """For what is written once; of a number that is not negative."""
+    """For a text that is written once; of a number that is not negative."""
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -668,7 +668,7 @@ cdef class ProtobufWriter(_Writer):
         return self._end_sized(begin)
 
     cdef int _write_array(self, _Node node) except -1:
-        """Each item with its tag; numbers packed behind one. Of no items nothing is left but an empty pack."""
+        """Each item with its tag; numbers packed after one. Of no items nothing is left but an empty pack."""
         cdef Py_ssize_t begin = 0
         cdef bint is_packed = PyBytes_GET_SIZE(node.before) > 0
         if is_packed:
@@ -684,7 +684,7 @@ cdef class ProtobufWriter(_Writer):
         return self._end_sized(begin) if is_packed else 0
 
     cdef Py_ssize_t _begin_sized(self) except -1:
-        """Room for the size of what follows, which is known behind it."""
+        """Room for the size of the next part, which is known after it."""
         self._put(b"\0", 1)
         return self._out.size
 

@@ -128,7 +128,8 @@ def numbered(schema: ProtobufSchema, earlier: Sequence[ProtobufSchema]) -> Proto
     """The schema with the numbers of its earlier versions (oldest first).
 
     A field of the same name and type has the number that it ever had, also if it was gone in between, and no other gets that
-    number. An INT that became a BIGINT keeps its own: the bytes are the same. What is not in use any more is reserved.
+    number. An INT that became a BIGINT keeps its own: the bytes are the same. Numbers and names that are no longer in use are
+    reserved.
 
     Raises:
         ValueError: there are no numbers left.
@@ -300,7 +301,7 @@ def _quoted(text: str) -> str:
 # --- and back ---------------------------------------------------------------------------------------------------------
 
 _TOKEN: Final = re.compile(
-    # What is never closed ends with the text: else each begin of such would be looked at to there.
+    # An unclosed one ends with the text: else each begin of such would be looked at to there.
     r"//[^\n]*|/\*.*?(?:\*/|\Z)|\s+"
     r'|("(?:\\(?:.|\Z)|[^"\\])*(?:"|\Z)|\'(?:\\(?:.|\Z)|[^\'\\])*(?:\'|\Z)|[\w.]+|-?\d+|[^\s\w])',
     re.DOTALL,
@@ -311,8 +312,8 @@ _Tokens = list[str]
 def read_protobuf_schema(text: str) -> ProtobufSchema:
     """A registered schema: ours, as a registry may have set it again, or one that another converter made.
 
-    Fields of a ``oneof`` are the message's; of options, ``field_meta``'s parameters and ``json_name`` are read. What else
-    proto3 has is read over. Of several messages the first counts, which is the one that our events name.
+    Fields of a ``oneof`` are the message's; of options, ``field_meta``'s parameters and ``json_name`` are read. Other parts
+    of proto3 are read over. Of several messages the first counts, which is the one that our events name.
 
     Raises:
         ValueError: it is not Protobuf's language, has no message, or is larger or deeper than any of a table.

@@ -29,7 +29,8 @@ cdef class EventFrame:
 
     def __init__(self, bytes source not None, bytes behind_place not None, ends, bytes behind_numbers=None) -> None:
         """``source``: from ``,"source":`` to the row's place in it; ``behind_place``: from there to the end of the event, or
-        to its number in the transaction, where ``behind_numbers`` is given: what follows the numbers. ``ends``: of a create,
+        to its number in the transaction, where ``behind_numbers`` is given: the text after the numbers. ``ends``: of a
+        create,
         an update, a delete and, where there are any, a read."""
         cdef int nth
         self.held = (source, behind_place, behind_numbers, *ends)

@@ -44,7 +44,7 @@ OnProgress = Callable[[str], None]
 
 
 class NotCaughtUp(TransientError):
-    """The tables did not catch up in time; the message says which hop is behind, and by how much."""
+    """The tables did not catch up in time; the message says which hop lags, and by how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def wait_for_whole_copy(
 
     Raises:
         CopyLost: it never will.
-        NotCaughtUp: it has not within ``timeout_s``; it goes on.
+        NotCaughtUp: it still lags after ``timeout_s``; it goes on.
     """
     (signal_id,) = signal.ids
 

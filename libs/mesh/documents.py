@@ -265,8 +265,8 @@ def convert_source(value: Any, mistakes: list[str]) -> SourceDocument | None:
 def replica_server_id(path: Path, document: MysqlDocument) -> int:
     """The id under which the reader registers as a replica: stable, and unlikely to be another replica's.
 
-    MySQL allows 1 to 2**32-1 (manual, replication options, ``server_id``); small numbers are what people choose
-    by hand, so derived ones are large.
+    MySQL allows 1 to 2**32-1 (manual, replication options, ``server_id``); people choose small numbers by hand, so derived
+    ones are large.
     """
     if document.replica_server_id is not None:
         return document.replica_server_id

@@ -37,7 +37,7 @@ def documents_in_force(settings: MeshSettings) -> tuple[dict[str, TenantSpec], l
     raise InvalidSettings(
         "the file for --mesh",
         [
-            "does not tell where tenants' documents are: give tenants_dir, kubernetes or tenant_operator (docs/kubernetes.md)"
+            "does not say where tenants' documents are: give tenants_dir, kubernetes or tenant_operator (docs/kubernetes.md)"
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Which transactions a source has committed, and which of them a reader has read: how far behind a source partition is."""
+"""Which transactions a source has committed, and which of them a reader has read: the lag of a source partition."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -163,7 +163,7 @@ def is_initialised(home: Home) -> bool:
 
 EXAMPLE_SOURCE: Final = """\
 # A database to follow. The file's name is the source's name: it stands in topic names and in the events.
-# Remove the "#" in front of a line to set it; what is shown is the default, unless said otherwise.
+# Remove the "#" in front of a line to set it; lines show the default, unless said otherwise.
 kind: mysql                  # or dts: a Tencent DTS subscription (docs/dts.md); or vitess: a keyspace (docs/vitess.md)
 database:
   host: 127.0.0.1
@@ -185,7 +185,7 @@ include_tables: ['shop\\..*']
 #   mode: initial            # copy the tables first, then follow the log
 #   chunk_rows: 20000        # rows read at once
 #   lock: minimal            # commits are held back for a moment; none: never
-#   max_replica_lag_s: 30    # no chunk is read while the source, or one of lag_replicas, is further behind
+#   max_replica_lag_s: 30    # no chunk is read while the source, or one of lag_replicas, lags by more
 #   lag_replicas: [{host: db3, user: headwater, password: change-me}]
 
 # values:                        # Debezium's handling modes: docs/debezium-properties.md
@@ -209,7 +209,7 @@ include_tables: ['shop\\..*']
 
 EXAMPLE_TENANT: Final = """\
 # yaml-language-server: $schema=../tenant.schema.json
-# What one tenant gets. The file's name is the tenant's name. Saved changes are taken over while the stack runs;
+# The tables and rows of one tenant. The file's name is the tenant's name. Saved changes are taken over while the stack runs;
 # a document with a mistake is refused, and the last good one stays in force ("headwater validate" lists mistakes).
 tenant: acme
 
@@ -262,7 +262,7 @@ sources:
 #   tombstones: true
 #   schema_names: none               # avro, avro_unicode: with schemas, such names as Avro takes
 #   field_names: none                # the same of columns, in keys, rows and the warehouse
-#   source_types: {columns: ['shop\\.orders\\..*']}    # with schemas: fields that tell MySQL's type; or types: ['.*\\.DECIMAL']
+#   source_types: {columns: ['shop\\.orders\\..*']}    # with schemas: fields with MySQL's type; or types: ['.*\\.DECIMAL']
 # topics:
 #   kafka_partitions: 1
 #   schema_changes: true             # Debezium's schema-change events, in <tenant>.<source>
@@ -282,8 +282,8 @@ sink:
 
 
 def keep_private(home: Home) -> None:
-    """Let nobody but the home's owner read it: sources' documents and generated settings hold passwords, tables hold rows. What
-    is somebody else's stays as that one has it."""
+    """Let nobody but the home's owner read it: sources' documents and generated settings hold passwords, tables hold rows.
+    Folders of other users keep their modes."""
     folders = (home.root, home.sources_dir, home.run_dir, home.keys_dir, home.tls_dir)
     for path, mode in (
         *((folder, 0o700) for folder in folders),

@@ -1,4 +1,4 @@
-"""A file for ``--mesh``: what commands need to know of a mesh elsewhere."""
+"""A file for ``--mesh``: the addresses that commands need of a mesh elsewhere."""
 
 import os
 from collections.abc import Mapping

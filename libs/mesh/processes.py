@@ -29,7 +29,7 @@ SINK: Final = "sink"
 
 SINK_JAVA_OPTIONS: Final = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m"
 """Started often and with little to do, see ``SessionSettings.java_options``. Of one compiler alone Java reserves 48 MB for its
-code, which thirty tables, as mirrors and histories whose columns change, have filled within two minutes. What is reserved is
+code, which thirty tables, as mirrors and histories whose columns change, have filled within two minutes. Reserved memory is
 taken as it is needed."""
 
 

@@ -21,7 +21,7 @@ from libs.types.sink_place import decode_faults, is_faults_key, is_resyncs_key, 
 
 _READ_TIMEOUT_S: Final = 120.0
 _FRESH_S: Final = 5.0
-"""Whoever waits for a sink asks each second."""
+"""A command that waits for a sink asks each second."""
 
 
 class RecordedSinkReports:

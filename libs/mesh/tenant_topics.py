@@ -224,7 +224,7 @@ def read_to_end(consumer: Consumer, starts: Mapping[tuple[str, int], int], *, ti
                 place = (str(message.topic()), int(message.partition() or 0))
                 error = message.error()
                 if error is not None:
-                    # librdkafka tells of an end after a fetch that came back empty, and of none where writes do not pause.
+                    # librdkafka reports an end after a fetch that came back empty, and of none where writes do not pause.
                     if error.code() == KafkaError._PARTITION_EOF:
                         unread.pop(place, None)
                     elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -252,7 +252,7 @@ def _end_of(consumer: Consumer, topic: str, partition: int, deadline_s: float) -
             if isinstance(fault := error.args[0], KafkaError) and fault.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise _may_not_read(topic) from error
             if time.monotonic() > deadline_s:
-                raise BrokerUnavailable(f"Kafka does not tell where topic {topic} ends: {error}") from error
+                raise BrokerUnavailable(f"Kafka does not say where topic {topic} ends: {error}") from error
             time.sleep(POLL_S)  # a topic that was made a moment ago has no leader yet
         else:
             return int(end)

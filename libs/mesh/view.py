@@ -28,12 +28,12 @@ class SeenSource:
     document: SourceDocument | None = None
     """None: which tables its reader reads is not known."""
     unseen: str | None = None
-    """What is not seen of its tables from here; said of one that is delivered."""
+    """The part of its tables that is not seen from here; said of one that is delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTenant:
-    """A tenant's document, and what is reported of it."""
+    """A tenant's document, and its reports."""
 
     spec: TenantSpec
     lines: DocumentLines = field(default_factory=DocumentLines)

@@ -1,7 +1,7 @@
 """Statements through vtgate, for the commands: a keyspace's tables, its shards' places, their rows.
 
 ``check``, ``status``, ``validate`` and the embedded stack's probes call this. It shares nothing with the reader's client
-(``services/vstream_reader/client.py``), which reads streams: ``check`` must not believe what it checks. Protocol:
+(``services/vstream_reader/client.py``), which reads streams: ``check`` must not trust the code that it checks. Protocol:
 ``protos/vitess/vtgateservice.proto``. Statements of Vitess's own: Vitess documentation, "MySQL Query Language Extensions".
 """
 
@@ -76,7 +76,7 @@ class Vtgate:
         return [_values(row) for row in answer.result.rows]
 
     def _refusal(self, details: str) -> str | None:
-        """What of TLS keeps the two apart; None: nothing does."""
+        """The part of TLS that keeps the two apart; None: nothing does."""
         settings = self._settings
         if was_closed(details):
             return why_closed(settings.host, settings.port, settings, place="vtgate", timeout_s=HANDSHAKE_TIMEOUT_S)

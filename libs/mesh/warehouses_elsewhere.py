@@ -142,7 +142,7 @@ def _url_of(settings: CatalogSettings) -> URL:
 
 @contextlib.contextmanager
 def _errors_named(place: IcebergPlace) -> Iterator[None]:
-    where = (place.catalog.uri or place.catalog.file or "").partition("?")[0]  # a password may stand behind it
+    where = (place.catalog.uri or place.catalog.file or "").partition("?")[0]  # a password may follow it
     called = f"the catalog of Iceberg tables ({place.catalog.kind.value}, {where})"
     try:
         yield

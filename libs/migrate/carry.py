@@ -17,13 +17,13 @@ from libs.source.key_columns import KeyColumns
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
 
 PASSWORD: Final = "change-me"  # noqa: S105
-"""What stands in the written document: the connector's own is not copied."""
+"""The connection in the written document: the connector's own is not copied."""
 CONVERTING: Final = "event.converting.failure.handling.mode"
 
 
 @dataclass(slots=True)
 class Migration:
-    """What came of one connector."""
+    """The result of one connector."""
 
     source: str
     document: dict[str, Any] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Migration:
     tenant: list[str] = field(default_factory=list)
     """For each tenant's document, one line each."""
     left_out: list[str] = field(default_factory=list)
-    """What was not carried over, and why, one line each."""
+    """Properties that were not carried over, with the reason, one line each."""
 
     def text(self) -> str:
         """The document as YAML, with the notes as comments."""
@@ -185,4 +185,4 @@ ALIKE: Final[Mapping[str, Carry]] = {
     "heartbeat.interval.ms": milliseconds("heartbeat_interval_s"),
     "custom.metric.tags": metric_tags,
 }
-"""What both connectors have, and both kinds of documents alike."""
+"""Properties of both connectors that both kinds of documents have alike."""

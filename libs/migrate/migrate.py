@@ -2,8 +2,8 @@
 
 Both forms of the JSON are read: Kafka Connect's REST form ``{"name":…,"config":{…}}`` and the bare ``config``, with the names
 of Debezium's releases from 0.x on. Nothing is guessed and nothing dropped in silence: a misspelt property is refused with the
-nearest right name; one that has no place here, or whose value asks for what is not so here, is told with the way that there is
-instead; so is a default of Debezium's that is none of ours. No secret is printed or written.
+nearest right name; one that has no place here, or whose value asks for a behaviour that Headwater lacks, is reported with the
+other way to it; so is a default of Debezium's that is none of ours. No secret is printed or written.
 """
 
 import difflib
@@ -35,7 +35,7 @@ def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | 
 
     Raises:
         InvalidSettings: ``subject`` is no configuration of Debezium's MySQL or Vitess connector, properties are misspelt or
-            hold what they cannot, or the offsets are not this connector's; every mistake is listed.
+        hold values of another kind, or the offsets are not this connector's; every mistake is listed.
     """
     config = _config_of(text, subject)
     connector = _CONNECTORS.get(config.get("connector.class", MYSQL.class_name), MYSQL)
@@ -109,7 +109,7 @@ def _judge(
                 f"{key}: Debezium's {connector.name} connector has no such property; did you mean {near!r}?"
             )
         else:
-            no_effect = f"Debezium's {connector.name} connector has no such property: what it was for goes on elsewhere"
+            no_effect = f"Debezium's {connector.name} connector has no such property: its purpose is met elsewhere"
             migration.left_out.append(f"{key}: {known.note if known else no_effect}")
         return
     if known.name == _OVERRIDES:
@@ -146,7 +146,7 @@ def _nearest(key: str, connector: Connector) -> str | None:
 
 
 def _report_defaults(connector: Connector, config: Mapping[str, str], migration: Migration) -> None:
-    """What Debezium or Kafka Connect does without another word, and ours does not."""
+    """Behaviours that Debezium or Kafka Connect has by default, and Headwater lacks."""
     if connector.skips_truncate and "skipped.operations" not in config:
         migration.tenant.append(
             "skipped.operations is not set, and Debezium leaves TRUNCATE out then; for the same: sources[].skip_operations: [t]"

@@ -40,7 +40,7 @@ def _locking_mode(value: str, migration: Migration) -> None:
     """Of Debezium's locks ours has the shortest, or none."""
     if value.lower() in ("extended", "custom"):
         migration.left_out.append(
-            f"snapshot.locking.mode = {value}: snapshot.lock is minimal: rows are read behind the lock, at its one moment"
+            f"snapshot.locking.mode = {value}: snapshot.lock is minimal: rows are read after the lock, at its one moment"
         )
         return
     choice("snapshot.lock", {**names_of(SnapshotLock), "minimal_percona": SnapshotLock.MINIMAL.value})(value, migration)
@@ -51,7 +51,7 @@ def _java_key_store(name: str, ours: str) -> Carry:
 
     def carry(value: str, migration: Migration) -> None:
         migration.left_out.append(
-            f"{name} = {value}: a Java key store; write what it holds as PEM, and name that: {ours}"
+            f"{name} = {value}: a Java key store; write its content as PEM, and name that: {ours}"
         )
 
     return carry

@@ -36,11 +36,13 @@ class Property:
     """The setting's path; empty where there is none."""
     note: str
     same: tuple[str, ...] = ()
-    """Without a setting: the values that ask for what is so here, in any case; none named: all values
-    where it is always so, no value where it is absent."""
+    """Without a setting: the values that ask for Headwater's fixed behaviour.
+
+    None named: all values where the behaviour is fixed, no value where it is absent.
+    """
 
     def is_met_by(self, value: str) -> bool:
-        """Whether that value, or each part of a list, asks for nothing but what is so here without a setting."""
+        """Whether that value, or each part of a list, asks for Headwater's fixed behaviour alone."""
         if not self.same:
             return self.where is Where.ALWAYS
         same = {each.lower() for each in self.same}
@@ -64,7 +66,7 @@ def find(name: str, properties: Sequence[Property] | None = None) -> Property | 
 
 
 def newer_name(name: str) -> str:
-    """What Debezium calls a property now that it called ``name`` until release 2; ``name`` itself if it has stayed."""
+    """Debezium's present name of a property that it called ``name`` until release 2; ``name`` itself if it has stayed."""
     for older, newer in OLDER_NAMES.items():
         stem, family, _ = older.partition("<setting>")
         if name == older or (family and name.startswith(stem) and name != stem):
@@ -219,7 +221,7 @@ PROPERTIES: Final = (
         ("max.queue.size", "", "queues are bounded by batches and bytes"),
         ("max.queue.size.in.bytes", "", "as max.queue.size"),
         ("queue.provider.type", "", "as max.queue.size"),
-        ("poll.interval.ms", "", "nothing polls: what has come is sent at once"),
+        ("poll.interval.ms", "", "nothing polls: events are sent at once"),
         ("min.row.count.to.stream.results", "", "every table is streamed"),
         ("query.fetch.size", "", "every table is streamed"),
         ("snapshot.fetch.size", "", "every table is streamed; snapshot.chunk_rows says how many rows one SELECT gives"),
@@ -245,7 +247,7 @@ PROPERTIES: Final = (
         (
             "snapshot.query.mode",
             "",
-            "select_all; snapshot.select_overrides says what else to read of a table",
+            "select_all; snapshot.select_overrides names other rows to read of a table",
             ("select_all",),
         ),
         (
@@ -322,12 +324,12 @@ PROPERTIES: Final = (
         Where.ABSENT,
         ("converters", "", "handling modes and masks only; every type has one form"),
         ("<converter>.<setting>", "", "as converters: of a name that converters lists"),
-        ("post.processors", "", "transform behind the tenant's topics"),
+        ("post.processors", "", "transform after the tenant's topics"),
         ("<post-processor>.<setting>", "", "as post.processors: of a name that post.processors lists"),
         (
             "transforms",
             "",
-            "Kafka Connect's: projections and filters are in the tenant's document, other work behind the topics",
+            "Kafka Connect's: projections and filters are in the tenant's document, other work after the topics",
         ),
         ("transforms.<setting>", "", "as transforms"),
         ("predicates", "", "as transforms"),
@@ -338,12 +340,12 @@ PROPERTIES: Final = (
             "the server has read two-digit years already; a stored year 18 is year 18",
             ("false",),
         ),
-        ("include.query", "", "source.query is null; statements may hold what a mask hides", ("false",)),
+        ("include.query", "", "source.query is null; statements may hold values that a mask hides", ("false",)),
         ("gtid.ignore.on.recovery", "", "a purged position halts with the missing range", ("false",)),
         (
             "gtid.new.channel.position",
             "",
-            "of a server that joins, what it wrote since the checkpoint is read (earliest)",
+            "of a server that joins, its transactions after the checkpoint are read (earliest)",
             ("earliest",),
         ),
         (
@@ -440,7 +442,7 @@ _TITLES: Final = {
     ),
     Where.ABSENT: (
         "Not offered",
-        "and what to do instead. `migrate` reports each, except with a value of the last column",
+        "and another way. `migrate` reports each, except with a value of the last column",
     ),
 }
 

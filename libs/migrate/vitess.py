@@ -34,7 +34,8 @@ _LONGEST_KEEPALIVE_MS: Final = 86_400_000
 def finish_keyspace(
     config: Mapping[str, str], migration: Migration, start: Start | None, mistakes: list[str], *, has_offsets: bool
 ) -> None:
-    """What several properties say together, or the offsets; then the document is judged as ``headwater up`` would judge it."""
+    """Settings that several properties, or the offsets, decide together; then the document is judged as ``headwater up``
+    would judge it."""
     document = migration.document = {"kind": "vitess", **migration.document}
     _transactions(config, document)
     _transforms(config, migration)
@@ -45,7 +46,7 @@ def finish_keyspace(
         begins = f"start_vgtid {document['start_vgtid']!r}" if "start_vgtid" in document else "snapshot.mode"
         migration.left_out.append(
             f"the connector's offsets: are not given, so the source begins as {begins} says; to go on where the connector "
-            "stands, stop it, and give --offsets what GET /connectors/<name>/offsets answers"
+            "stands, stop it, and give --offsets the answer of GET /connectors/<name>/offsets"
         )
     _tasks(config, migration, start, mistakes)
     if mistakes:
@@ -140,9 +141,7 @@ def _gtid(value: str, migration: Migration) -> None:
 
 def _snapshot_mode(value: str, migration: Migration) -> None:
     if value.lower() in ("configuration_based", "custom"):
-        migration.left_out.append(
-            f"snapshot.mode = {value.lower()}: initial stands; a signal copies what else is wanted"
-        )
+        migration.left_out.append(f"snapshot.mode = {value.lower()}: initial stands; a signal copies other tables")
         return
     known = {mode: mode for mode in SNAPSHOT_MODES["vitess"]}
     choice("snapshot.mode", {**known, "schema_only": "no_data"})(value, migration)

@@ -35,7 +35,7 @@ class Start:
 
     vgtid: Vgtid
     notes: list[str] = field(default_factory=list)
-    """What is not as it was there, one line each."""
+    """Differences from the connector, one line each."""
 
 
 Offsets = Sequence[StoredOffset]
@@ -63,7 +63,7 @@ def parse_offsets(text: str, mistakes: list[str]) -> Offsets | None:
                 and isinstance(entry.get("offset"), dict)
             ]
     mistakes.append(
-        f"{_PLACE}: has no offsets; give what GET /connectors/<name>/offsets answers: "
+        f"{_PLACE}: has no offsets; give the answer of GET /connectors/<name>/offsets answers: "
         '{"offsets": [{"partition": …, "offset": …}]}'
     )
     return None
@@ -154,7 +154,7 @@ def _vgtid_of(stored: StoredOffset, mistakes: list[str]) -> Vgtid:
 def _beginning(entry: ShardGtid, notes: list[str]) -> ShardGtid:
     """The same place; where a copy was under way its beginning, because no finished table is known of it."""
     if entry.table_p_ks:
-        notes.append(f"{_PLACE}: shard {entry.shard}: its tables were being copied; that copy begins anew")
+        notes.append(f"{_PLACE}: shard {entry.shard}: its tables were being copied; that copy begins again")
         return msgspec.structs.replace(entry, gtid=EMPTY, table_p_ks=())
     if entry.gtid == CURRENT:
         notes.append(

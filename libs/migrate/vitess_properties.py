@@ -11,7 +11,7 @@ from libs.migrate.properties import PROPERTIES, Property, Where, rows
 
 
 def _as_mysql(*names: str) -> Sequence[Property]:
-    """What both connectors have, and we have alike."""
+    """Properties of both connectors that Headwater has alike."""
     known = {each.name: each for each in PROPERTIES}
     return [known[name] for name in names]
 
@@ -34,7 +34,7 @@ VITESS_PROPERTIES: Final = (
         ("database.password", "vtgate.password", "never printed; put it in by hand"),
         ("vitess.keyspace", "keyspace", ""),
         ("vitess.shard", "shards", "a list; left out: all, through reshards"),
-        ("vitess.vgtid", "start_vgtid", "--offsets, what the connector has reached since, goes before it"),
+        ("vitess.vgtid", "start_vgtid", "--offsets, the connector's later position, goes before it"),
         ("vitess.gtid", "start_vgtid", "as vitess.vgtid"),
         ("vitess.tablet.type", "stream.tablet_type", "primary for MASTER"),
         ("vitess.stop_on_reshard", "stream.stop_on_reshard", ""),
@@ -90,7 +90,7 @@ VITESS_PROPERTIES: Final = (
         ("vitess.connector.generation", "", "orders are made by one rule (ADR 2)"),
         ("vitess.exclude.empty.shards", "", "an empty shard costs a few bytes of a VGTID"),
         ("vitess.grpc.default.load.balancing.policy", "", "one stream needs one connection", ("pick_first",)),
-        ("vitess.vtctld.<setting>", "", "vtgate itself tells where shards stand"),
+        ("vitess.vtctld.<setting>", "", "vtgate itself reports each shard's position"),
         ("incremental.snapshot.chunk.size", "", "vtgate cuts the chunks"),
         ("incremental.snapshot.watermarking.strategy", "", "a second VStream copies beside the first"),
         ("snapshot.max.threads", "", "vtgate copies all shards side by side"),
@@ -147,7 +147,7 @@ VITESS_PROPERTIES: Final = (
         ),
         ("signal.data.collection", "", "signals come by headwater.signals and gRPC; no table is needed"),
         ("signal.file", "", "`headwater signal`, headwater.signals or gRPC"),
-        ("custom.retriable.exception", "", "what passes is retried, what does not halts at once"),
+        ("custom.retriable.exception", "", "passing errors are retried, others halt at once"),
         ("sourceinfo.struct.maker", "", "one form, with events.remove_fields"),
         (
             "snapshot.select.statement.overrides",

@@ -283,7 +283,7 @@ class TableMapEvent:
     metadata: bytes
     """Of the types: widths, lengths, precisions."""
     optional_metadata: bytes
-    """What ``table_map_metadata`` reads."""
+    """The input of ``table_map_metadata``."""
 
 
 def parse_table_map(body: bytes) -> TableMapEvent:

@@ -10,8 +10,11 @@ from libs.mysql.gtid import GtidSet
 
 
 class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Which transactions are done, and where the last of them ended. A log is resumed by ``gtid_set``, and file and place only
-    tell a person where; the log of a server without GTIDs (``by_file``) is resumed by file and place."""
+    """Which transactions are done, and where the last of them ended.
+
+    A log is resumed by ``gtid_set``; file and place then only inform a person. The log of a server without GTIDs (``by_file``)
+    is resumed by file and place.
+    """
 
     gtid_set: str
     """Every transaction that is done, as MySQL writes a GTID set. An XA transaction is done when it is committed or rolled
@@ -30,7 +33,7 @@ class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: Mapping[str, str] = {}
     """Tables (``database.table``) whose rows are passed over since they could not be read rightly, each with the reason."""
     unseen: Mapping[str, str] = {}
-    """Tables of which rows changed and the log has none of these changes, each with what changed them."""
+    """Tables of which rows changed and the log has none of these changes, each with the change's cause."""
 
     @property
     def rank(self) -> int:

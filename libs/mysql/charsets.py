@@ -79,7 +79,7 @@ def charset_of_collation_id(collation: int) -> str:
 
 
 def known_charset_of_collation_id(collation: int) -> str | None:
-    """The same; None for a number that MySQL 9.7 has not."""
+    """The same; None for a number that MySQL 9.7 lacks."""
     return _CHARSET_OF_ID.get(collation) or ("utf8mb4" if collation in _UTF8MB4_IDS else None)
 
 

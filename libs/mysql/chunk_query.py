@@ -1,7 +1,7 @@
 """SELECTs that read a table chunk by chunk along a key, in the order in which the server itself compares.
 
 A place in the key is the values of its columns as the text protocol printed ``key_list``. Given back as literals they stand
-exactly where ORDER BY put the row, whatever the collation, so the server does all comparing; here only the literals are
+exactly where ORDER BY put the row, under any collation, so the server does all comparing; here only the literals are
 written. Each printed form is exact: a FLOAT or DOUBLE has all its digits, a text has the bytes of its own charset, and an ENUM
 has its index, because an empty text may be a member or an invalid value. An ENUM sorts by its index, and MySQL uses an index of
 the table for a list of them alone.
@@ -55,7 +55,7 @@ def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
     The key makes a surrogate unique: rows that share its value would else have to be read in one chunk.
 
     Raises:
-        ValueError: the table has no such column, or cannot be read along it; the message says what to name instead.
+        ValueError: the table has no such column, or cannot be read along it; the message names the columns to choose from.
     """
     own = row_key(schema)
     if not surrogate and not own and not any(schema.column(name).is_optional for name in schema.key):
@@ -115,7 +115,7 @@ def chunk_statement(
     """The first ``limit`` rows (0: all) after one place and up to another, b"" meaning the table's ends, that meet the SQL
     ``condition``. A place may hold the first values of a key alone: after it means after all rows that share them.
 
-    Without a ``key`` in whatever order; ``table``: SQL to read from instead of the table itself.
+    Without a ``key`` in no order; ``table``: SQL to read from instead of the table itself.
     """
     order = ", ".join(quote_identifier(name) for name in key)
     tail = (f" ORDER BY {order}" if order else "") + (f" LIMIT {limit}" if limit else "")
@@ -218,7 +218,7 @@ def _behind(key: Sequence[Column], values: Sequence[bytes]) -> str:
         alternatives.append(" AND ".join([*equal, _greater(column, value)]))
     if len(alternatives) == 1:
         return alternatives[0]
-    # What is implied, said for the optimiser: a range of the key's first column.
+    # Implied by the rest, and said for the optimiser: a range of the key's first column.
     first = f"({_greater(key[0], values[0])} OR {quote_identifier(key[0].name)} = {_literal(key[0], values[0])})"
     return f"{first} AND ({' OR '.join(f'({alternative})' for alternative in alternatives)})"
 

@@ -1,6 +1,6 @@
-"""MySQL column types as records: what ``decimal(12,2) unsigned`` says, and the one canonical text for it.
+"""MySQL column types as records: the parts of ``decimal(12,2) unsigned``, and the one canonical text for it.
 
-Read by the row codec (how are this column's bytes laid out), by ``logical`` (what is its value) and by ``ddl``.
+Read by the row codec (how are this column's bytes laid out), by ``logical`` (which values has it) and by ``ddl``.
 The snapshot meets a type as ``information_schema.COLUMNS.COLUMN_TYPE`` has it, the log as a person wrote it
 (``INTEGER(11)``, ``DEC``, ``NATIONAL VARCHAR(9)``). Both become the same ``MysqlType``, whose ``str`` is the text
 that MySQL 8.0.19 and later show for it; so a column is equal however it was learned.
@@ -61,7 +61,7 @@ def quoted_member(member: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WrittenType:
-    """A type where it is written, with what the same words say about the column besides."""
+    """A type where it is written, with the facts about the column that the same words state."""
 
     mysql_type: MysqlType
     charset: str | None = None
@@ -74,7 +74,7 @@ class WrittenType:
     """M of TEXT(M): the smallest text type that holds M characters of the column's charset."""
 
 
-# Display width of zerofill integers that name none (what SHOW CREATE TABLE shows).
+# Display width of zerofill integers that name none (as SHOW CREATE TABLE prints it).
 _ZEROFILL_WIDTH: Final = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
 _TEXT_SIZES: Final = (("tinytext", 2**8), ("text", 2**16), ("mediumtext", 2**24), ("longtext", 2**32))
 
@@ -218,7 +218,7 @@ def read_column_type(tokens: TokenReader) -> WrittenType:
     """The type that stands next in a statement, its attributes included (manual, chapter "Data Types").
 
     Raises:
-        UnreadableSql: what stands there is no type.
+        UnreadableSql: the text is no type.
     """
     name, implied_charset = _type_name(tokens)
     match name:

@@ -96,7 +96,7 @@ _DEFAULT_CONTEXT: Final = StatementContext()
 
 
 class TableChangeKind(enum.Enum):
-    """What a statement did to a table."""
+    """The effect of a statement on a table."""
 
     CREATE = "create"
     ALTER = "alter"
@@ -129,7 +129,7 @@ def apply_ddl(
     database_charsets: Mapping[str, str] | None = None,
     context: StatementContext = _DEFAULT_CONTEXT,
 ) -> tuple[TableChange, ...]:
-    """What a statement of the log does to tables, in its own order; empty for one that concerns none.
+    """The effects of a statement of the log on tables, in its own order; empty for one that concerns none.
 
     ``tables`` should hold every table of the databases that are followed, not only the captured ones: tools for online
     schema changes build a shadow table and rename it. A change of a table that is not in ``tables`` is passed over.
@@ -251,7 +251,7 @@ def apply_database_ddl(
     *,
     context: StatementContext = _DEFAULT_CONTEXT,
 ) -> Mapping[str, str]:
-    """The charset of every database after a statement: what tables get that name none.
+    """The charset of every database after a statement: tables get it that name none.
 
     Raises:
         DdlNotUnderstood: as ``apply_ddl``.
@@ -289,10 +289,10 @@ def unseen_rows(
     tables: Mapping[TableId, TableSchema] = MappingProxyType({}),
     context: StatementContext = _DEFAULT_CONTEXT,
 ) -> UnseenRows | None:
-    """What a statement does to rows without a row event of it (manual, "ALTER TABLE Partition Operations" and "Importing
+    """The effect of a statement on rows without a row event of it (manual, "ALTER TABLE Partition Operations" and "Importing
     InnoDB Tables"); None for all that the log has whole. TRUNCATE TABLE is none of these: it comes out as an event.
 
-    ``tables``, as they are before it, tell more: columns whose stored values it may have rounded or cut, and new columns
+    ``tables``, as they are before it, say more: columns whose stored values it may have rounded or cut, and new columns
     whose values in the rows of before the server alone knows.
 
     Raises:
@@ -314,7 +314,7 @@ def _unseen_values(before: TableSchema, statement: AlterTable, context: Statemen
     """The clauses that change values of the rows that are there; empty for a statement that contradicts ``before``."""
     try:
         after = _alter(before, statement, before.table_id, before.charset or "utf8mb4", context)
-    except Exception:  # ``apply_ddl`` meets it too, and tells
+    except Exception:  # ``apply_ddl`` meets it too, and raises
         return []
     columns = {in_lower_case(column.name): column for column in after.columns}
     is_strict = context.sql_mode.is_strict
@@ -437,14 +437,17 @@ def _created_like(statement: CreateTableLike, tables: Mapping[TableId, TableSche
 
 
 class _Timestamps:
-    """What a TIMESTAMP column gets unasked with ``explicit_defaults_for_timestamp`` off (manual, "Server System Variables")."""
+    """The attributes that a TIMESTAMP column gets unasked with ``explicit_defaults_for_timestamp`` off.
+
+    Source: MySQL manual, "Server System Variables".
+    """
 
     def __init__(self, context: StatementContext, *, has_automatic: bool) -> None:
         self._is_off = not context.explicit_defaults_for_timestamp
         self._has_automatic = has_automatic
 
     def completed(self, definition: ColumnDefinition) -> ColumnDefinition:
-        """The definition with what the server adds: NOT NULL, and for the first such column the current time."""
+        """The definition with the server's additions: NOT NULL, and for the first such column the current time."""
         if not self._is_off or definition.written.mysql_type.name != "timestamp" or definition.is_nullable:
             return definition
         is_bare = definition.default is None and not definition.has_on_update and not definition.is_generated
@@ -618,7 +621,7 @@ def _altered_columns(
     *,
     converts: bool,
 ) -> tuple[list[Column], dict[str, str]]:
-    """The columns after the statement, and what became of each old name (in lower case) that is still there.
+    """The columns after the statement, and the new name or fate of each old name (in lower case) that is still there.
 
     Two passes as in the server (``mysql_prepare_alter_table`` in sql_table.cc): first every old column is kept, changed
     or dropped where it stands, all clauses speaking of the columns by their old names; then new columns are put in
@@ -667,7 +670,7 @@ def _altered_columns(
 
 
 def _is_generated_key(column: Column, before: TableSchema) -> bool:
-    """The primary key that the server made where none was named: it stays first, whatever FIRST says (manual, "Generated
+    """The primary key that the server made where none was named: it stays first, even beside FIRST (manual, "Generated
     Invisible Primary Keys")."""
     return (
         column.name == _GENERATED_KEY
@@ -687,7 +690,7 @@ def _old_column(schema: TableSchema, name: str) -> Column:
 
 
 def _born(added: Column, after_version: int) -> Born:
-    """What rows of before have in a column that is ``added`` after a version."""
+    """The value that rows of before have in a column that is ``added`` after a version."""
     return Born(
         after_version=after_version,
         source_type=added.source_type,
@@ -851,7 +854,7 @@ class _Table:
         self._ranked.append((self._rank(index), index))
 
     def _rank(self, index: Index) -> tuple[bool, ...]:
-        """Sorts unique indexes as the server does; what is equal stays in the order of the text.
+        """Sorts unique indexes as the server does; equal ones stay in the order of the text.
 
         The server ranks an index as it meets it: a primary key further on in the text comes too late for it.
         """
@@ -902,7 +905,7 @@ def _dropped(table_ids: Iterable[TableId]) -> Iterable[TableChange]:
 
 
 def _renamed(statement: RenameTables, tables: Mapping[TableId, TableSchema]) -> tuple[TableChange, ...]:
-    """One change for each rename, in order; later ones see what earlier ones did."""
+    """One change for each rename, in order; later ones see the tables of earlier ones."""
     now: dict[TableId, TableSchema | None] = dict(tables)
     changes = []
     for old, new in statement.renames:
@@ -914,8 +917,7 @@ def _renamed(statement: RenameTables, tables: Mapping[TableId, TableSchema]) -> 
 
 
 def _moved(schema: TableSchema, table_id: TableId, *, in_place_of: TableSchema | None) -> TableSchema:
-    """The table under another name, whose versions are counted by themselves: what its columns were at those of the old name
-    says nothing there.
+    """The table under another name, whose versions are counted by themselves: the old name's numbers mean nothing there.
 
     ``in_place_of``: the table that had the name before the statement; a column that it lacks is late there. A copy of it, as
     the last step of an online schema change puts in its place (``_t_gho``, ``_t_new``), is that table.

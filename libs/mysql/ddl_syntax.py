@@ -1,8 +1,8 @@
-"""DDL as text becomes DDL as records: what a statement of the log says about tables, and nothing else.
+"""DDL as text becomes DDL as records: the part of a log's statement that concerns tables, and nothing else.
 
 Called by ``ddl``, which applies the records to schemas. The grammar is that of the MySQL 9 manual, "Data
 Definition Statements", as far as it can touch a table's columns or keys; the rest is stepped over, never guessed:
-what does not fit raises ``DdlNotUnderstood``.
+a text that does not fit raises ``DdlNotUnderstood``.
 """
 
 import enum
@@ -50,7 +50,7 @@ class SentIn:
 
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """What the server knew when it ran a statement, beside its text.
+    """The server's state when it ran a statement, beside its text.
 
     The log's Query event carries these as status variables.
     """
@@ -315,7 +315,7 @@ Statement = (
 
 
 def parse_statement(text: str, default_database: str, context: StatementContext) -> Statement | None:
-    """What a statement says about tables and databases; None if it is about something else.
+    """A statement's effect on tables and databases; None if it is about something else.
 
     Raises:
         DdlNotUnderstood: it is about tables, and says something that is not known here.
@@ -395,7 +395,7 @@ _ROW_CHANGING: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IM
 
 
 class _Parser:
-    """A statement's tokens, and what a name without database means in it."""
+    """A statement's tokens, and the database that a bare name means in it."""
 
     def __init__(self, tokens: TokenReader, default_database: str, context: StatementContext) -> None:
         self._tokens = tokens
@@ -574,7 +574,7 @@ class _Parser:
         )
 
     def _partition_clause(self) -> tuple[Action, ...]:
-        """What it does to rows; the rest of the statement is stepped over."""
+        """Its effect on rows; the rest of the statement is stepped over."""
         tokens = self._tokens
         verb = tokens.current.keyword
         other = None

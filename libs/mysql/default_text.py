@@ -1,6 +1,6 @@
 """A DEFAULT that a statement writes, as the text that ``logical.canonical_default`` brings to its form.
 
-What a literal means depends on the column: in a column of text a number is its digits, bytes are of the column's character set
+A literal's meaning depends on the column: in a column of text a number is its digits, bytes are of the column's character set
 unless an introducer says another, and an ENUM's member is found as its collation compares (seen on MySQL 9.7,
 ``tests/integration/test_defaults.py`` asks the server).
 """
@@ -36,7 +36,7 @@ def default_text(
 ) -> str | None:
     """None where there is no default, NULL, or an expression that is not constant, or whose value only the server knows.
 
-    Raises DdlNotUnderstood for a literal that only the server reads: its own text of the definition has what it made of it.
+    Raises DdlNotUnderstood for a literal that only the server reads: its own text of the definition has the value.
     """
     if default is None or default.kind in (DefaultKind.NULL, DefaultKind.COMPUTED):
         return None

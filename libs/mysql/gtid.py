@@ -1,9 +1,9 @@
 """GTID sets: which transactions of which servers were executed (MySQL manual, "GTID Format and Storage").
 
-``GtidSet`` is a value: what a checkpoint stands for, what the source still holds. ``ExecutedGtids`` is what a reader
-keeps while it follows the log, where adding the next transaction costs one dictionary look-up.
-Since MySQL 8.3 a GTID may carry a tag (``uuid:tag:7``); a tag's numbers are counted by themselves, so uuid and tag
-together are the *host* of a sequence of numbers.
+``GtidSet`` is a value: the position of a checkpoint, or the transactions that the source still holds. ``ExecutedGtids`` is
+the state of a reader that follows the log, where adding the next transaction costs one dictionary look-up. From MySQL 8.3 on
+a GTID may carry a tag (``uuid:tag:7``); a tag's numbers are counted by themselves, so uuid and tag together are the *host* of
+a sequence of numbers.
 """
 
 import re
@@ -86,7 +86,7 @@ class GtidSet:
 
     @property
     def hosts(self) -> frozenset[GtidHost]:
-        """Who numbered the transactions of the set."""
+        """The servers that numbered the set's transactions."""
         return frozenset(self._intervals)
 
     @property
@@ -110,11 +110,11 @@ class GtidSet:
         return GtidSet({host: (*self._intervals.get(host, ()), *other._intervals.get(host, ())) for host in hosts})
 
     def subtract(self, other: "GtidSet") -> "GtidSet":
-        """What is in this one and not in the other."""
+        """The transactions of this set that the other lacks."""
         return GtidSet({host: _without(runs, other._intervals.get(host, ())) for host, runs in self._intervals.items()})
 
     def without(self, is_left_out: Callable[[str], bool]) -> "GtidSet":
-        """What the servers numbered whose uuid ``is_left_out`` does not name."""
+        """The transactions of all servers whose uuid ``is_left_out`` does not name."""
         return GtidSet({host: runs for host, runs in self._intervals.items() if not is_left_out(host.uuid)})
 
     def is_superset(self, other: "GtidSet") -> bool:
@@ -151,7 +151,7 @@ _TAGGED: Final = 1
 class ExecutedGtids:
     """The transactions executed so far, as a reader that follows the log counts them.
 
-    Adding the number after a host's highest one, which is what a log holds, costs one look-up, whatever the set holds.
+    Adding the number after a host's highest one, as a log brings it, costs one look-up at any size of the set.
     """
 
     def __init__(self, executed: GtidSet | None = None) -> None:
@@ -193,7 +193,7 @@ class ExecutedGtids:
     def rank(self) -> int:
         """How many transactions are executed: the rank of the last one in ``EventOrder``.
 
-        Each transaction adds one, whoever numbered it. The sum of the hosts' highest numbers, Debezium's rank for
+        Each transaction of any server adds one. The sum of the hosts' highest numbers, Debezium's rank for
         Vitess, is the same wherever numbers run from 1 without gaps; but it stands still while a gap is filled, as it is
         when group replication gives each member a block of numbers, and two transactions of one row would tie.
         """

@@ -13,7 +13,7 @@ _WITHOUT_LOWER_CASE: Final = (
 
 
 def quote_identifier(name: str) -> str:
-    """``name`` as a statement may hold it, whatever characters it has.
+    """``name`` as a statement may hold it, with any characters.
 
     >>> quote_identifier("odd`name")
     '`odd``name`'

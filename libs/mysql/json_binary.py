@@ -36,7 +36,7 @@ def json_text(stored: bytes) -> str:
         UndecodableValue: the bytes are no complete binary JSON; the row is damaged.
     """
     if not stored:
-        # A zero-length value is what MySQL leaves in a NOT NULL column that an ALTER added.
+        # MySQL leaves a value of zero length in a NOT NULL column that an ALTER added.
         return "null"
     try:
         return _value(stored, stored[0], 1, 0)

@@ -73,7 +73,7 @@ _DATETIME_KINDS: Final = {
 
 
 def logical_type(mysql_type: MysqlType, charset: str | None = None, modes: ValueModes = DEFAULT_MODES) -> LogicalType:
-    """What a value of the type is."""
+    """The kind of the type's values."""
     name = mysql_type.name
     match name:
         case "decimal":
@@ -124,7 +124,7 @@ def _decimal_type(precision: int, scale: int, mode: DecimalMode) -> LogicalType:
 
 
 def in_value_modes(schema: TableSchema, modes: ValueModes) -> TableSchema:
-    """``schema`` with its columns' logical types as ``modes`` have them, whatever they were before."""
+    """``schema`` with its columns' logical types as ``modes`` have them, replacing earlier ones."""
     columns = tuple(
         msgspec.structs.replace(
             column, logical_type=logical_type(parse_column_type(column.source_type), column.charset, modes)
@@ -242,7 +242,7 @@ def _canonical_literal(mysql_type: MysqlType, text: str) -> str:
 
 
 _EXACT: Final = Context(prec=130)
-"""A DECIMAL has 65 digits; a literal may have as many before the point as behind it."""
+"""A DECIMAL has 65 digits; a literal may have as many before the point as after it."""
 
 
 def _number(text: str) -> Decimal:
@@ -366,7 +366,7 @@ def _fraction(micros: int, fractional_digits: int) -> str:
 
 
 def _canonical_bytes(mysql_type: MysqlType, text: str) -> str:
-    """Hex, because a text could not tell every byte; a BINARY is padded with zeros, as it is stored."""
+    """Hex, because a text could not hold every byte; a BINARY is padded with zeros, as it is stored."""
     value = bytes_of_literal(text)
     if value is None:
         value = text.encode()

@@ -54,7 +54,7 @@ cdef class Packets:
         return 0
 
     def behind_ok(self):
-        """What stands behind the OK byte of each packet, up to the first that does not begin with one."""
+        """The bytes after the OK byte of each packet, up to the first that does not begin with one."""
         cdef Packets behind = Packets(self.data)
         cdef const uint8_t* data = self.data
         cdef Py_ssize_t nth
@@ -68,7 +68,7 @@ cdef class Packets:
 def whole_packets(bytes data not None) -> tuple[Packets, int, int]:
     """The whole packets at the front of ``data``, the end of the last, and how many bytes are needed for one more.
 
-    One that is continued by the next (``MAX_PACKET``) is not taken, nor what follows it.
+    One that is continued by the next (``MAX_PACKET``) is not taken, and no later one is.
     """
     cdef Packets packets = Packets(data)
     cdef const uint8_t* bytes_ = data

@@ -1,8 +1,8 @@
 """Pre-flight: whether a MySQL server can be followed, asked before anything is read from it.
 
 Called by a reader each time it starts. Everything that is missing is found in one go, each fault with the statement
-that mends it, so that a person corrects the server once. What the server must offer is in the MySQL
-manual: "The Binary Log", "Replication with Global Transaction Identifiers", "Binary Logging Options and Variables".
+that mends it, so that a person corrects the server once. The requirements on the server are in the MySQL manual: "The Binary
+Log", "Replication with Global Transaction Identifiers", "Binary Logging Options and Variables".
 """
 
 import re
@@ -27,16 +27,16 @@ class Fault:
 
     what: str
     mend: str
-    """A statement to run at the server, or else what to do."""
+    """A statement to run at the server, or else the next step."""
     is_purged: bool = False
     """The log does not reach the position to resume from, so that only a new snapshot helps."""
     is_behind: bool = False
-    """Nothing is wrong but that the server, a replica, has yet to receive what was read from another one."""
+    """The server is a replica that has yet to receive transactions that were read from another one; nothing else is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreflightReport:
-    """All faults, and what is allowed but may be regretted."""
+    """All faults, and settings that are allowed but may be regretted."""
 
     faults: tuple[Fault, ...]
     warnings: tuple[Fault, ...] = ()
@@ -133,7 +133,7 @@ _NO_GTIDS: Final = Fault(
 
 
 def _metadata_warnings(variables: Mapping[str, str]) -> list[Fault]:
-    """With FULL the log itself names columns, members and key: a table that changed unseen is found out whatever changed."""
+    """With FULL the log itself names columns, members and key: any unseen change of a table is found out."""
     metadata = variables.get("binlog_row_metadata", "FULL")
     if metadata == "FULL":
         return []
@@ -153,7 +153,7 @@ def _retention_warnings(variables: Mapping[str, str], min_retention_s: int) -> l
     return [
         Fault(
             f"the log is kept for {kept_s} s, less than {min_retention_s} s: a reader that stands still for longer must "
-            "copy all rows anew",
+            "copy all rows again",
             f"SET PERSIST binlog_expire_logs_seconds = {min_retention_s}",
         )
     ]
@@ -249,7 +249,7 @@ def _replica_faults(connection: "Connection[Any]", variables: Mapping[str, str])
         return []
     return [
         Fault(
-            "the server is a replica with log_replica_updates OFF: its log lacks what its source wrote",
+            "the server is a replica with log_replica_updates OFF: its log lacks its source's writes",
             "set log_replica_updates = ON in my.cnf and restart the server, or follow its source",
         )
     ]
@@ -305,7 +305,7 @@ def _foreign_key_warnings(connection: "Connection[Any]") -> list[Fault]:
             f"foreign keys change rows of which this server's log has no event, by CASCADE or SET NULL: "
             f"{', '.join([*listed, *more])}",
             "upgrade to MySQL 9.6 or later with innodb_native_foreign_keys = OFF, or change such rows by own statements; "
-            "`headwater check TENANT` shows what differs, `headwater resync TENANT TABLE` mends it",
+            "`headwater check TENANT` shows the differences, `headwater resync TENANT TABLE` mends it",
         )
     ]
 
@@ -329,7 +329,7 @@ def _resume_faults(
         faults.append(
             Fault(
                 f"the server does not have transactions that were already read: {unknown}",
-                "wait if it is a replica that lags behind; otherwise it was restored or is another server: re-snapshot",
+                "wait if it is a lagging replica; otherwise it was restored or is another server: re-snapshot",
                 is_purged=True,
                 is_behind=_replicates(connection),
             )
@@ -338,7 +338,7 @@ def _resume_faults(
 
 
 def _replicates(connection: "Connection[Any]") -> bool:
-    """The server is a replica that receives what another one writes."""
+    """The server is a replica that receives another one's transactions."""
     with connection.cursor(DictCursor) as cursor:
         try:
             cursor.execute("SHOW REPLICA STATUS")

@@ -80,7 +80,7 @@ cdef bint read_decimal(const uint8_t* text, Py_ssize_t size, int precision, int 
     cdef int64_t number = 0
     cdef bint has_digit = False
     cdef int whole = 0
-    cdef int fraction = -1  # digits behind the point; -1: before it
+    cdef int fraction = -1  # digits after the point; -1: before it
     for nth in range(is_negative, size):
         if text[nth] == b"." and fraction < 0:
             fraction = 0
@@ -112,7 +112,8 @@ cdef bint _divided(uint64_t digits, int fraction, double* quotient) noexcept:
     if LDBL_MANT_DIG < 64:
         return False
     # The same with eleven bits more, in which every uint64_t has room; and then rounded once more, to a double. That is the
-    # nearest too, unless the quotient seems to lie halfway between two doubles: what it was rounded away from would decide.
+    # nearest too, unless the quotient seems to lie halfway between two doubles: the digits that were rounded away would
+    # decide.
     longer = <long double>digits / <long double>_POWERS_OF_10[fraction]
     quotient[0] = <double>longer
     beside = longer + (longer - quotient[0])
@@ -126,7 +127,7 @@ cdef bint _read_double(const uint8_t* text, Py_ssize_t size, double* number) exc
     cdef bint is_negative = size > 0 and text[0] == b"-"
     cdef uint64_t digits = 0
     cdef int whole = 0
-    cdef int fraction = -1  # digits behind the point; -1: before it
+    cdef int fraction = -1  # digits after the point; -1: before it
     if size >= _LONGEST_DOUBLE:
         return False
     for nth in range(is_negative, size):

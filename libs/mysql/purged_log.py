@@ -1,6 +1,6 @@
-"""How a server tells that its log no longer holds what is asked for.
+"""A server's refusal because its log no longer holds the position that is asked for.
 
-Error 1236 stands for everything that ends a dump of the log; its text alone tells what it is (MySQL source,
+Error 1236 stands for everything that ends a dump of the log; only its text names the cause (MySQL source,
 ``sql/rpl_binlog_sender.cc``). vttablet passes the text on.
 """
 

@@ -8,7 +8,7 @@ from libs.mysql.sql_lexer import names_in
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Something of the server by which a statement that names ``name`` comes to what ``text`` names."""
+    """Something of the server through which a statement that names ``name`` comes to that which ``text`` names."""
 
     name: str
     database: str

@@ -42,15 +42,15 @@ cdef uint8_t _OP_UPDATE = batch.OP_UPDATE
 cdef uint8_t _OP_DELETE = batch.OP_DELETE
 _LACKING = (
     "the row image in the log lacks this column: set binlog_row_image = FULL globally and in every session, then snapshot the "
-    "table anew; or name a values.unavailable_placeholder"
+    "table again; or name a values.unavailable_placeholder"
 )
 _NEW_KEY_LACKING = (
     "the row's key changed, and the row image in the log lacks this column, so that the row of the new key is not known: set "
     "binlog_row_image = FULL globally and in every session, then `headwater resync` the table of each tenant"
 )
 _CHANGED_UNSEEN = (
-    "the row image in the log tells that a part of this document changed, and lacks the document: set binlog_row_image = FULL, or "
-    "binlog_row_value_options = '', globally and in every session, then snapshot the table anew"
+    "the row image in the log has a change to a part of this document, and lacks the document: set binlog_row_image = FULL, or "
+    "binlog_row_value_options = '', globally and in every session, then snapshot the table again"
 )
 cdef int _WRITE_ROWS = binlog_events.WRITE_ROWS
 cdef int _UPDATE_ROWS = binlog_events.UPDATE_ROWS
@@ -105,7 +105,7 @@ cdef struct Column:
     int group_bytes[_MAX_DECIMAL_GROUPS]
     int64_t group_weight[_MAX_DECIMAL_GROUPS]
     int decimal_scale
-    const char* zero  # what a zero date is in JSON
+    const char* zero  # a zero date in JSON
     Py_ssize_t zero_size
 
 
@@ -179,7 +179,7 @@ cdef class RowsDecoder(RowImages):
         self, EventFrame frame not None, RunRows run not None, Packets events not None, Py_ssize_t nth, bytes number not None,
         bytes table_map not None, int checksum_bytes, Py_ssize_t room,
     ) -> tuple[int, int, int]:
-        """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are this table's.
+        """Add the rows of ``events[nth]`` and of those after it to ``run``, as long as they are this table's.
 
         Stops before the first event that is neither a rows event of the table ``number`` nor
         a table map equal to ``table_map``, and when ``room`` is used up: bytes, counting ``ENVELOPE_BYTES`` an event. An
@@ -189,7 +189,7 @@ cdef class RowsDecoder(RowImages):
         Returns the number of the event that it stopped before, the row events added, and the room that is left.
 
         Raises:
-            ValueError, and whatever a converter raises: ``position``, ``row`` and ``column`` tell the place.
+            ValueError, and each error of a converter: ``position``, ``row`` and ``column`` hold the place.
         """
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(events.data)
         cdef Py_ssize_t body, end, size
@@ -231,9 +231,9 @@ cdef class RowsDecoder(RowImages):
         return nth, self.added, room
 
     def pass_over(self, Packets events not None, int checksum_bytes) -> tuple[bytes, bool]:
-        """After ``decode`` failed: the bytes of the row that it failed at, and whether more rows of its event stand behind it.
+        """After ``decode`` failed: the bytes of the row that it failed at, and whether more rows of its event follow it.
 
-        If so, the next call of ``decode``, with the same event first, goes on there. Where the row's end cannot be told, the
+        If so, the next call of ``decode``, with the same event first, goes on there. Where the row's end cannot be found, the
         bytes are those of the rest of the event.
         """
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(events.data)
@@ -381,7 +381,7 @@ cdef class RowsDecoder(RowImages):
         bint has_options
     ) except -1:
         """``_write_image`` of the columns that ``present`` has. A column that the image of a new row lacks has its default. One
-        that an image after a change lacks did not change: it is copied from the image before. What neither holds is
+        that an image after a change lacks did not change: it is copied from the image before. A value that neither holds is
         unavailable."""
         cdef Bytes* out = &self.images
         cdef Column* column
@@ -445,7 +445,7 @@ cdef class RowsDecoder(RowImages):
         return place
 
     cdef Py_ssize_t _write_changed_json(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
-        """A JSON column as changes to the document before, behind a length of four bytes."""
+        """A JSON column as changes to the document before, after a length of four bytes."""
         cdef Py_ssize_t size
         if end - place < 4:
             raise _too_short()
@@ -463,7 +463,7 @@ cdef class RowsDecoder(RowImages):
     # --- one image
 
     cdef Py_ssize_t _write_image(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
-        """Write the row at ``place`` as a JSON object behind the images, and its key; returns where the next one begins."""
+        """Write the row at ``place`` as a JSON object after the images, and its key; returns where the next one begins."""
         cdef const uint8_t* nulls = data + place
         cdef Bytes* out = &self.images
         cdef Column* column
@@ -690,7 +690,7 @@ cdef inline void _write_time(Bytes* out, Column* column, const uint8_t* cell) no
 
 
 cdef inline int64_t _fraction_us(int fraction_bytes) noexcept:
-    """What one unit of a stored fraction is worth: its bytes hold 2, 4 or 6 digits."""
+    """The worth of one unit of a stored fraction: its bytes hold 2, 4 or 6 digits."""
     return 10_000 if fraction_bytes == 1 else 100 if fraction_bytes == 2 else 1
 
 

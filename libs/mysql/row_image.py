@@ -1,6 +1,6 @@
 """How the binlog's row images of one table version are read: a ``Reading`` for each column.
 
-The table map says how wide each value is and which type it has; the schema says what the value means. Both must agree. From
+The table map says how wide each value is and which type it has; the schema gives the value its meaning. Both must agree. From
 the readings ``row_events`` (compiled) makes the decoder that reads the images.
 
 Layout: MySQL source ``libbinlogevents/include/rows_event.h`` and ``sql/field.cc`` (``pack``); the types and their
@@ -86,7 +86,7 @@ class WireColumn:
     """A column as the table map describes it."""
 
     wire_type: int
-    """The real type: ENUM, SET and CHAR travel under STRING and are told apart here."""
+    """The real type: ENUM, SET and CHAR travel under STRING and are distinguished here."""
     length_bytes: int = 0
     """Width of the length that opens a variable-length value; 0: fixed width."""
     size: int = 0
@@ -109,7 +109,7 @@ class Reading:
     """Of a BINARY(n), whose zero bytes at the end the log drops; a shorter cell is converted."""
     fractional_digits: int = 0
     units_per_s: int = 0
-    """What a TIME or DATETIME counts in."""
+    """The unit that a TIME or DATETIME counts in."""
     decimal_groups: tuple[tuple[int, int], ...] = ()
     """Bytes and weight (a power of ten) of each group of digits, in stored order."""
     decimal_scale: int = 0
@@ -123,7 +123,7 @@ class Reading:
     merge: Callable[[bytes, bytes], bytes] | None = None
     """Of JSON: the stored document before, and the changes to it, → JSON of the document after."""
     default: bytes | None = None
-    """JSON of what a new row has whose INSERT named no value; None: the log must hold it."""
+    """JSON of a new row's value where its INSERT named none; None: the log must hold it."""
     convert: Callable[[bytes], bytes] | None = None
     """The cell's bytes → JSON: of CONVERTED, of TEXT that is neither ASCII nor UTF-8, of a BINARY to be padded."""
 
@@ -244,7 +244,7 @@ def _reading(column: Column, wire: WireColumn) -> Reading:
         case _ if wire.wire_type == BIT:
             return _converted(wire.size, bits_base64)
         case _ if wire.wire_type == ENUM:
-            members = ("", *declared.members)  # index 0: what MySQL stores for an invalid value
+            members = ("", *declared.members)  # index 0: MySQL stores it for an invalid value
             return Reading(row_events.ENUM, wire.size, members=tuple(map(orjson.dumps, members)))
         case _ if wire.wire_type == SET:
             of_bits = set_from_binary(declared.members)

@@ -1,4 +1,4 @@
-"""What tells a table's rows apart at the source, whatever key a reader gives their events."""
+"""The columns that distinguish a table's rows at the source, under any key of their events."""
 
 import datetime
 from typing import Any, Final
@@ -21,7 +21,7 @@ def row_key(schema: TableSchema) -> tuple[str, ...]:
 
 
 def has_row_in_key(schema: TableSchema) -> bool:
-    """The events' key tells rows apart, because the row's own is part of it."""
+    """The events' key distinguishes rows, because the row's own is part of it."""
     own = row_key(schema)
     return bool(own) and set(own) <= set(schema.key)
 

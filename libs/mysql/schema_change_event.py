@@ -1,4 +1,4 @@
-"""Debezium's schema-change events: what a tenant reads in ``<tenant>.<prefix>`` when a table changes.
+"""Debezium's schema-change events: the messages that a tenant reads in ``<tenant>.<prefix>`` when a table changes.
 
 Made by a source's reader from the schema before and after; their Connect schemas are in ``connect_schema``. Fields, their
 order and their values are those that Debezium 3.6.1 writes (``tests/golden``), with MySQL's type names.
@@ -43,7 +43,7 @@ def schema_change_value(
     kind: str,
     with_comments: bool = False,
 ) -> bytes:
-    """Value of a schema-change event: one statement, and what it made of one table.
+    """Value of a schema-change event: one statement, and one table as it left it.
 
     ``source_block`` is the ``source`` object as JSON. ``kind`` is CREATE, ALTER or DROP; ``schema`` is the table
     afterwards, None with DROP. Without ``table_id`` the statement concerned no table. Comments are left out unless asked
@@ -82,7 +82,7 @@ def _table(schema: TableSchema, *, with_comments: bool) -> dict[str, Any]:
 
 
 def column_block(column: Column, position: int, *, with_comments: bool) -> dict[str, Any]:
-    """What ``tableChanges`` says of one column; ``position`` counts from 1."""
+    """One column in ``tableChanges``; ``position`` counts from 1."""
     mysql_type = parse_column_type(column.source_type)
     told = source_type(column, "mysql")
     # Debezium says of a column that the server sets by itself, be it by AUTO_INCREMENT or ON UPDATE, that it is both.

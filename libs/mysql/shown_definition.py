@@ -1,4 +1,4 @@
-"""What SHOW CREATE TABLE says, made whole where the server's own text of it is not.
+"""The answer of SHOW CREATE TABLE, made whole where the server's own text of it is not.
 
 Called by ``libs.source.mysql.snapshot.create_statement``; the log's statements have such literals too (``binlog_events``).
 

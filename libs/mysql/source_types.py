@@ -33,7 +33,7 @@ def _mysql_length(mysql_type: MysqlType) -> int | None:
             return mysql_type.precision or mysql_type.length or mysql_type.fractional_digits or None
 
 
-# query.proto, Type: what vtgate calls MySQL's types. Texts and blobs of all sizes are one type each, spatial types too.
+# query.proto, Type: vtgate's names of MySQL's types. Texts and blobs of all sizes are one type each, spatial types too.
 _VITESS_NAMES: Final = {
     "tinyint": "INT8", "smallint": "INT16", "mediumint": "INT24", "int": "INT32", "bigint": "INT64",
     "float": "FLOAT32", "double": "FLOAT64", "tinytext": "TEXT", "mediumtext": "TEXT", "longtext": "TEXT",

@@ -1,6 +1,6 @@
 """Tokens of a MySQL statement; read by ``column_type`` and ``ddl``.
 
-An own lexer, because what matters here is MySQL's alone: executable comments (``/*!80013 … */`` is SQL, not a
+An own lexer, because these rules are MySQL's alone: executable comments (``/*!80013 … */`` is SQL, not a
 comment), names that begin with a digit, backslash escapes, and quotes that ``sql_mode`` redefines
 (MySQL manual, "Literal Values", "Schema Object Names", "Comments").
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class TokenKind(enum.Enum):
-    """What a token is; only a bare WORD can be a keyword."""
+    """The kind of a token; only a bare WORD can be a keyword."""
 
     WORD = "word"
     QUOTED_NAME = "quoted_name"
@@ -47,7 +47,7 @@ class UnreadableSql(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SqlMode:
-    """The parts of ``sql_mode`` that change what a text means."""
+    """The parts of ``sql_mode`` that change a text's meaning."""
 
     ansi_quotes: bool = False
     """``"x"`` is a name, not a string."""
@@ -95,7 +95,7 @@ _PATTERN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NAME_AFTER_POINT: Final = re.compile(rf"\.({_NAME_CHARACTER}+)")
-"""Behind a name, and nothing between: it is a name, be it a keyword or begin with a digit."""
+"""Directly after a name: it is a name, be it a keyword or begin with a digit."""
 
 # Manual, "String Literals", table "Special Character Escape Sequences"; any other escaped character stands for itself.
 # ``\%`` and ``\_`` keep their backslash outside of pattern matching.
@@ -238,10 +238,10 @@ def names_in(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> frozenset[
 
 
 class TokenReader:
-    """A place in a statement's tokens; what a hand-written parser needs of them.
+    """A place in a statement's tokens; the few steps that a hand-written parser needs.
 
-    Reads no further than it is asked to, so that a statement can be set aside by its first words, whatever the rest
-    holds (the body of a procedure in another language). Each method may raise UnreadableSql.
+    Reads no further than it is asked to, so that a statement can be set aside by its first words, before an unreadable rest
+    (the body of a procedure in another language). Each method may raise UnreadableSql.
     """
 
     def __init__(self, statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> None:
@@ -275,7 +275,7 @@ class TokenReader:
         return self._tokens[wanted]
 
     def advance(self) -> Token:
-        """The current token, which is then behind us."""
+        """The current token; the place moves past it."""
         token = self.current
         if token.kind is not TokenKind.END:
             self._at += 1
@@ -373,7 +373,7 @@ def bytes_of_literal(text: str) -> bytes | None:
 
 
 def split_statements(text: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> list[str]:
-    """The statements of a script, between semicolons; what is in quotes and comments does not divide.
+    """The statements of a script, between semicolons; one in quotes or comments does not divide.
 
     >>> split_statements("ALTER TABLE a COMMENT ';'; DROP TABLE /* ; */ b;")
     ["ALTER TABLE a COMMENT ';'", 'DROP TABLE /* ; */ b']

@@ -1,7 +1,7 @@
-"""What a table map says of its columns beyond their widths, compared with the schema that is held of the table.
+"""A table map's facts about its columns beyond their widths, compared with the schema that is held of the table.
 
 A statement that was read wrongly, or never seen, often leaves a table of the same widths: a renamed column, an ENUM with other
-members, ``INT`` for ``INT UNSIGNED``, a text in another character set. The table map tells: with ``binlog_row_metadata=FULL``
+members, ``INT`` for ``INT UNSIGNED``, a text in another character set. The table map says: with ``binlog_row_metadata=FULL``
 names, members and key of the table, by default (MINIMAL) which numbers are unsigned, and the texts' collations. It is looked at
 once for each layout of a table: it costs a row nothing.
 
@@ -43,7 +43,7 @@ class Collations:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What one table map says; None: nothing about this."""
+    """The facts of one table map; None: nothing about this."""
 
     unsigned: bytes | None = None
     """A bit for each numeric column, the highest first."""

@@ -51,7 +51,8 @@ def select_list(schema: TableSchema) -> str:
 
     A FLOAT or DOUBLE is cast: MySQL prints six digits of a FLOAT and stores up to nine, it rounds a ``DOUBLE(10,2)`` and pads
     one with ZEROFILL. A text of a charset that is no part of UTF-8 comes as
-    it is stored: it is decoded as the log's is, and the server cannot put a question mark for what it cannot convert.
+    it is stored: it is decoded as the log's is, and the server can put no question mark for a character that it cannot
+    convert.
     """
     return ", ".join(map(selected, schema.columns))
 
@@ -81,7 +82,7 @@ class TextReading:
     kind: int
     """One of ``text_rows``'s kinds."""
     convert: Callable[[bytes], bytes]
-    """The printed value → JSON: of CONVERTED, and of what is unusual for its kind."""
+    """The printed value → JSON: of CONVERTED, and of values that are unusual for their kind."""
     units_per_s: int = 0
     """What a DATETIME counts in."""
     zero: bytes = b"null"
@@ -175,7 +176,7 @@ def _converter(column: Column) -> Callable[[bytes], bytes]:
 
 
 def default_json(column: Column) -> bytes | None:
-    """JSON of what a new row has where its INSERT named no value; None: only the server knows.
+    """JSON of a new row's value where its INSERT named none; None: only the server knows.
 
     MySQL leaves such columns out of a row image under ``binlog_row_image = MINIMAL``. Defaults that it computes are in it.
     """

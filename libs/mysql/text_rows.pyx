@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Rows of a snapshot's SELECT → Debezium ``r`` events in a run, without a Python object a row.
 
-The text protocol sends each value as its printed text behind a length (MySQL manual, "Text Resultset Row"). ``TextRowsDecoder``
-is made once for each table version from a ``TextReading`` for each column (``text_row.text_rows_decoder``). What is common is
-read here; the rest (``CONVERTED``) by the Python function that decides its form. Both end in the wire form that the log's rows
-have, byte for byte.
+The text protocol sends each value as its printed text after a length (MySQL manual, "Text Resultset Row").
+``TextRowsDecoder`` is made once for each table version from a ``TextReading`` for each column
+(``text_row.text_rows_decoder``). Common forms are read here; the rest (``CONVERTED``) by the Python function that decides
+its form. Both end in the wire form that the log's rows have, byte for byte.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -49,9 +49,9 @@ cdef enum:
 cdef struct Column:
     int kind
     int64_t units_per_s
-    const char* zero  # what a zero date is in JSON
+    const char* zero  # a zero date in JSON
     Py_ssize_t zero_size
-    const char* null  # what NULL is in JSON
+    const char* null  # NULL in JSON
     Py_ssize_t null_size
 
 
@@ -97,7 +97,7 @@ cdef class TextRowsDecoder(RowImages):
         Returns the number of the packet that it stopped before; at least one row is added.
 
         Raises:
-            ValueError, and whatever a converter raises: ``column`` tells where.
+            ValueError, and each error of a converter: ``column`` names the place.
         """
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(packets.data)
         cdef Py_ssize_t before

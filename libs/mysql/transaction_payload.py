@@ -30,8 +30,8 @@ _POSITION = struct.Struct("<I")
 def inner_events(body: BinaryIO, at: int) -> Iterator[Packets]:
     """The events of a compressed transaction, whole ones, some at a time; ``at``: where the event that holds them begins.
 
-    ``body`` is the event's, read from its present place on, after the header; what stands behind the stream (a checksum) is
-    cut off. A part is at least one event and beyond that about 256 KB.
+    ``body`` is the event's, read from its present place on, after the header; bytes after the stream (a checksum) are cut
+    off. A part is at least one event and beyond that about 256 KB.
 
     Raises:
         PipelineHalted: the stream is damaged, or compressed in a way that this release does not know.
@@ -75,7 +75,7 @@ def _decompressed(body: BinaryIO, at: int) -> BinaryIO:
         raise _damaged(f"compressed transaction at {at}", "its fields do not end") from error
     begin += place + 1
     if size is not None:
-        body.truncate(begin + size)  # a checksum may stand behind it
+        body.truncate(begin + size)  # a checksum may follow it
     body.seek(begin)
     if compression == _NONE:
         return body

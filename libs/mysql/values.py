@@ -5,7 +5,7 @@ protocol's answer to a snapshot's SELECT (``text_row``). Both give the same wire
 tested over every type.
 
 Dates, decimals and clock times repeat within a log far more than they differ, and computing them is the dearest
-part of a row. So each converter is a dictionary that computes what it lacks: a hit costs one look-up. A table is emptied
+part of a row. So each converter is a dictionary that computes missing entries: a hit costs one look-up. A table is emptied
 when it is full; values are immutable, so nothing can go stale.
 
 Formats: MySQL source ``sql-common/my_time.cc`` (packed temporal types) and ``strings/decimal.cc`` (binary decimals).
@@ -29,7 +29,7 @@ class UnwritableValue(ValueError):
 
 
 def failure_reason(column: Column, error: Exception) -> str:
-    """Why a value of ``column`` could not be decoded, and what to do: ``error`` in words that hold no value."""
+    """Why a value of ``column`` could not be decoded, and the remedy: ``error`` in words that hold no value."""
     remedy = "repair the row at the source, or exclude the table"
     if isinstance(error, UnwritableValue):
         return str(error)
@@ -46,7 +46,7 @@ _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 class Memo(dict[Any, Any]):
-    """A bounded dictionary that computes what it lacks."""
+    """A bounded dictionary that computes missing entries."""
 
     __slots__ = ("_compute",)
 
@@ -62,7 +62,7 @@ class Memo(dict[Any, Any]):
 
 
 def null_value(logical_type: LogicalType, *, is_optional: bool) -> Any:
-    """What NULL is written as: in a column that may not be NULL the type's own zero, because a consumer's schema has no room
+    """The form of NULL: in a column that may not be NULL the type's own zero, because a consumer's schema has no room
     for null there (Debezium's rule; MySQL does not store one).
     """
     kind = logical_type.kind
@@ -172,13 +172,13 @@ Moment = tuple[int, int, int, int]
 """Year, month, day, and microseconds of the day, as MySQL stores them: the day may be one that the calendar lacks."""
 
 EPOCH_TEXT: Final = "1970-01-01T00:00:00Z"
-"""What a zero TIMESTAMP that may not be NULL is written as (Debezium's rule)."""
+"""The form of a zero TIMESTAMP that may not be NULL (Debezium's rule)."""
 _DAY_US: Final = 86_400_000_000
 _INT64_MAX: Final = (1 << 63) - 1
 
 
 def zero_moment(kind: LogicalKind, *, is_optional: bool) -> int | str | None:
-    """What a date without month or day is: NULL, or the epoch where the column may not be NULL (Debezium's rule)."""
+    """The form of a date without month or day: NULL, or the epoch where the column may not be NULL (Debezium's rule)."""
     if is_optional:
         return None
     match kind:
@@ -217,7 +217,7 @@ def _epoch_ns(moment: Moment) -> int:
     nanoseconds = _epoch_us(moment) * 1000
     if not -_INT64_MAX - 1 <= nanoseconds <= _INT64_MAX:
         raise UnwritableValue(
-            "the value is beyond what 64 bits of nanoseconds hold; set values.time_precision to another mode"
+            "the value does not fit into 64 bits of nanoseconds; set values.time_precision to another mode"
         )
     return nanoseconds
 

@@ -1,11 +1,11 @@
 """The window around one chunk of an incremental snapshot, in GTID sets: no lock and no write at the source.
 
-A chunk is read by SELECT while the log stands still: ``gtid_executed`` before it is the *low watermark*, what was executed
-during it is the *high* one. When the log goes on, transactions of the low watermark are in the chunk already; the first one
-beyond it opens the window; rows changed within it are taken out of the chunk, for the log delivers them; the first
-transaction beyond the high watermark closes the window, and what is left of the chunk is delivered in front of it. At a
-source that is silent there is no such transaction: the end of one, or a heartbeat, closes the window when the high
-watermark has been reached.
+A chunk is read by SELECT while the log stands still: ``gtid_executed`` before it is the *low watermark*, the transactions
+executed during it are the *high* one. When the log goes on, transactions of the low watermark are in the chunk already; the
+first one beyond it opens the window; rows changed within it are taken out of the chunk, for the log delivers them; the first
+transaction beyond the high watermark closes the window, and the rest of the chunk is delivered in front of it. At a
+source that is silent there is no such transaction: the end of one, or a heartbeat, closes the window when the high watermark
+has been reached.
 
 Everything here goes from values to values; ``services.binlog_reader.incremental`` does the reading. Every reader whose log is
 ordered by GTIDs can use it. Source of the algorithm: seeds/001 ("Read-only incremental snapshots", Debezium's blog, 2022)
@@ -22,7 +22,7 @@ from typing import Final
 from libs.mysql.gtid import GtidHost, GtidSet
 
 Gtid = tuple[str, str, int]
-"""uuid, tag (empty: none), number: what ``gtid.parse_gtid`` gives."""
+"""uuid, tag (empty: none), number: the answer of ``gtid.parse_gtid``."""
 
 _NOTHING: Final = GtidSet()
 
@@ -36,13 +36,13 @@ class Window:
     high: GtidSet | None = None
     """Executed while it was read; None: not known yet, and until then the window stays open."""
     unseen: GtidSet = _NOTHING
-    """Of both watermarks, what the log has yet to show."""
+    """The transactions of both watermarks that the log has yet to show."""
     current: Gtid | None = None
     """The transaction that the log is in, or was in last."""
     is_open: bool = False
-    """The log has passed the low watermark and not the high one: what changes now is taken out of the chunk."""
+    """The log has passed the low watermark and not the high one: rows that change now are taken out of the chunk."""
     is_closed: bool = False
-    """The log stands behind the high watermark: the chunk is due, and the window is over."""
+    """The log has passed the high watermark: the chunk is due, and the window is over."""
 
 
 def open_low(executed: GtidSet) -> Window:
@@ -88,7 +88,7 @@ def reached_high(window: Window, gtid: Gtid | None) -> bool:
 
 
 def _is_beyond(window: Window, gtid: Gtid, *, or_last: bool = False) -> bool:
-    """The transaction stands behind all of its server's in the high watermark (or is their last); of the low one where
+    """The transaction comes after all of its server's in the high watermark (or is their last); of the low one where
     nothing was executed between the two. A server numbers its transactions in the order of its log."""
     high = window.high if window.high else window.low
     uuid, tag, number = gtid

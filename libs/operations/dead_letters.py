@@ -52,7 +52,7 @@ class StoredLetter:
     headers: Sequence[tuple[str, bytes]]
     """The event's own."""
     is_waiting: bool | None
-    """Of the sink's: its key is parked; None where nobody here can tell. Of the router's: always, nothing takes those up."""
+    """Of the sink's: its key is parked; None where nobody here can know. Of the router's: always, nothing takes those up."""
 
 
 def read_letters(kafka: KafkaSettings, tenant: str, parked: TenantParkedKeys | None) -> list[StoredLetter]:
@@ -99,25 +99,26 @@ def _is_waiting(letter: DeadLetter, parked: TenantParkedKeys | None) -> bool | N
 
 
 def router_remedies(tenant: str, letters: Iterable[StoredLetter], topics: Container[str] | None = None) -> list[str]:
-    """For a person, of each table (in ``topics``, where given): what brings the rows that the router set aside. Its letters are
+    """For a person, of each table (in ``topics``, where given): the command that brings the rows that the router set aside.
+    Its letters are
     not replayed (docs/adr/0013)."""
     by_table: dict[tuple[str, str], list[DeadLetter]] = {}
     for letter in (each.letter for each in letters):
         if letter.set_aside_by is SetAsideBy.ROUTER and letter.op and (topics is None or letter.topic in topics):
             by_table.setdefault((letter.source, f"{letter.database}.{letter.table}"), []).append(letter)
-    told = []
+    lines = []
     for (source, table), found in sorted(by_table.items()):
         place = f"{source}.{table}"
-        remedy = f"`headwater tenant snapshot {tenant} {place}` reads its rows anew"
+        remedy = f"`headwater tenant snapshot {tenant} {place}` reads its rows again"
         if any(letter.op in ("d", "t") for letter in found):  # t: TRUNCATE
             remedy += (
                 f"; there are deletes among them, which only `headwater resync {tenant} {place}` brings to a mirror"
             )
         count = "1 event" if len(found) == 1 else f"{len(found)} events"
-        told.append(
+        lines.append(
             f"{place}: {count} set aside by the router, which no replay takes up; once the cause is mended, {remedy}"
         )
-    return told
+    return lines
 
 
 def plain_key(key: bytes) -> Any:

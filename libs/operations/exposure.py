@@ -1,4 +1,4 @@
-"""What a listener on the way to a server sees or can do, by how a document says that it is reached."""
+"""The reach of a listener on the way to a server, by the connection that a document describes."""
 
 from collections.abc import Iterator
 

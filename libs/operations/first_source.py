@@ -190,7 +190,7 @@ def _write_new(path: Path, text: str, mode: int) -> bool:
 
 
 def _scalar(value: str) -> str:
-    """A text as YAML, in quotes: whatever it holds, it is read as this text."""
+    """A text as YAML, in quotes: any text is read as itself."""
     return yaml.safe_dump(value, default_style='"', allow_unicode=True, width=10**9).strip()
 
 

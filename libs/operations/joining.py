@@ -2,7 +2,7 @@
 
 A thread of ``headwater up`` looks at the tenants' documents as the router does. Its findings about each tenant are in
 ``<home>/data/joining/<tenant>.json``, and stored before anything is asked for: a stack that is killed between the two asks at
-its next start, and a copy that was asked for twice is one (``libs.source.joining``). The router needs not be told: rows that
+its next start, and a copy that was asked for twice is one (``libs.source.joining``). The router needs no message: rows that
 are addressed to a tenant have it look at the documents before they pass.
 """
 
@@ -57,8 +57,8 @@ def joining_path(home: Home, tenant: str) -> Path:
 
 
 def note_beginnings(home: Home, documents: Documents) -> None:
-    """Before readers are started: the tenants of today get what is of a source that is new by its first copy, not by one of
-    their own. Those of a home that knows nothing of joining yet have what they have: none of them joins."""
+    """Before readers are started: the tenants of today get a new source's rows by its first copy, not by one of their own.
+    Those of a home that knows nothing of joining yet keep their rows: none of them joins."""
     try:
         planned = set(msgspec.json.decode((_folder(home) / _SOURCES_FILE).read_bytes(), type=list[str]))
     except (FileNotFoundError, msgspec.DecodeError):
@@ -124,7 +124,7 @@ def _watch(home: Home, documents: Documents, tell: Callable[[str], None], ends: 
     around = Surroundings(captured, send, tell)
     folder = TenantFolder(home.tenants_dir, check_condition=condition_mistakes, check_key=mask_keys(home).mistake)
     waiting: dict[str, TenantSpec] = {}
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     while not ends.is_set():
         if (found := folder.refresh()) is not None:
             waiting = {spec.tenant: spec for spec in found.tenants}
@@ -133,12 +133,12 @@ def _watch(home: Home, documents: Documents, tell: Callable[[str], None], ends: 
             try:
                 take_in(home, spec, around)
             except HeadwaterError as error:
-                if told.get(tenant) != str(error):
+                if reported.get(tenant) != str(error):
                     tell(f"tenant {tenant} joins, and its rows wait: {error}")
-                told[tenant] = str(error)
+                reported[tenant] = str(error)
             else:
                 del waiting[tenant]
-                told.pop(tenant, None)
+                reported.pop(tenant, None)
         ends.wait(_RETRY_S if waiting else _LOOK_S)
 
 
@@ -160,7 +160,7 @@ def _load(home: Home, tenant: str) -> NoticedTenant:
         return NOBODY
     except msgspec.DecodeError as error:
         path = joining_path(home, tenant)
-        raise InvalidSettings(str(path), [f"cannot be read: {error}; remove it, and the tenant joins anew"]) from error
+        raise InvalidSettings(str(path), [f"cannot be read: {error}; remove it, and the tenant joins again"]) from error
 
 
 def _store(path: Path, value: object) -> None:

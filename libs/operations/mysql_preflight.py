@@ -88,7 +88,9 @@ def _of_server(
     )
     if document.snapshot.mode is not SnapshotMode.WHEN_NEEDED:
         return list(report.faults), list(report.warnings)
-    again = [Fault(f"{fault.what}; all rows are copied anew", fault.mend) for fault in report.faults if fault.is_purged]
+    again = [
+        Fault(f"{fault.what}; all rows are copied again", fault.mend) for fault in report.faults if fault.is_purged
+    ]
     return [fault for fault in report.faults if not fault.is_purged], [*report.warnings, *again]
 
 
@@ -184,7 +186,7 @@ def _table_faults(
     if captured:
         return []
     if any(any(re.fullmatch(pattern, str(table)) for pattern in document.include_tables) for table in tables):
-        return [Fault("exclude_tables leaves nothing of what include_tables matches", "correct the patterns")]
+        return [Fault("exclude_tables removes every table that include_tables matches", "correct the patterns")]
     return [Fault("include_tables matches no table that the user may see", _other_pattern("", tables))]
 
 

@@ -80,10 +80,10 @@ def _order_of_place(text: str, table: TableProgress) -> str:
     elif place is not None and known.get("gtid"):
         mistakes.append("the source numbers its transactions by GTIDs: write gtid_executed as it was then")
     elif place is None and not known.get("gtid"):
-        mistakes.append("the source has no GTIDs: write binlog.000042:157, as SHOW BINARY LOG STATUS told then")
+        mistakes.append("the source has no GTIDs: write binlog.000042:157, as SHOW BINARY LOG STATUS printed then")
     if newest.epoch:
         mistakes.append(
-            f"the source was copied anew since its log began (epoch {newest.epoch}), so that a place does not tell which "
+            f"the source was copied again after its log began (epoch {newest.epoch}), so that a place does not say which "
             "changes came before it; write a time or an order"
         )
     try:
@@ -169,26 +169,26 @@ def _run(log_file: Path, settings: RebuildSettings, on_progress: OnProgress) -> 
             stderr=log,
         ) as job:
             assert job.stdout is not None
-            told = list(_followed(job.stdout, on_progress))
-    failed = next((line["failed"] for line in told if "failed" in line), None)
+            answers = list(_followed(job.stdout, on_progress))
+    failed = next((line["failed"] for line in answers if "failed" in line), None)
     if job.returncode == _EXIT_MISTAKE:
         raise InvalidSettings("rebuild", [failed or "see its log"])
-    if job.returncode or not told:
+    if job.returncode or not answers:
         raise RebuildFailed(f"{failed or 'the job ended'}\n{last_lines(log_file)}")
-    return msgspec.convert(told[-1], Rebuilt)
+    return msgspec.convert(answers[-1], Rebuilt)
 
 
 def _followed(lines: Iterator[bytes], on_progress: OnProgress) -> Iterator[dict[str, str]]:
     """The job's reports, as they come; other lines are Spark's."""
     for line in lines:
         try:
-            told = msgspec.json.decode(line)
+            answer = msgspec.json.decode(line)
         except msgspec.DecodeError:
             continue
-        if isinstance(told, dict):
-            if "doing" in told:
-                on_progress(told["doing"])
-            yield told
+        if isinstance(answer, dict):
+            if "doing" in answer:
+                on_progress(answer["doing"])
+            yield answer
 
 
 def _notes(tenant: str, table: TableProgress, as_of: Moment, rebuilt: Rebuilt) -> list[str]:
@@ -205,7 +205,7 @@ def _notes(tenant: str, table: TableProgress, as_of: Moment, rebuilt: Rebuilt) -
     if rebuilt.unknown_may_have_existed:
         notes.append(
             f"{rebuilt.unknown_may_have_existed:,} row(s) may be missing: the log has them from a copy of the source that "
-            "was made behind the moment, which does not tell since when they were there"
+            "was made after the moment, and a copy does not say from when on they were there"
         )
     if table.parked_keys:
         notes.append(

@@ -99,7 +99,7 @@ def mistakes_of(spec: TenantSpec, table: TableProgress, *, no_copy_because: str 
     mistakes = []
     if spec.sink is None:
         mistakes.append("the tenant has no sink, and so no tables")
-    if not is_log_of(spec):  # nothing is copied into a log: its topic tells it, whatever was left out there
+    if not is_log_of(spec):  # a log's rows come from its topic: nothing is copied into it
         mistakes += _mistakes_of_copy(spec, table, no_copy_because)
     if table.parked_keys:
         mistakes.append(
@@ -162,7 +162,7 @@ def carry_out(
     while answer is None:
         if time.monotonic() > deadline_s:
             raise NotCaughtUp(
-                f"the sink has not built {resync.table} within {timeout_s:.0f} s; it is asked: call again to wait for it"
+                f"{resync.table} is not built after {timeout_s:.0f} s; the sink is asked: call again to wait for it"
             )
         time.sleep(POLL_PAUSE_S)
         answer = _answer(sinks, tenant, resync)

@@ -2,8 +2,8 @@
 
     schemas as they are ▶ apply_ddl, as the reader will ▶ tenant_view, as the router will ▶ plan_change, as the sink will
 
-Nothing is written. The tables are taken to be as the newest version makes them: what a policy left out earlier, or put beside
-another column, is known to the warehouse alone.
+Nothing is written. The tables are taken to be as the newest version makes them: columns that a policy left out earlier, or
+put beside another one, are known to the warehouse alone.
 """
 
 import re
@@ -91,8 +91,8 @@ def plan_statements(view: MeshView, source: str, statements: Sequence[str], *, d
         changes = _changes(tables, statement, database, source)
         unseen = unseen_rows(database, statement, context=tables.context)
         notes += [
-            f"{table_id}: no event tells of the rows that come or go, so tenants' tables stay as they are; "
-            f"`headwater resync` builds them anew: {statement}"
+            f"{table_id}: no event carries the rows that come or go, so tenants' tables stay as they are; "
+            f"`headwater resync` builds them again: {statement}"
             for table_id in (unseen.table_ids if unseen is not None else ())
             if is_captured(document, table_id)
         ]
@@ -157,7 +157,7 @@ def _next_version(schema: TableSchema, before: TableSchema | None, change: Table
 
 
 def _with_known_warehouse(spec: TenantSpec) -> TenantSpec:
-    """One whose warehouse is none has topics only until its document is mended; its mistake is told."""
+    """One whose warehouse is none has topics only until its document is mended; its mistake is reported."""
     is_known = spec.sink is None or spec.sink.warehouse in DIALECTS
     return spec if is_known else msgspec.structs.replace(spec, sink=None)
 

@@ -92,7 +92,7 @@ def end_at(reader: str, status: SourceStatus, signal_id: str, offset: int) -> Si
     if status.state == "unknown":
         return SignalProgress(said=f"{reader}: {status.detail}")
     if status.signals_offset is None or status.signals_offset <= offset:  # an earlier signal may have had the same id
-        return SignalProgress(said=f"{reader}: has not come to the signal yet ({status.state})")
+        return SignalProgress(said=f"{reader}: has yet to reach the signal ({status.state})")
     outcome = next((each for each in reversed(status.signals) if each.signal_id == signal_id), None)
     if outcome is not None and not outcome.waiting:
         return _end_of(reader, outcome)

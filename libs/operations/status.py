@@ -1,4 +1,4 @@
-"""How a mesh gets on: processes, source partitions, tenants' tables, from whoever knows best.
+"""A mesh's state: processes, source partitions, tenants' tables, each from the service that knows it best.
 
     processes           run/state.json and the operating system
     source partitions   ReaderControl of each reader; the source itself says how many transactions are newer
@@ -70,7 +70,7 @@ from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 ANSWER_TIMEOUT_S: Final = 3.0
 FAULT_PAGES_AT_ONCE: Final = 16
 CPU_WINDOW_S: Final = 0.3
-DEGRADED: Final = "degraded: "  # so begins /readyz (libs.telemetry.endpoint) of what works, but not as it should
+DEGRADED: Final = "degraded: "  # begins /readyz (libs.telemetry.endpoint) of a service that works amiss
 FEW_OFFSETS: Final = 50
 COMMITTER_COMPONENT: Final = "checkpoint-committer"
 """How a file for --mesh names checkpoint_committer."""
@@ -181,7 +181,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """While the initial snapshot runs."""
     snapshot_rows_estimated: int | None = None
     snapshot_tables: int | None = None
-    """How many are copied in all; 0: a reader of an earlier release does not tell."""
+    """How many are copied in all; 0: a reader of an earlier release does not say."""
     snapshot_finished_tables: int | None = None
     snapshot_remaining_s: float | None = None
     """Until the initial snapshot is copied; None: not known."""
@@ -442,7 +442,7 @@ def _faults_of_process(service: ServiceState) -> list[Fault]:
         return [fault_of(PROCESS_DOWN, scope, happened=service.detail, since_us=service.last_end_us)]
     found: list[Fault] = []
     if service.pid is not None and service.http_port is not None:
-        with contextlib.suppress(OSError, msgspec.DecodeError):  # its phase and, if it lasts, its restart tell
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # its phase and, if it lasts, its restart show it
             found = msgspec.json.decode(_page(service.http_port, "/faults"), type=list[Fault])
     if not found and service.phase is ServicePhase.STARTING and service.last_end:
         happened = f"is started again; it ended before: {service.last_end}"
@@ -504,7 +504,7 @@ def _degradation(service: ServiceState) -> str:
     try:
         text = _page(service.http_port, "/readyz").strip()
     except OSError:
-        return ""  # its phase and, if it lasts, its restart tell
+        return ""  # its phase and, if it lasts, its restart show it
     return text if text.startswith(DEGRADED) else ""
 
 
@@ -582,7 +582,7 @@ async def _ask(
     readers = [
         (source, name)
         for source in sorted(documents.sources)
-        # By what runs: the document may ask for another number of readers at the next start.
+        # By the running processes: the document may ask for another number of readers at the next start.
         for name in [name for name in ports if is_reader_of(name, source)] or [reader_name(source)]
     ]
     sources, progress = await asyncio.gather(
@@ -694,7 +694,7 @@ def _finished_copies(finished: Iterable[checkpoint_pb2.FinishedCopy]) -> dict[st
 def with_source_lag(
     sources: Sequence[SourceStatus], documents: Mapping[str, SourceDocument]
 ) -> tuple[SourceStatus, ...]:
-    """The same with how far each is behind its source, and each shard behind its own log, as far as the sources answer."""
+    """The same with each one's lag after its source, and each shard's after its own log, as far as the sources answer."""
     found = []
     for status in sources:
         document = documents.get(status.source)
@@ -726,8 +726,8 @@ def with_source_lag(
 
 
 def _routed(progress: Sequence[Progress], sources: Sequence[SourceStatus]) -> list[TableStatus]:
-    """What the router told of each tenant; its lag is known as far as the readers' is. Of several readers' source partitions
-    that which is furthest behind is shown, with the events of all. What was routed of earlier readers is past."""
+    """The router's figures of each tenant; its lag is known as far as the readers' is. Of several readers' source partitions
+    the one with the largest lag is shown, with the events of all. Figures of earlier readers are past."""
     published_us = {(source.source, source.source_partition): source.committed_at_us for source in sources}
     shown = {source for source, partition in published_us if partition != _UNKNOWN_PARTITION}
     found: dict[tuple[str, str, str], TableStatus] = {}
@@ -753,8 +753,8 @@ def _routed(progress: Sequence[Progress], sources: Sequence[SourceStatus]) -> li
 
 def _further_behind(one: TableStatus, other: TableStatus) -> TableStatus:
     """An unknown lag goes before every other."""
-    behind = max(one, other, key=lambda each: float("inf") if each.lag_s is None else each.lag_s)
-    return msgspec.structs.replace(behind, events=one.events + other.events)
+    worst = max(one, other, key=lambda each: float("inf") if each.lag_s is None else each.lag_s)
+    return msgspec.structs.replace(worst, events=one.events + other.events)
 
 
 def _topic_ends(
@@ -827,16 +827,16 @@ def _sunk(home: Home, documents: Documents, unknown: list[str], faults: list[Fau
 
 
 def _sink_detail(table: TableProgress, resync: Resync | None) -> str:
-    told = _table_detail(table)
+    detail = _table_detail(table)
     if resync is None:
-        return told
+        return detail
     since = datetime.datetime.fromtimestamp(resync.begun_at_us / 1e6).strftime("%H:%M:%S")
-    return f"resync since {since}: {resync.doing}{'; ' if told else ''}{told}"
+    return f"resync since {since}: {resync.doing}{'; ' if detail else ''}{detail}"
 
 
 def _table_detail(table: TableProgress) -> str:
     if table.parked is not None and table.parked.is_catching_up:
-        return f"was parked; reads what waited, {table.parked.waiting_offsets:,} record(s) to go"
+        return f"was parked; reads its waiting events, {table.parked.waiting_offsets:,} record(s) to go"
     if table.parked is not None:
         return f"parked: {table.parked.because}"
     if table.parked_keys:

@@ -1,7 +1,7 @@
 """Why a tenant gets a table, a row or a column, or does not: which rule of its document did it, and in which line.
 
-``headwater tenant explain`` prints it, and ``tenant plan`` compares it before and after. What becomes of a column is asked of
-``tenant_view``, by which the router works too; what is added here is which rule it was.
+``headwater tenant explain`` prints it, and ``tenant plan`` compares it before and after. A column's fate is asked of
+``tenant_view``, by which the router works too; this module adds the rule that decided.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,8 +94,8 @@ def explain(view: MeshView, tenant: str, table: str) -> Explanation:
     sources = {selection.name: view.source(selection.name) for selection in found.spec.sources}
     explanation = explain_table(found.spec, found.lines, table, sources, found.refused_tables)
     notes = [*explanation.notes, *found.notes]
-    told = {refused_table_name(fate.source, fate.table) for fate in explanation.tables}
-    if others := sorted(found.refused_tables.keys() - told):
+    named = {refused_table_name(fate.source, fate.table) for fate in explanation.tables}
+    if others := sorted(found.refused_tables.keys() - named):
         notes.append(f"routers set aside the events of other tables too: {', '.join(others)}")
     delivered = {fate.source for fate in explanation.tables if fate.is_delivered}
     notes += dict.fromkeys(unseen for source in sorted(delivered) if (unseen := sources[source].unseen) is not None)
@@ -154,8 +154,8 @@ def table_fate(
     schema: TableSchema | None,
     document: SourceDocument | None,
 ) -> TableFate:
-    """What becomes of one table by the ``index``-th source of a tenant's document; without a schema, of its rows and columns
-    nothing can be said."""
+    """What becomes of one table by the ``index``-th source of a tenant's document; without a schema, its rows and columns
+    stay unknown."""
     selection = spec.sources[index]
     name = str(table_id)
     reasons = [*_against_table(selection, f"sources[{index}]", lines, name)]

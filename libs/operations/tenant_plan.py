@@ -140,7 +140,7 @@ def _existing_rows(spec: TenantSpec, planned: Iterable[PlannedTable]) -> Iterato
         changes.discard(NEW)
     if changes & {NEW, CHANGED}:
         yield (
-            "rows that exist already are not delivered anew by this: "
+            "rows that exist already are not delivered again by this: "
             f"`headwater tenant snapshot {spec.tenant} TABLE` does that, for this tenant alone"
         )
 

@@ -3,8 +3,8 @@
     <home>/tenants/acme.yaml                                     what is in force
     <home>/tenants/.versions/acme/0002-20260301T120000Z.yaml     what was put there, when
 
-``headwater tenant apply`` writes here; ``list --versions`` reads. The folder of versions begins with a dot, so what follows
-the tenants' folder passes it over. A version is kept before the document is replaced, and both are written whole or not at
+``headwater tenant apply`` writes here; ``list --versions`` reads. The folder of versions begins with a dot, so the watchers
+of the tenants' folder pass it over. A version is kept before the document is replaced, and both are written whole or not at
 all: at any moment the folder holds the old document or the new one.
 """
 
@@ -50,8 +50,8 @@ class Applied:
 
 
 def judged(home: Home | None, text: str, shown_as: str, mistakes: list[str]) -> ParsedTenant | None:
-    """A document's text by the rules of the language, and, with a home, by what that home has: sources, warehouses, keys, room
-    for topics.
+    """A document's text by the rules of the language, and, with a home, by the parts of that home: sources, warehouses, keys,
+    room for topics.
 
     None where anything is wrong, with every mistake appended.
     """

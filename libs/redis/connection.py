@@ -1,6 +1,6 @@
 """A connection to the server that holds the fast views, left alone for some seconds after it did not answer.
 
-Nothing in Redis is needed to be right, only to be quick: who cannot reach it goes on without it, and says so.
+Redis makes a service quick, and is never needed for right answers: a service that cannot reach it goes on, and says so.
 """
 
 import asyncio

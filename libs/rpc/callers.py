@@ -1,4 +1,4 @@
-"""Who of those that the authority knows may call: by the names in their certificates (``GrpcServerSettings.client_names``)."""
+"""Permitted callers of those that the authority knows, by the names in certificates (``GrpcServerSettings.client_names``)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing

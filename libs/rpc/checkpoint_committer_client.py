@@ -70,7 +70,7 @@ class CheckpointCommitterClient(OwnsChannel):
         return Lease(FencingToken(answer.fencing_token), answer.expires_at_us)
 
     async def release(self, partition: SourcePartition, owner: str, token: FencingToken) -> None:
-        """Give the lease up, so that the next owner need not wait; without effect where it is held no more."""
+        """Give the lease up, so that the next owner waits for nothing; without effect where it is held no more."""
         request = pb.ReleaseSourcePartitionRequest(
             source=partition.source, source_partition=partition.name, owner=owner, fencing_token=token
         )

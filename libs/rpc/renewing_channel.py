@@ -19,7 +19,7 @@ from libs.rpc.tls import files_stamp
 LOOK_S: Final = 10.0
 """How often the files are looked at, in seconds: Kubernetes itself takes a minute until a pod has a Secret's new content."""
 _GRACE_S: Final = 86_400.0
-"""After so long a stream on the old certificates is cut off, in seconds; who reads it asks again, as after any loss."""
+"""After so long a stream on the old certificates is cut off, in seconds; its reader asks again, as after any loss."""
 
 log = structlog.get_logger()
 

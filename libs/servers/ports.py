@@ -3,7 +3,7 @@
 Asked for by the embedded stack and by the test fixtures. Ports come from below the range out of which the
 kernel serves outgoing connections: a port of that range that is free now can be taken by any client's
 connection while a killed server restarts, and the server then fails with "address in use". For the same
-reason a port that was given belongs to who asked until its process ends, among all who ask here.
+reason a port that was given belongs to its asker until its process ends, among all callers here.
 """
 
 import fcntl

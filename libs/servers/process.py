@@ -2,7 +2,7 @@
 
 The servers' modules (``kafka_broker``, ``mysql_server``, ``valkey_server``) return a ``ProcessSpec``; the
 embedded stack's supervisor and the test fixtures run it with the three functions below. Each process leads a
-process group of its own, so a Ctrl-C at the terminal reaches only whoever started it, and a stop reaches the
+process group of its own, so a Ctrl-C at the terminal reaches only its starter, and a stop reaches the
 process's children too.
 """
 

@@ -132,7 +132,7 @@ def built_names(root: Path) -> list[str]:
 def build_sanitized(cache: Path, repository: Path, folders: Sequence[str], into: Path, progress: Progress) -> None:
     """Compile the modules of ``folders`` for a fuzzer, below ``into``: AddressSanitizer, and counters of reached code.
 
-    Always by zig's clang, which alone has both. Whoever loads them brings the sanitizer's functions (LD_PRELOAD). Blocks.
+    Always by zig's clang, which alone has both. Their loader brings the sanitizer's functions (LD_PRELOAD). Blocks.
 
     Raises:
         SetupFailed: zig or Python's headers could not be had, or a module is wrong.
@@ -192,7 +192,7 @@ def _stale(repository: Path) -> list[Path]:
 
 
 def _recorded(repository: Path) -> dict[str, str]:
-    """What each module that is there was made of: its digest by its source's name."""
+    """The origin of each module that is there: its digest by its source's name."""
     try:
         lines = (repository / ".venv" / DONE_FILE).read_text().splitlines()
     except OSError:

@@ -1,8 +1,8 @@
 """Fetches a locked set of jars with Maven into the cache: whole and verified, or not at all.
 
 Standard library only; called by set-up. Maven reaches the registry as the machine's own settings say; a machine
-without settings gets ours, which let Maven ask Maven Central alone (Spark's pom names a second repository
-that need not be there).
+without settings gets ours, which let Maven ask Maven Central alone (Spark's pom names a second repository that may be
+absent).
 """
 
 import shutil
@@ -58,7 +58,7 @@ def fetch(jars: JarSet, cache: Path, maven: Maven, java: Java, progress: Progres
         if wrong:
             raise SetupFailed(
                 f"{wrong[0]} ({len(wrong)} wrong in all)",
-                "the registry gives other files than the lock names: ask whoever runs it",
+                "the registry gives other files than the lock names: ask its operator",
             )
         mark_verified(jars, staging)
 

@@ -83,7 +83,7 @@ def jars_dir(name: JarSetName, cache: Path) -> Path:
     """The folder with the jars of ``name``.
 
     Raises:
-        InvalidSettings: set-up has not put them there.
+        InvalidSettings: they are missing, so set-up is to run.
     """
     folder = cached_dir(jar_set(name), cache)
     if not (folder / VERIFIED_FILE).exists():

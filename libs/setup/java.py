@@ -48,7 +48,7 @@ class Java:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What Spark's launcher must find in its environment."""
+        """The environment that Spark's launcher needs."""
         return {"JAVA_HOME": str(self.home)}
 
 

@@ -56,7 +56,7 @@ def find_maven(cache: Path, java: Java) -> Maven:
     private = _private_dir(cache)
     if not _launcher(private).exists():
         raise SetupFailed("Maven is missing", REMEDY)
-    # What Debian's start script does, with paths below our folder.
+    # The work of Debian's start script, with paths below our folder.
     command = (
         str(java.executable),
         *trust,

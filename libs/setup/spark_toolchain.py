@@ -1,4 +1,4 @@
-"""What set-up put in place for Spark."""
+"""Set-up's tools for Spark."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ class SparkToolchain:
 
 
 def find_toolchain() -> SparkToolchain:
-    """Raises InvalidSettings when set-up has not put it there."""
+    """Raises InvalidSettings when it is missing."""
     cache = cache_dir()
     java = find_java(cache)
     return SparkToolchain(java.home, jars_dir("spark", cache), archive_path(java, cache))

@@ -150,7 +150,7 @@ def stop_children() -> None:
 
 
 def _end(child: "subprocess.Popen[str]", number: signal.Signals) -> None:
-    """With its own children, who would keep its output open."""
+    """With its own children, which would keep its output open."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)
 

@@ -28,7 +28,7 @@ class ParkedKey(msgspec.Struct, frozen=True, kw_only=True):
     last_offset: int
     """Of the newest event that was set aside."""
     letters: int = 1
-    """Events that were set aside: the refused one and those behind it."""
+    """Events that were set aside: the refused one and the later ones of its key."""
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):

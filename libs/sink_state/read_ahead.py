@@ -19,7 +19,7 @@ class ReadAhead(msgspec.Struct, frozen=True, kw_only=True):
     from_offsets: StreamOffsets = {}
     """The first event that no batch before has taken in."""
     to_offsets: StreamOffsets = {}
-    """Behind the last one; of the same topics and Kafka partitions."""
+    """After the last one; of the same topics and Kafka partitions."""
 
 
 def read_ahead_path(state_dir: Path, tenant: str) -> Path:

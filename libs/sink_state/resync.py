@@ -18,7 +18,7 @@ class ResyncRequest(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     """The table's."""
     from_offsets: Mapping[int, int]
-    """By Kafka partition: from here on the topic tells the whole table, by snapshot rows and the changes committed since. Of a
+    """By Kafka partition: from here on the topic has the whole table, by snapshot rows and the changes committed since. Of a
     partition that is not named, from its first event; so of a log's."""
     to_offsets: Mapping[int, int]
     """By Kafka partition: after the last of those snapshot rows; of a log where the topic ended. The sink has been there when

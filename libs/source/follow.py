@@ -190,7 +190,7 @@ async def _confirm(change_log: ChangeLog, durable: _Durable) -> None:
 
 
 async def _acquire(committer: CheckpointCommitterClient, source: Source, owner: str, lease_s: float) -> FencingToken:
-    """The lease, as soon as it is free: a reader that was killed left it behind, to run out by itself."""
+    """The lease, as soon as it is free: a killed reader's lease runs out by itself."""
     waits = False
     while True:
         try:

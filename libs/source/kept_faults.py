@@ -71,7 +71,7 @@ def lift_after_copy(source: str, table: str, *, begun_us: int) -> None:
 
 
 def lift_for_no_rows(source: str, table: str) -> None:
-    """``table`` was emptied or dropped at the source, and tenants are told: no row of it differs."""
+    """``table`` was emptied or dropped at the source, and tenants have that event: no row of it differs."""
     scope = FaultScope(source=source, table=table)
     for kind in (ROWS_CHANGED_UNSEEN, ROWS_SET_ASIDE, COPY_REFUSED):
         lift_fault(kind, scope)

@@ -24,7 +24,7 @@ class TableReports:
         """Tables of which rows changed unseen, each with the cause."""
         self._has_reported_unseen = False
         self._read_again: set[str] = set()
-        """Tables that were read again for everybody, from begin to end, since the log was opened."""
+        """Tables that were read again for everybody, from begin to end, after the log was opened."""
         self._partly_read: frozenset[str] = frozenset()
         self._keep_quarantine_faults({})  # those of an earlier connection, which the checkpoint may not have
 

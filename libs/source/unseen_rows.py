@@ -52,7 +52,7 @@ def report_unseen_rows(
             clause=found.clause,
             at=at,
             mend="the log has none of these rows, and tenants' tables keep what is gone: `headwater resync TENANT TABLE` "
-            "builds such a table anew, `headwater check TENANT` shows what differs",
+            "builds such a table again, `headwater check TENANT` shows the differences",
         )
         raise_fault(
             ROWS_CHANGED_UNSEEN, FaultScope(source=source, table=str(table_id)), happened=f"{found.clause} at {at}"

@@ -1,6 +1,6 @@
 """The embedded stack of one home: brought up, found, brought down.
 
-``headwater up`` calls ``run_stack``, which holds the home's lock and supervises until it is told to stop;
+``headwater up`` calls ``run_stack``, which holds the home's lock and supervises until it is asked to stop;
 ``up --detach`` starts the same in a process of its own (``start_detached``); ``down`` signals it
 (``stop_stack``).
 """
@@ -233,7 +233,7 @@ def stop_stack(
     """Stop the stack of ``home`` and return when every process has ended; False where none ran.
 
     Raises:
-        ServiceUnavailable: it had not ended after ``timeout_s``; the message says what to do.
+        ServiceUnavailable: it still ran after ``timeout_s``; the message names the remedy.
     """
     supervisor_pid = holder(home)
     if not supervisor_pid:

@@ -7,8 +7,8 @@
     dts-stand-in       ``libs.stand_ins.dts.producer``: the server's binlog as DTS's messages, in the stack's Kafka
     vtgate-stand-in    ``libs.stand_ins.vtgate``: VStream and Execute over the servers as shards
 
-Neither Tencent's service nor Vitess can be had on one machine: docs/dts.md and docs/vitess-stand-in.md say what the
-stand-ins do, and how far they may be trusted.
+Neither Tencent's service nor Vitess can be had on one machine: docs/dts.md and docs/vitess-stand-in.md describe the
+stand-ins, and how far they may be trusted.
 """
 
 import dataclasses
@@ -85,7 +85,7 @@ def own_servers(home: Home, bootstrap_servers: str) -> tuple[Supervised, ...]:
     try:
         servers = msgspec.json.decode(home.own_servers_file.read_bytes(), type=OwnServers)
     except msgspec.DecodeError as error:
-        raise InvalidSettings(str(home.own_servers_file), [f"{error}: `headwater demo` writes it anew"]) from error
+        raise InvalidSettings(str(home.own_servers_file), [f"{error}: `headwater demo` writes it again"]) from error
     databases = [_mysql(home, name, port, nth) for nth, (name, port) in enumerate(servers.mysql_ports.items(), 1)]
     stand_ins = []
     if servers.subscription is not None:
@@ -121,7 +121,7 @@ def _dts_stand_in(home: Home, subscription: OwnSubscription, port: int, bootstra
         DTS_STAND_IN,
         ("libs.stand_ins.dts.producer", "--settings"),
         settings,
-        # It begins a new topic with a CHECKPOINT: from there on the topic has whatever the server commits.
+        # It begins a new topic with a CHECKPOINT: from there on the topic has all commits of the server.
         lambda: topic_end(bootstrap_servers, subscription.topic) > 0,
     )
 

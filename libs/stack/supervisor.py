@@ -6,9 +6,9 @@ process is watched by a task of its own:
     start ▶ wait until ready ▶ watch (ended? unhealthy?) ▶ judge_exit ▶ back off ▶ start …
 
 No process outlives the supervisor: each is started with a parent-death signal (SIGKILL) by the main thread, so even
-kill -9 of the supervisor ends them; grandchildren (Spark's JVM) notice that their parent's pipe closed, and what is
-left all the same is swept at the next start (``state.leftovers``). Whatever a process leaves behind in its group is
-killed before it is started again, so that a zombie half never works beside its successor.
+kill -9 of the supervisor ends them; grandchildren (Spark's JVM) notice that their parent's pipe closed, and remaining ones
+are swept at the next start (``state.leftovers``). All that a process leaves behind in its group is killed before it is
+started again, so that a zombie half never works beside its successor.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class _Member:
     state: ServiceState
     running: Running | None = None
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Ready once, or given up: the next stage need not wait for it."""
+    """Ready once, or given up: the next stage does not wait for it."""
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """The HTTP endpoint of every service: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for its supervisor,
 ``/faults`` for ``headwater status``.
 
-A service says by callbacks how it fares. ``/healthz`` answers 503 when a restart would help (no progress is
+A service reports its state by callbacks. ``/healthz`` answers 503 when a restart would help (no progress is
 made); ``/readyz`` answers 503 while requests should go elsewhere (loading, or a dependency is away), and names on a
 200 what is degraded but does not falsify or stop answers, the process' worst fault first. ``/faults`` is a JSON list of
 ``libs.types.fault.Fault``.

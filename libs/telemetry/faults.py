@@ -8,7 +8,7 @@ One truth for every reader of it: the log (``fault_raised``, ``fault_lifted``), 
 ("degraded: …"), ``/faults`` (JSON), gRPC (``libs.rpc.faults``), and through these ``headwater status``, which prints the worst
 first and exits with 1.
 ``CATALOGUE`` holds every kind; ``make docs-faults`` writes ``docs/faults.md`` from it. A process forgets its faults when it
-ends: whoever raises one that outlives a restart raises it again at the start, from what is stored.
+ends: the owner of one that outlives a restart raises it again at the start, from its store.
 """
 
 import threading
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """What the catalogue says of one kind of fault."""
+    """The catalogue's entry of one kind of fault."""
 
     id: str
     severity: Severity
@@ -125,7 +125,7 @@ CHANGES_LOST = _kind(
 COPY_REFUSED = _kind(
     "copy_refused",
     Severity.DIFFERS,
-    "A copy of a table was given up, or is short of rows that the source has; whoever asked for it lacks some of them.",
+    "A copy of a table was given up, or is short of rows that the source has; its receivers lack some of them.",
     "Follow the message, then ask for the table again.",
     command="headwater signal {source} execute-snapshot {table}",
     docs="docs/snapshots.md",
@@ -147,7 +147,7 @@ BATCH_FAILS = _kind(
     Severity.HALTED,
     "A tenant's batch fails again and again, for example because its warehouse does not answer: its tables have nothing new. "
     "The same batch is tried at least once a minute; ten failures that are no server's silence halt the tenant.",
-    "Bring the warehouse, its catalog or its storage back, or mend what the message names; the sink goes on by itself.",
+    "Bring the warehouse, its catalog or its storage back, or mend the cause in the message; the sink goes on by itself.",
     docs="docs/failure_modes.md#the-sink",
     example="PostgreSQL pg:5432/shop: does not answer; check host and port, and that the server runs",
 )
@@ -391,7 +391,7 @@ def lift_fault(kind: FaultKind, scope: FaultScope, *, raised_before_us: int | No
 def keep_faults(found: Mapping[FaultKind, Mapping[FaultScope, str]], concerned: Callable[[FaultScope], bool]) -> None:
     """Make the lasting faults of these kinds and of the scopes that are ``concerned`` those of ``found``, and no others.
 
-    ``found``: by scope what happened. For an owner that knows all of its faults at once, from what it stored.
+    ``found``: by scope what happened. For an owner that knows all of its faults at once, from its store.
     """
     with _lock:
         before = [(fault.id, fault.scope) for fault in _lasting.values() if concerned(fault.scope)]

@@ -23,7 +23,7 @@ def write_last_words(text: str) -> None:
 
 
 def read_last_words(path: Path) -> str:
-    """The words of the process that ended last; empty where it left none. Removes the file: each end is told once."""
+    """The words of the process that ended last; empty where it left none. Removes the file: each end is reported once."""
     try:
         words = path.read_text(errors="ignore").strip()
     except OSError:

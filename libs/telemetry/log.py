@@ -22,7 +22,7 @@ _CHATTY_LIBRARIES = ("asyncio", "grpc", "kafka", "aiokafka", "py4j", "urllib3")
 def configure_logging(service: str, settings: TelemetrySettings) -> None:
     """Send structlog's and the standard library's records to standard output, each carrying ``service``.
 
-    A later call replaces what an earlier one set.
+    A later call replaces an earlier one.
 
     Raises:
         InvalidSettings: ``log_level`` or ``log_format`` is none of the known ones.

@@ -1,4 +1,4 @@
-"""Every metric of Headwater: its name, what it says, and what to do when it rises.
+"""Every metric of Headwater: its name, its meaning, and the remedy when it rises.
 
 The one place that names metrics. Units stand in the names (Prometheus, "Metric and label naming"). Services import
 the constants and call ``.labels(...).inc()``; ``make docs-metrics`` writes ``docs/metrics.md`` from ``CATALOGUE``.
@@ -13,7 +13,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 
 class Area(enum.Enum):
-    """The service that a metric tells of."""
+    """The service that a metric is about."""
 
     READER = "every reader"
     VSTREAM = "vstream_reader"

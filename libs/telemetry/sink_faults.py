@@ -1,4 +1,4 @@
-"""The faults that a tenant's sink progress tells: one reading of it for the job's metrics and for ``headwater status``."""
+"""The faults in a tenant's sink progress: one reading of it for the job's metrics and for ``headwater status``."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
 """Loads structlog without rich, which it takes where it finds it, for coloured tracebacks, which a service never shows.
 
 A service's ``__main__`` imports it before all else of ours. The images do not have rich; where the services share the headwater
-command's environment, which needs it, this makes both alike. Whoever imports rich later gets it.
+command's environment, which needs it, this makes both alike. A later import of rich finds it.
 """
 
 import sys

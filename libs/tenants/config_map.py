@@ -131,9 +131,7 @@ def record_refusals(found: Json) -> tuple[Refusal, ...]:
 
 
 def reported_reasons(text: str | None) -> dict[str, str]:
-    """``REFUSED_TABLES_ANNOTATION``, or that of topics or of records: of each why. Where somebody made it unreadable, nothing
-    was told.
-    """
+    """``REFUSED_TABLES_ANNOTATION``, or that of topics or of records: each with its reason. An unreadable one is empty."""
     try:
         return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
     except msgspec.DecodeError:

@@ -4,8 +4,8 @@ The router (and every other user of the tenants) calls ``TenantFolder.refresh`` 
 mistakes is refused with every mistake listed, by file and line, and its last good version stays in force; it neither stops
 nor changes another tenant. The last good versions are also copied into a state folder, so they survive a restart.
 
-A folder holds ``<tenant>/tenant.yaml`` or ``<tenant>.yaml``; names that begin with a dot are passed over, since
-Kubernetes mounts a ConfigMap through such links (Kubernetes documentation, "ConfigMaps", mounted ConfigMaps).
+A folder holds ``<tenant>/tenant.yaml`` or ``<tenant>.yaml``; names that begin with a dot are passed over, because Kubernetes
+mounts a ConfigMap through such links (Kubernetes documentation, "ConfigMaps", mounted ConfigMaps).
 """
 
 import hashlib
@@ -134,7 +134,7 @@ class TenantFolder:
         self._in_force: dict[Path, ParsedTenant] = {}
 
     def refresh(self) -> TenantSet | None:
-        """Read what changed since the last call; None when nothing did. What did not change stays the same object, unless it
+        """Read the changes since the last call; None without any. An unchanged document stays the same object, unless it
         was refused.
 
         A folder that vanishes after the first call changes nothing: a mount that fails for a while must not take every
@@ -349,7 +349,7 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
 
 
 def _patterns_of(spec: TenantSpec) -> Mapping[str, Sequence[str]]:
-    """The regular expressions that each list of a document holds; what it leaves out is not its own."""
+    """The regular expressions that each list of a document holds; a list that it leaves out is not its own."""
     unsaid = SourceSelection(name="")
     patterns = {
         f"sources[{index}].{name}": _texts(getattr(source, name))
@@ -383,7 +383,7 @@ def _topic_mistakes(spec: TenantSpec) -> Iterable[str]:
             yield "layout: a sink reads a topic for each table; take per_table, or set sink: null"
         if spec.format.tombstones:
             yield (
-                "layout: a tombstone is a key alone, and in a topic of several tables a key does not tell whose it is; set "
+                "layout: a tombstone is a key alone, and in a topic of several tables a key does not say whose it is; set "
                 "format.tombstones: false"
             )
     if spec.topics.name is not None:
@@ -421,7 +421,7 @@ def _name_mistakes(spec: TenantSpec, name: str) -> Iterable[str]:
         yield f"must hold {' and '.join(missing)}, or two tables share a topic"
     if spec.sink is not None and name.count(".") < _LEAST_DOTS_FOR_SINKS:
         yield (
-            "a sink tells row topics from others by three dots, as in '{tenant}.{source}.{database}.{table}'; put more dots, "
+            "a sink knows row topics by three dots, as in '{tenant}.{source}.{database}.{table}'; put more dots, "
             "or set sink: null"
         )
 

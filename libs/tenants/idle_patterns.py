@@ -22,8 +22,8 @@ class IdlePattern(NamedTuple):
 def idle_patterns(selection: SourceSelection, tables: KnownTables) -> Iterator[IdlePattern]:
     """Every one that hides, filters or renames, and matches none of ``tables`` under any name that it has or had.
 
-    ``tables``: all that the source has, captured or not. ``include_tables`` and ``include_columns`` are left out: what they do
-    not match does not come, which everybody sees.
+    ``tables``: all tables of the source, captured or not. ``include_tables`` and ``include_columns`` are left out: tables
+    that they do not match do not come, which everybody sees.
     """
     for place, pattern in _of_tables(selection):
         if pattern not in selection.may_match_nothing and not tables.has_table(pattern):
@@ -54,7 +54,7 @@ def idle_pattern_mistake(found: IdlePattern) -> str:
     form = "database.table.column" if found.place.partition("[")[0] in _COLUMN_LISTS else "database.table"
     return (
         f"{found.place}: {found.pattern!r} matches no {form} of the source: correct it, or name it in may_match_nothing too, "
-        "if what it is for comes later"
+        "if its tables come later"
     )
 
 

@@ -4,7 +4,7 @@
 (``# yaml-language-server: $schema=…``). The chart's values hold documents too: the definitions stand among those of its
 ``values.schema.json``.
 
-What a field means is told in its docstring, here as in the code. What JSON Schema cannot say (a row filter's language, which
+A field's docstring holds its meaning, here as in the code. Rules beyond JSON Schema (a row filter's language, which
 settings go together) is judged by ``libs.tenants.document`` alone, so a document that fits may still have mistakes.
 """
 
@@ -51,7 +51,8 @@ def schema_text() -> str:
 
 
 def chart_text(present: str) -> str:
-    """The content of the chart's ``values.schema.json`` with the document's definitions, after its own; ``present``: what it
+    """The content of the chart's ``values.schema.json`` with the document's definitions, after its own definitions;
+    ``present``: what it
     is now. Its own begin with small letters."""
     schema = msgspec.json.decode(present)
     own = {name: of for name, of in schema["$defs"].items() if name[0].islower()}
@@ -60,7 +61,7 @@ def chart_text(present: str) -> str:
 
 
 def _enum_description(name: str, description: str, docs: Mapping[tuple[str, str], str]) -> str:
-    """What the enumeration is, and below it what each value means."""
+    """The enumeration's meaning, and below it each value's."""
     members = next(getattr(module, name) for module in _MODULES if hasattr(module, name))
     assert issubclass(members, enum.Enum)
     lines = [f"{member.value}: {docs[name, member.name]}" for member in members if (name, member.name) in docs]

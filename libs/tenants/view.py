@@ -82,8 +82,8 @@ def filters_of(selection: SourceSelection, table: TableSchema) -> tuple[tuple[in
 
 
 def column_withheld_by(selection: SourceSelection, table: TableSchema, column: Column) -> WithheldBy | None:
-    """As ``withheld_by``, of a column under each name that it had. ``include_columns`` goes by the name that it has: who lists
-    what is delivered means the names that there are."""
+    """As ``withheld_by``, of a column under each name that it had. ``include_columns`` goes by the name that it has: a list
+    of delivered columns means the present names."""
     for number, (table_id, name) in enumerate(_names(selection, table, column)):
         by = withheld_by(selection, table_id, name)
         if by is not None and (by.name == "exclude_columns" or number == 0):
@@ -172,7 +172,8 @@ def tenant_view(
 
 
 def beside_hidden(table: TableSchema, view: TenantView) -> tuple[str, ...]:
-    """Columns that the tenant gets as they are, of a table that has hidden ones, and that may tell of these: generated ones may
+    """Columns that the tenant gets as they are, of a table that has hidden ones, and that may reveal these: generated ones
+    may
     be computed of them, a JSON document may hold a copy."""
     if not view.excluded and not view.masks:
         return ()

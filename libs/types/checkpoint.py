@@ -51,7 +51,7 @@ class TableCopy(msgspec.Struct, frozen=True, kw_only=True):
     last_key: bytes = b""
     """Where the last chunk delivered ended, in the reader's own encoding; empty: none was yet."""
     maximum_key: bytes = b""
-    """Where the table ended when its reading began: rows behind come by the log alone. Empty: not begun."""
+    """Where the table ended when its reading began: rows after it come by the log alone. Empty: not begun."""
     rows_read: int = 0
     rows_estimated: int = 0
     chunks_read: int = 0

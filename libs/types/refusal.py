@@ -45,8 +45,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     is_of_topic: bool = False
     """Kafka refuses the topic: another request shows whether it is over. """
     is_of_claim: bool = False
-    """Another table has its topic: who looks for that one knows whether it is over. Where none of the four is true only whoever
-    found it knows: a key is missing there."""
+    """Another table has its topic: the process that looks for that one knows whether it is over. Where none of the four is
+    true only its finder knows: a key is missing there."""
     what: RefusedKind = RefusedKind.TABLE
     router: str = ""
     """Of a document: the router that refuses it. It repeats the report while it lasts, for one that is gone cannot report

@@ -20,7 +20,8 @@ from libs.types.fault import Fault
 PLACES_FILE: Final = "places.json"
 """Beside a job's documents; no name of a document. Where there is none, a job serves every document."""
 EXECUTOR_LABEL: Final = "headwater.dev/executor-of"
-"""On executors' pods: their job, whoever makes them. The job's own pod has another label, by which its StatefulSet knows it."""
+"""On executors' pods: their job, under any creator. The job's own pod has another label, by which its StatefulSet knows
+it."""
 _WAITS: Final = "/waits/"
 _FAULTS: Final = "/faults/"
 _RESYNCS: Final = "/resyncs/"
@@ -105,7 +106,7 @@ class Phase(enum.Enum):
     """Being written to Kafka, perhaps there already. The tenant is not served here any more."""
     GONE = "gone"
     DROPPED = "dropped"
-    """With the tables; kept while the place says so, lest a job that begins again drops those of who has the name next."""
+    """With the tables; kept while the place says so, lest a job that begins again drops the tables of the name's next owner."""
 
 
 class HeldState(msgspec.Struct, frozen=True, kw_only=True):

@@ -399,16 +399,16 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trigger_max_s: Annotated[float | None, bounds(0.1, 86_400)] = None
     """Where micro-batches are small, up to so many seconds from one to the next; null: always ``trigger_s``."""
     trigger_rows: Annotated[int, bounds(1, 1_000_000_000)] = 10_000
-    """A micro-batch with so many events is large enough: the next ones start sooner, those behind smaller ones later."""
+    """A micro-batch with so many events is large enough: the next ones start sooner, those after smaller ones later."""
     max_batch_rows: Annotated[int | None, bounds(5, 1_000_000_000)] = None
-    """At most so many events in a micro-batch, and a quarter of that of tables that are hardly behind; null: as many as the job
+    """At most so many events in a micro-batch, and a quarter of that of tables that hardly lag; null: as many as the job
     takes. The job's own limit holds too."""
     max_rows_per_s: Annotated[float | None, bounds(0.001, 1_000_000_000)] = None
     """At most so many events a second, over a micro-batch and the pause after it; null: as fast as can be."""
 
 
 class TenantLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of the router a tenant takes. Above a limit it falls behind alone, and loses nothing.
+    """How much of the router a tenant takes. Above a limit it lags alone, and loses nothing.
 
     Kafka's quotas of the tenant's user are another thing: they hold back its consumers.
     """
@@ -418,7 +418,7 @@ class TenantLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     bytes_per_s: Annotated[float | None, bounds(1, 1_000_000_000_000)] = None
     """At most so many bytes of keys and values a second, before compression; null: no limit."""
     weight: Annotated[float, bounds(0.01, 1_000)] = 1.0
-    """Its share of the router among the tenants that are behind: one of 2 catches up twice as fast as one of 1."""
+    """Its share of the router among the tenants that lag: one of 2 catches up twice as fast as one of 1."""
 
 
 class TenantSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -92,7 +92,7 @@ OWN_SQL_TYPES: Final[Mapping[str, str]] = {
 
 
 def own_columns(mode: SinkMode, deletes: Deletes) -> tuple[str, ...]:
-    """The columns that stand behind the source's, in order."""
+    """The columns after the source's, in order."""
     if mode is SinkMode.MIRROR and deletes is Deletes.SOFT:
         return (DELETED_COLUMN, DELETED_AT_COLUMN, *_OWN_COLUMNS[mode])
     return _OWN_COLUMNS[mode]

@@ -1,6 +1,6 @@
 """ClickHouse's types: which one a column has, and which may be changed in place.
 
-Types go by Spark's names, with two that Spark has not: ``ubigint``, and decimals of more than 38 digits. ClickHouse's own names
+Types go by Spark's names, with two that Spark lacks: ``ubigint``, and decimals of more than 38 digits. ClickHouse's own names
 would not do: a text and bytes are both ``String`` there, a time with and without a zone both ``DateTime64(6, 'UTC')``.
 """
 

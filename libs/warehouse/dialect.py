@@ -18,7 +18,7 @@ class Dialect:
     """The types of one kind of warehouse."""
 
     own_type: Callable[[str, LogicalType | None], str]
-    """Of Spark's type, and of what it is at the source where the warehouse has more types than Spark."""
+    """Of Spark's type, and of its type at the source where the warehouse has more types than Spark."""
     is_wider: Callable[[str, str], bool]
     """Of a new and an old type of ``own_type``: every value of the old fits the new, and the warehouse turns the one into the
     other in place."""

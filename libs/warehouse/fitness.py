@@ -10,7 +10,7 @@ def unfit_because(schema: TableSchema, mode: SinkMode, deletes: Deletes, dialect
     """Why the sink parks such a table; ends with the remedy. None: it does not."""
     if mode is not SinkMode.APPEND and not schema.key:
         return (
-            f"{schema.table_id} has no primary key and no unique key without NULLs, so its rows cannot be told apart; add "
+            f"{schema.table_id} has no primary key and no unique key without NULLs, so nothing distinguishes its rows; add "
             "one at the source, exclude the table, or set the tenant's sink.mode to append"
         )
     own = own_columns(mode, deletes)

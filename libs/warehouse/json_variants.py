@@ -28,7 +28,7 @@ def with_variants(schema: TableSchema, patterns: Sequence[str]) -> TableSchema:
         born = column.born
         if (
             born is not None and born.logical_type.kind is LogicalKind.JSON
-        ):  # what rows of before have is a VARIANT, too
+        ):  # the values of earlier rows are VARIANTs, too
             born = msgspec.structs.replace(born, logical_type=variant)
         return msgspec.structs.replace(column, logical_type=variant, born=born)
 

@@ -34,7 +34,7 @@ _WIDENINGS: Final = frozenset({("integer", "bigint"), ("real", "double precision
 
 
 def own_type(sql_type: str, logical_type: LogicalType | None) -> str:
-    """The type of a column: Spark's, but for those that PostgreSQL has and Spark has not.
+    """The type of a column: Spark's, but for those that PostgreSQL alone has.
 
     ``json`` and not ``jsonb``: it keeps the document as it was, numbers of any length and the order of names included.
     """

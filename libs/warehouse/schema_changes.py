@@ -1,9 +1,9 @@
 """The change of a warehouse's table when its source's table changes: plain functions from schemas and policies to a plan.
 
-A sink carries the plan out; ``headwater schema plan`` shows it before the statement is run. A change is what differs between
-two versions of the table as the tenant receives it; what has to be done is what the warehouse's table lacks for the newer one.
-So a change that asks nothing of the table (a narrower column, NOT NULL) can still be refused by policy, and a column that a
-policy once left out is added when the policy changes.
+A sink carries the plan out; ``headwater schema plan`` shows it before the statement is run. A change is a difference between
+two versions of the table as the tenant receives it; the steps to take are those that the warehouse's table lacks for the
+newer one. So a change that asks nothing of the table (a narrower column, NOT NULL) can still be refused by policy, and a
+column that a policy once left out is added when the policy changes.
 
 Nothing is ever dropped or narrowed: a column that the source dropped stays, NULL in the rows from then on.
 """
@@ -119,7 +119,7 @@ def plan_change(
     """The changes that a table with the columns ``stored`` needs to take rows of ``after``.
 
     ``stored_version``: the newest version that the table was made ready for; None: it did not note one. ``before``: the table
-    at that version, as the tenant received it; None: not known, and then policies see only what has to be done.
+    at that version, as the tenant received it; None: not known, and then policies see only the steps to take.
     """
     work = _Work(dict(stored), stored_version, after, dialect, policies)
     if stored_version is not None and after.version > stored_version:
@@ -176,14 +176,14 @@ def places_of(stored: Mapping[str, StoredColumn], schema: TableSchema, dialect: 
 
 def left_out(stored: Mapping[str, StoredColumn], schema: TableSchema, dialect: Dialect) -> tuple[str, ...]:
     """The columns of a version that a table with the columns ``stored`` does not take, for a person."""
-    told = []
+    texts = []
     for column in schema.columns:
         place = _place_of(stored, schema.version, column, dialect)
         if place is None:
-            told.append(f"column {column.name} is not delivered")
+            texts.append(f"column {column.name} is not delivered")
         elif not dialect.holds(stored[place].type, dialect.type_of(column)):
-            told.append(f"column {column.name} stays {dialect.shown(stored[place].type)}")
-    return tuple(told)
+            texts.append(f"column {column.name} stays {dialect.shown(stored[place].type)}")
+    return tuple(texts)
 
 
 def unheld_columns(stored: Mapping[str, StoredColumn], schema: TableSchema, dialect: Dialect) -> list[Column]:
@@ -256,11 +256,11 @@ class _Work:
                 continue
             kind = ChangeKind.COLUMN_RENAMED if column.is_in(self._stored_version) else ChangeKind.COLUMN_ADDED
             if self._policy(kind) not in (ChangePolicy.EVOLVE, ChangePolicy.LENIENT):
-                continue  # what is not delivered takes no other's place
+                continue  # a column that is not delivered takes no other's place
             if column.name in self._after.key:
                 self._refused.append(
                     f"{self._table}: column {column.name} of the key was dropped, and another one has its name: the rows of "
-                    f"before have other keys now, of which no event tells; {_WRITE_ANEW}"
+                    f"before have other keys now, of which no event comes; {_WRITE_ANEW}"
                 )
                 continue
             self._set_aside.append((base, FormerName(name=base, last_version=column.named_after)))
@@ -297,7 +297,7 @@ class _Work:
         self._stored = _recalled(self._stored, self._recalled)
 
     def place_columns(self, *, is_known: bool) -> None:
-        """Whatever the newer version's columns lack of a place."""
+        """Every part that the newer version's columns lack of a place."""
         for column in self._after.columns:
             if column.name in self._ignored:
                 continue

@@ -1,8 +1,8 @@
-"""Which Spark type holds a column's values: what every warehouse's own types go out from. No Spark is needed to ask.
+"""Which Spark type holds a column's values: the base of every warehouse's own types. No Spark is needed to ask.
 
-What Spark has no type for keeps a form that holds it whole: a DECIMAL of more than 38 digits is text, a TIME is microseconds, a
-geometry is its JSON. A source's handling modes change its events, not the tables: whatever form a time travels in, its type is
-one. ``spark/transforms/value_types.py`` makes the values.
+A value without a type of Spark's keeps a form that holds it whole: a DECIMAL of more than 38 digits is text, a TIME is
+microseconds, a geometry is its JSON. A source's handling modes change its events, not the tables: a time in any form has one
+type. ``spark/transforms/value_types.py`` makes the values.
 """
 
 from typing import Final

@@ -75,7 +75,7 @@ FAMILIES: Final = (
         "zeros at the end included",
     ),
     TypeFamily(
-        "JSON", ("json",), "the document as MySQL prints it, without the space behind commas and colons; or VARIANT ²"
+        "JSON", ("json",), "the document as MySQL prints it, without the space after commas and colons; or VARIANT ²"
     ),
     TypeFamily("POINT", ("point",), "well-known binary, SRID, and x and y"),
     TypeFamily(
@@ -197,7 +197,7 @@ class TypeRow:
 
 
 def loss(column: Column) -> str | None:
-    """What the column's events lose of its values, dates that are no days aside; None: nothing."""
+    """The loss of the column's events, dates that are no days aside; None: nothing."""
     mysql_type = parse_column_type(column.source_type)
     match column.logical_type.kind:
         case LogicalKind.FLOAT64 if mysql_type.name == "decimal" and (mysql_type.precision or 0) > _DOUBLE_DIGITS:
@@ -223,7 +223,7 @@ def type_rows() -> Iterator[TypeRow]:
     """Every family in each mode that it depends on."""
     for family in FAMILIES:
         usual = example_columns(family, ValueModes())[0]
-        told = False
+        is_explained = False
         for setting in msgspec.structs.fields(ValueModes):
             if not (isinstance(setting.type, type) and issubclass(setting.type, enum.Enum)):
                 continue
@@ -233,10 +233,10 @@ def type_rows() -> Iterator[TypeRow]:
                 text = f"**{value.value}**" if value is setting.default else value.value
                 by_form.setdefault(example_columns(family, modes)[0], []).append(text)
             if len(by_form) > 1:
-                told = True
+                is_explained = True
                 for changed, values in by_form.items():
                     yield TypeRow(family, f"{setting.name}: {', '.join(values)}", changed)
-        if not told:
+        if not is_explained:
             yield TypeRow(family, "", usual)
 
 

@@ -112,7 +112,7 @@ class KeyCondition:
     sql: str
     """In the table's dialect, over its ``sql_name``s; of key columns alone."""
     within: tuple[KeySpans, ...] = ()
-    """Each is so where the condition is true: rows outside of one need not be read."""
+    """Each is so where the condition is true: rows outside of one may stay unread."""
     texts: tuple[TextSpan, ...] = ()
     """The same of texts."""
 

@@ -1,8 +1,8 @@
 """Incremental snapshots: tables read again chunk by chunk between GTID watermarks, while the log is followed.
 
 The reader's loop calls ``read_between_watermarks`` while the log stands still, and hands the chunk to ``IncrementalCopy``,
-which the log decoder tells of transactions and changed rows (``decode.LogWatch``). When the window closes the chunk's rest is
-due, and the loop puts it into the batch at this very place of the log. How far every table got is a value that travels in
+which the log decoder informs of transactions and changed rows (``decode.LogWatch``). When the window closes the chunk's rest
+is due, and the loop puts it into the batch at this very place of the log. How far every table got is a value that travels in
 the checkpoint (``libs.source.incremental``): a chunk that was not delivered is read again, one that was is not.
 
 Beside the algorithm (``libs.mysql.watermarks``) five things keep it right:
@@ -10,7 +10,7 @@ Beside the algorithm (``libs.mysql.watermarks``) five things keep it right:
 * The low watermark covers everything that the log has shown. MySQL lets a replica read a transaction before its own
   engine has committed it, so a chunk could otherwise miss a change whose event has already passed.
 * A chunk is read under the schema that the log has at its place, compared with ``SHOW CREATE TABLE`` in the transaction of
-  the SELECT, which no DDL can enter. Where they differ the log is behind: it is read again when the window closes. DDL of
+  the SELECT, which no DDL can enter. Where they differ the log lags: it is read again when the window closes. DDL of
   the table that the log shows before has the same effect.
 * A delivered row is the row as of its place in the log, and its order is the one after the transaction before that place
   (``EventOrder.after``). A transaction shown before the place is either of the low watermark, so the chunk has it; or it came
@@ -160,7 +160,7 @@ def read_between_watermarks(
 
     ``leaves_out``: a row that cannot be read is reported, and the others go on.
 
-    None: not now (the server is behind the log, or somebody holds the table); try again later.
+    None: not now (the server lags the log, or somebody holds the table); try again later.
 
     Raises:
         TableRefused: this table cannot be read so, or a row of it cannot and none is left out.
@@ -385,8 +385,8 @@ class IncrementalCopy:
         if self._halvings > _MAX_HALVINGS:
             self._halvings = 0
             raise TableRefused(
-                f"{chunk.copy.table} has no key that tells its rows apart in JSON, and its rows changed during each of "
-                f"{_MAX_HALVINGS} readings of a chunk: nobody can tell which of them the log delivers; ask again when less is "
+                f"{chunk.copy.table} has no key that distinguishes its rows in JSON, and its rows changed during each of "
+                f"{_MAX_HALVINGS} readings of a chunk: nobody can know which of them the log delivers; ask again when less is "
                 "written, or give the table another key"
             )
         if spans_servers(chunk.window) and self._spanning_in_row < _MAX_REREADS:

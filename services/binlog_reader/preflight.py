@@ -57,7 +57,9 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
         listed = "\n".join(f"  - {fault.what}; mend: {fault.mend}" for fault in report.faults)
         where = f"{settings.database.host}:{settings.database.port}"
         if all(fault.is_behind for fault in report.faults):
-            raise SourceUnavailable(f"MySQL at {where} is a replica that lags behind what was read already:\n{listed}")
+            raise SourceUnavailable(
+                f"MySQL at {where} is a replica that lags the place that was read already:\n{listed}"
+            )
         kind = PositionPurged if all(fault.is_purged for fault in report.faults) else SourceMisconfigured
         raise kind(f"MySQL at {where} cannot be followed, {len(report.faults)} fault(s):\n{listed}")
 

@@ -234,7 +234,7 @@ class SchemaChanges:
     ) -> list[TableChange]:
         """The source's definitions of ``tables`` now; a captured one without a usable one is quarantined."""
         definitions = await asyncio.to_thread(table_definitions, self._settings.database, tables) if tables else {}
-        # With row-based logging the rows of CREATE TABLE … SELECT stand behind a CREATE TABLE without the SELECT.
+        # With row-based logging the rows of CREATE TABLE … SELECT follow a CREATE TABLE without the SELECT.
         lacks_rows = {"create", "select"} <= names_in(ddl.statement, sql_mode_of(ddl.query.sql_mode))
         changes = []
         for table_id in tables:

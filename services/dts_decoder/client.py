@@ -1,7 +1,7 @@
 """Talks to the subscription's Kafka. Everything here blocks; the decoder calls it in threads. Kafka's errors become ours.
 
-The partition is assigned, not subscribed to: who reads it is decided by the lease at checkpoint_committer, and where reading
-goes on by Headwater's own checkpoint. The consumer group's offset is only set, for DTS's console and its alarms.
+The partition is assigned, not subscribed to: the lease at checkpoint_committer decides its reader, and Headwater's own
+checkpoint the place to go on. The consumer group's offset is only set, for DTS's console and its alarms.
 """
 
 import time

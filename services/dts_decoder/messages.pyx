@@ -62,14 +62,14 @@ cdef class EntryReader:
 
     @property
     def place(self) -> int:
-        """Behind the entry that was read last."""
+        """After the entry that was read last."""
         return self.cursor.place
 
     def advance(self) -> bool:
         """Go to the next entry; False at the end.
 
         Raises:
-            ValueError: there is no entry; nothing behind this place can be read.
+            ValueError: there is no entry; nothing after this place can be read.
         """
         cdef Entry entry
         self.event_kind = 0
@@ -103,7 +103,7 @@ cdef class EntryReader:
             ):
                 return False
             rows_begin = _read_dml(cursor.data, entry.event_begin, entry.event_end, &dml_type, &begin, &end)
-        except ValueError:  # told when it is met in the ordinary way
+        except ValueError:  # reported when it is met in the ordinary way
             return False
         if not self._are_columns(begin, end):
             return False
@@ -146,7 +146,7 @@ cdef class EntryReader:
         cdef Field field
         cdef uint64_t numbers[12]
         memset(numbers, 0, sizeof(numbers))
-        memset(header, 0, sizeof(Header))  # proto3 leaves out what is empty
+        memset(header, 0, sizeof(Header))  # proto3 leaves out empty fields
         while cursor.place < cursor.end:
             read_field(&cursor, &field)
             if field.number in (1, 2, 3, 4, 5, 7, 11):
@@ -220,7 +220,7 @@ cdef class EntryReader:
     def read_dml(self) -> None:
         """Of an entry with rows, read its ``dml_type``, its ``columns`` and where its rows begin. Raises ValueError.
 
-        What stands behind the first row is not looked at here: a large event is read once, from front to end.
+        Later rows than the first are not looked at here: a large event is read once, from front to end.
         """
         cdef int64_t dml_type
         cdef Py_ssize_t begin, end

@@ -3,9 +3,9 @@
 
 ``RowChangeDecoder`` is made once for each table version and set of columns (``values.row_change_decoder``). It reads the values
 of a row from the message's bytes, writes their JSON, then puts the envelope around the images and the whole straight into
-the run's protobuf form, as ``libs.mysql.row_events`` does for the binlog. What is frequent is written here: numbers, text, bytes,
-dates and times as DTS always prints them. Every other type, and whatever is printed otherwise, is converted by a Python function
-for each column, which also says what is wrong with it.
+the run's protobuf form, as ``libs.mysql.row_events`` does for the binlog. Frequent forms are written here: numbers, text,
+bytes, dates and times as DTS always prints them. Every other type, and any other print, is converted by a
+Python function for each column, which also names the mistake in it.
 
 JSON is as orjson writes it, so that a row of the snapshot is equal.
 """
@@ -74,7 +74,7 @@ cdef struct Column:
     int64_t highest
     Py_ssize_t padded_bytes
     int precision
-    int scale  # digits behind the point, of a number or a second
+    int scale  # digits after the point, of a number or a second
     int units_per_s
 
 cdef struct Cell:
@@ -90,7 +90,7 @@ cdef class EntryFrame(EventFrame):
     cdef Text _behind_ms, _behind_sequence, _behind_us, _behind_times
 
     def __init__(self, pieces, bytes behind_place not None, ends, bytes behind_numbers=None) -> None:
-        """``pieces``: of ``MysqlSourceBlock``; ``behind_place``: behind the row's number."""
+        """``pieces``: of ``MysqlSourceBlock``; ``behind_place``: after the row's number."""
         source, *between = pieces
         EventFrame.__init__(self, b',"source":' + source, behind_place, ends, behind_numbers)
         self.held = (self.held, between)
@@ -111,12 +111,12 @@ cdef class RowChangeDecoder(RowImages):
     cdef public int64_t rows_read
     """Rows that were taken since this decoder was made."""
     cdef public Py_ssize_t room
-    """Bytes that the run at hand may still grow by; whoever opens a run sets it."""
+    """Bytes that the run at hand may still grow by; the opener of a run sets it."""
     cdef Py_ssize_t _entry_place_size
     cdef readonly Py_ssize_t row_begin
     """Where the serialised row begins that was read last."""
     cdef readonly Py_ssize_t place
-    """Behind the row that was read last, also where it could not be decoded: decoding may go on from here."""
+    """After the row that was read last, also where it could not be decoded: decoding may go on from here."""
 
     def __cinit__(self, readings, names, key_places, to_utf8) -> None:
         self._columns = <Column*>malloc(max(1, len(readings)) * sizeof(Column))
@@ -149,13 +149,13 @@ cdef class RowChangeDecoder(RowImages):
     def decode(
         self, EntryFrame frame not None, RunRows run not None, EntryReader entry not None, Py_ssize_t place
     ) -> None:
-        """Add the rows of ``entry`` from ``place`` on to ``run``, and those of the entries behind it, as long as they are of the
-        same table, under the same columns and of the same transaction; ``entry`` goes on with them. Stops when ``room``
+        """Add the rows of ``entry`` from ``place`` on to ``run``, and those of the entries after it, as long as they are of
+        the same table, under the same columns and of the same transaction; ``entry`` goes on with them. Stops when ``room``
         is used up.
 
-        ``place`` of this object tells afterwards where to go on; the end of the event means that all is done. An update whose
-        key changed becomes two, as Debezium writes it. Rows before a bad one have been added when this raises; decoding may
-        go on behind it, unless ``place`` is still ``row_begin``.
+        ``place`` of this object is afterwards the place to go on; the end of the event means that all is done. An update
+        whose key changed becomes two, as Debezium writes it. Rows before a bad one have been added when this raises; decoding
+        may go on after it, unless ``place`` is still ``row_begin``.
 
         Raises:
             ValueError, and whatever a converter raises: ``row`` and ``column`` tell the place; ``column`` is -1 where the
@@ -188,7 +188,7 @@ cdef class RowChangeDecoder(RowImages):
                 self.row += 1
                 self.rows_read += 1
             elif field.number <= 2:
-                raise ValueError("columns stand behind rows")
+                raise ValueError("columns come after rows")
             self.place = event.place
         return 0
 
@@ -234,7 +234,7 @@ cdef class RowChangeDecoder(RowImages):
         return 0
 
     cdef int _write_image(self, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end, int number, bint is_after) except -1:
-        """Write the values in the row's fields ``number`` as a JSON object behind the images, and their key. ``is_after``: a
+        """Write the values in the row's fields ``number`` as a JSON object after the images, and their key. ``is_after``: a
         value that is not there did not change, and is that of the image before."""
         cdef Cursor row = Cursor(data, begin, end)
         cdef Field field

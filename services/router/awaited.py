@@ -75,7 +75,7 @@ class PassedPartitions:
         return True
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> Collection[str]:
-        """The tenants that have not; asked after ``is_passed``."""
+        """The tenants that lack it; asked after ``is_passed``."""
         return {
             tenant
             for place, end in ends.items()

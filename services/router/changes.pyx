@@ -114,7 +114,7 @@ cdef class Run:
 
 
 cdef int _keep(Span** spans, Py_ssize_t* capacity, Py_ssize_t count, Field* field) except -1:
-    """The place of one more, behind ``count`` of them."""
+    """The place of one more, after ``count`` of them."""
     cdef Span* grown
     if count == capacity[0]:
         capacity[0] = max(2 * count, <Py_ssize_t>_FIRST_CAPACITY)

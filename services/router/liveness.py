@@ -69,7 +69,7 @@ class Liveness:
         closed = [lane for lane in self._lanes.all() if lane.state.position is None]
         if closed:
             return f"{len(closed)} lane(s) are opening"
-        return None if self._lanes.is_assigned else "Kafka has not said yet which partitions are ours"
+        return None if self._lanes.is_assigned else "Kafka has yet to name our partitions"
 
     async def run(self) -> None:
         """Check until cancelled.

@@ -9,8 +9,8 @@ it has a key that it lacked: these are looked at again with growing pauses.
 A document is refused by one process, which alone knows the end: it reports the refusal once a minute while it stands, and
 operators forget the refusals of a process that is gone.
 
-Records that cannot be written (Kafka does not take them, or the schema registry does not answer) are tried again by whoever has
-their lane, every few seconds, with all that waits after them; the next owner goes on with the reports.
+Records that cannot be written (Kafka does not take them, or the schema registry does not answer) are tried again by the owner
+of their lane, every few seconds, with all that waits after them; the next owner goes on with the reports.
 
 Without an operator nothing is reported: standing refusals are looked at all the same.
 """
@@ -306,7 +306,7 @@ class Refusals:
             self._reported_documents = {each.tenant: each for each in answer if each.what is RefusedKind.DOCUMENT}
 
     def _found_documents(self) -> list[Refusal]:
-        """Refusals that an operator holds differently, or has not heard of for a while."""
+        """Refusals that an operator holds differently, or that were reported long ago."""
         now_us, found = self._now_us(), []
         for tenant, reason in self._documents.items():
             refusal = Refusal(

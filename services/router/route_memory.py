@@ -1,4 +1,4 @@
-"""What a lane's routes remember when a tenant's document changes: who sees which table, and the views of table versions.
+"""The memory of a lane's routes across changes of a tenant's document: tenants by table, and the views of table versions.
 
 A book of routes is made again with each change of the tenants. With 1,000 tenants and 50,000 tables that took minutes of CPU.
 So the part of it that the tenants' own documents decide is kept here, and mended for those alone whose documents changed.

@@ -45,7 +45,7 @@ cdef class RowCuts:
     cdef readonly bint is_plain
 
     def __init__(self, Run run not None, tuple names not None) -> None:
-        """``names``: the table's columns in their order, each as JSON text with the colon behind it."""
+        """``names``: the table's columns in their order, each as JSON text with the colon after it."""
         cdef Py_ssize_t row
         cdef Span* span
         cdef const char* ops = PyBytes_AS_STRING(run.ops)
@@ -263,7 +263,7 @@ cdef Py_ssize_t _image_end(const char* data, Py_ssize_t place, Py_ssize_t end, S
 
 
 cdef Py_ssize_t _text_end(const char* data, Py_ssize_t place, Py_ssize_t end) noexcept:
-    """Behind the quotes that close a text of JSON."""
+    """After the quotes that close a text of JSON."""
     if place >= end or data[place] != b'"':
         return _ODD
     place += 1
@@ -279,7 +279,7 @@ cdef Py_ssize_t _text_end(const char* data, Py_ssize_t place, Py_ssize_t end) no
 
 
 cdef Py_ssize_t _value_end(const char* data, Py_ssize_t place, Py_ssize_t end) noexcept:
-    """Behind a value of JSON without blanks."""
+    """After a value of JSON without blanks."""
     cdef Py_ssize_t depth = 0
     while place < end:
         if data[place] == b'"':
@@ -310,7 +310,7 @@ cdef Py_ssize_t _value_end(const char* data, Py_ssize_t place, Py_ssize_t end) n
 
 
 cdef Py_ssize_t _word_end(const char* data, Py_ssize_t place, Py_ssize_t end) noexcept:
-    """Behind a number, or one of JSON's three words."""
+    """After a number, or one of JSON's three words."""
     cdef Py_ssize_t begin = place
     if _begins(data, place, end, b"null", 4) or _begins(data, place, end, b"true", 4):
         return place + 4

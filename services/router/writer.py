@@ -5,7 +5,7 @@ lane's thread, and so does everything here.
 
 The transactional id alone protects the partition: opening a writer for it fences the former one, and Kafka
 refuses all that that one still sends, records and offsets alike. The consumer group's generation is not sent with the offsets
-(aiokafka sends the group's name only), and need not be: an owner of an older generation has an older producer.
+(aiokafka sends the group's name only); that is safe: an owner of an older generation has an older producer.
 
 Each batch's acknowledgement is looked at before a commit: aiokafka by itself commits although a batch was refused.
 """

@@ -47,7 +47,7 @@ class JobAnswers:
         """Whether the last look left something to a Spark job, whose answer causes no look."""
 
     async def make_topic(self) -> None:
-        """Where it is not there: before any job is told of a move, and while one is awaited, should somebody delete it."""
+        """Where it is not there: before any job hears of a move, and while one is awaited, should somebody delete it."""
         kafka = self._settings.kafka
         await asyncio.to_thread(ensure_topics, kafka, [sink_handovers_topic(kafka.replication_factor)])
 
@@ -60,17 +60,17 @@ class JobAnswers:
         }
         going = {each.tenant for each in standing.leaving if each.deletes_tables}
         self.are_awaited = False
-        told: dict[str, Handover] = {}
+        answers: dict[str, Handover] = {}
         if self._settings.sink_jobs is not None and (moving or going):
             try:
                 await self.make_topic()
-                told = await asyncio.to_thread(read_handovers, self._settings.kafka)
+                answers = await asyncio.to_thread(read_handovers, self._settings.kafka)
             except HeadwaterError as error:
                 for name in moving | going:
                     failures.note(name, error)
 
         async def settled(each: InForce) -> InForce:
-            record = await self._answered(each.record, told.get(answer_key(each.record)), failures)
+            record = await self._answered(each.record, answers.get(answer_key(each.record)), failures)
             if waits := awaits_handover(each.tenant, record.sink_job, record.placement):
                 self.are_awaited = True
                 failures.wait(each.tenant, waits)
@@ -82,7 +82,7 @@ class JobAnswers:
             if self._settings.sink_jobs is None:
                 failures.wait(each.tenant, _NO_JOBS)
                 return each
-            said = told.get(answer_key(each.record))
+            said = answers.get(answer_key(each.record))
             record = await self._answered(each.record, said, failures)
             if is_dropped(said, record.origin.uid):
                 return replace(each, record=record, has_let_go=True)
@@ -109,8 +109,8 @@ class JobAnswers:
             leaving=tuple([await alone(each, let_go) for each in standing.leaving]),
         )
 
-    async def _answered(self, record: TenantRecord, told: Handover | None, failures: Failures) -> TenantRecord:
-        job, placement = answered(record.sink_job, record.placement, record.origin.uid, told)
+    async def _answered(self, record: TenantRecord, answers: Handover | None, failures: Failures) -> TenantRecord:
+        job, placement = answered(record.sink_job, record.placement, record.origin.uid, answers)
         if (job, placement) == (record.sink_job, record.placement):
             return record
         found = replace(record, sink_job=job, placement=placement)

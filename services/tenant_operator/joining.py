@@ -51,8 +51,8 @@ def joining_mistakes(
         return []
     if settings is None:
         return [
-            "snapshot.on_joining: cannot be done, for the operator is not told of schema_history and sources (its setting "
-            "`joining`); set false, and ask for the rows by a signal with data.tenants (docs/snapshots.md)"
+            "snapshot.on_joining: cannot be done, for the operator lacks the addresses of schema_history and "
+            "sources (its setting `joining`); set false, and ask for the rows by a signal with data.tenants (docs/snapshots.md)"
         ]
     kinds = {source.name: source.kind for source in settings.sources}
     mistakes = []
@@ -109,13 +109,13 @@ def must_wait(known: Joining, spec: TenantSpec, settings: JoiningSettings, *, no
 
 def asked(known: Joining, copy: DueCopy) -> Joining:
     """The signal of ``copy`` is durable in Kafka."""
-    told = AskedCopy(
+    asked_now = AskedCopy(
         signal_id=copy.signal_id,
         source=copy.source,
         tables=copy.tables[:_TABLES_TOLD],
         tables_more=len(copy.tables[_TABLES_TOLD:]),
     )
-    return msgspec.structs.replace(known, noticed=sent(known.noticed, copy), asked=(*known.asked, told))
+    return msgspec.structs.replace(known, noticed=sent(known.noticed, copy), asked=(*known.asked, asked_now))
 
 
 def captured(source: CapturedSource, tables: Iterable[TableId]) -> tuple[TableId, ...]:
@@ -128,7 +128,7 @@ def captured(source: CapturedSource, tables: Iterable[TableId]) -> tuple[TableId
     )
 
 
-def told(copies: Sequence[AskedCopy]) -> str:
+def listed(copies: Sequence[AskedCopy]) -> str:
     """The copies, for a person."""
     return "; ".join(f"{_shown(copy)} of {copy.source} (signal {copy.signal_id})" for copy in copies)
 

@@ -152,8 +152,8 @@ class JoiningCopies:
         """Send due signals, and then note them: after a kill in between they are sent again, under the same ids."""
         known = each.record.joining
         if must_wait(known, each.spec, settings, now_s=self._now().timestamp()):
-            told = f"its rows are asked for {settings.mask_key_delay_s:.0f} s after it joined: routers have its keys by then"
-            failures.wait(each.tenant, told)
+            text = f"its rows are asked for {settings.mask_key_delay_s:.0f} s after it joined: routers have its keys by then"
+            failures.wait(each.tenant, text)
             return
         for copy in known.noticed.due:
             failpoint("joining_after_noting_before_sending")

@@ -159,12 +159,12 @@ def judge(
     largest_document_bytes: int,
 ) -> Standing:
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
-    have not got the key of a tenant's mask. ``sources`` and ``warehouses``: those that there are; None: nobody knows.
-    ``tenant_names``: which namespace may claim which names; none: any may claim any. ``named_secrets``: by namespace, the only
-    Secrets there that the operator looks at; a namespace that is not among them has all of its labelled ones looked at.
-    ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``known_tables``: the same,
-    with those that its reader leaves out. ``unseen``: namespaces of which nothing is known: an absence means nothing there.
-    ``now_us``: refusals of routers that are gone are over by then.
+    lack the key of a tenant's mask. ``sources`` and ``warehouses``: those that there are; None: nobody knows.
+    ``tenant_names``: which namespace may claim which names; none: any may claim any. ``named_secrets``: by namespace, the
+    only Secrets there that the operator looks at; a namespace that is not among them has all of its labelled ones looked at.
+    ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``known_tables``: the
+    same, with those that its reader leaves out. ``unseen``: namespaces of which nothing is known: an absence means nothing
+    there. ``now_us``: refusals of routers that are gone are over by then.
     """
     config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
     captured = {source: KnownTables(found) for source, found in tables.items()}
@@ -231,8 +231,8 @@ def judge(
         if good is not None:
             planned.append(Planned(good, last_good, captured))
             continue
-        told_of = None if last_good is None else last_good.tenant
-        refused.append(Refused(config_map, tuple(mistakes), told_of, is_kept=is_kept))
+        known_tenant = None if last_good is None else last_good.tenant
+        refused.append(Refused(config_map, tuple(mistakes), known_tenant, is_kept=is_kept))
     going = {config_map.origin.uid: config_map for config_map in config_maps if config_map.is_leaving}
     for record in records:
         if record.origin.namespace in unseen:

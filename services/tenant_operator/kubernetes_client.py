@@ -88,7 +88,7 @@ class KubernetesClient:
         listed = await self.list_if_known(path, labels=labels, fields=fields)
         if listed is None:
             raise PipelineHalted(
-                f"Kubernetes: LIST {path}: the cluster knows no such kind of object; install what brings it"
+                f"Kubernetes: LIST {path}: the cluster knows no such kind of object; install the operator that brings it"
             )
         return listed
 
@@ -272,8 +272,8 @@ async def side_by_side(works: Iterable[Awaitable[_Result]]) -> list[_Result]:
 def _error_of(status: int, content: bytes, method: str, path: str) -> HeadwaterError:
     """Kubernetes API conventions, "Response Status Kind": the caller's action for each code."""
     try:
-        told = json.loads(content)
-        reason = str(told.get("object", told).get("message", ""))
+        answer = json.loads(content)
+        reason = str(answer.get("object", answer).get("message", ""))
     except (ValueError, AttributeError):
         reason = content[:200].decode(errors="replace")
     text = f"Kubernetes: {method} {path}: {reason or status}"

@@ -30,7 +30,7 @@ class RouterKeys:
     sizes: KeySizes
 
     def mistake(self, tenant: str, key_from: KeyFrom) -> str | None:
-        """Why routers have not got a key of a tenant's; None: they have."""
+        """Why routers lack a key of a tenant's; None: they have all."""
         if (mistake := name_mistake(tenant, key_from)) is not None:
             return mistake
         if key_from.file is not None:

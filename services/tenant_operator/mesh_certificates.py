@@ -50,7 +50,7 @@ class MeshCertificatesSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def make_certificates(settings: MeshCertificatesSettings, stop: asyncio.Event) -> None:
-    """Bring the Secrets to what they should be now.
+    """Bring the Secrets to their state of now.
 
     Raises:
         Conflict: another run changed a Secret meanwhile; run it again.
@@ -87,7 +87,8 @@ async def _renew(client: KubernetesClient, settings: MeshCertificatesSettings, n
 
 
 def certificates_in(secrets: Mapping[str, Json | None]) -> Certificates | None:
-    """The certificates that Secrets hold, by their names; None: there is no authority yet. What is no pair is missing."""
+    """The certificates that Secrets hold, by their names; None: there is no authority yet. A Secret without a whole pair
+    counts as missing."""
     own = _entries(secrets[AUTHORITY])
     authority = _pair(own, "tls")
     if authority is None:

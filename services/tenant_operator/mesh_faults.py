@@ -93,7 +93,7 @@ def _in_general(fault: Fault) -> Fault:
         fault,
         scope=_without_process(fault.scope),
         happened=_UNKNOWN_CAUSE if kind is None else kind.cause,
-        remedy="whoever runs the mesh sees to it" if kind is None else f"whoever runs the mesh: {kind.remedy}",
+        remedy="the operators of the mesh see to it" if kind is None else f"operators of the mesh: {kind.remedy}",
         command="",
     )
 

@@ -69,7 +69,7 @@ def planned(settings: MeshUsersSettings, found: frozenset[Acl]) -> list[KafkaAct
     for user in settings.users:
         wanted = rights_of(user.component, user.username, user.sources, router_group=settings.router_group)
         held = {acl for acl in found if acl.user == user.username}
-        missing = sorted(wanted - held, key=lambda acl: (acl.is_allow, acl))  # what is denied first
+        missing = sorted(wanted - held, key=lambda acl: (acl.is_allow, acl))  # denials first
         actions += [Grant(user.component, acl) for acl in missing]
         actions += [Revoke(user.component, acl) for acl in sorted(held - wanted)]
         actions.append(SetPassword(user.component, user.username, user.password))
@@ -77,7 +77,7 @@ def planned(settings: MeshUsersSettings, found: frozenset[Acl]) -> list[KafkaAct
 
 
 async def make_users(settings: MeshUsersSettings, stop: asyncio.Event) -> None:
-    """Bring Kafka's users and rights to what ``settings`` say.
+    """Bring Kafka's users and rights to the state that ``settings`` describe.
 
     Raises:
         BrokerUnavailable: Kafka does not answer; run it again.

@@ -1,7 +1,7 @@
 """Objects of Kubernetes kept in memory as they are now: a list, and then a watch, for ever.
 
-A team's namespace may refuse us, or go with the rights that we have there: that is its own fault. Its mirror keeps what it
-knew, says so, and asks again; the others go on.
+A team's namespace may refuse us, or go with the rights that we have there: that is its own fault. Its mirror keeps its last
+state, says so, and asks again; the others go on.
 """
 
 import asyncio

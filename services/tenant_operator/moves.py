@@ -28,7 +28,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Where it could not move to last; it stays until something else is asked for."""
     refused_because: str = ""
     promoted_because: str = ""
-    """Why it has a job of its own though nobody asked for that; empty: it has not."""
+    """Why it has a job of its own though nobody asked for that; empty: it has none."""
     is_unreadable: bool = False
     """Somebody changed the record by hand: the tenant waits until its number is put back."""
 
@@ -59,8 +59,8 @@ def moved(placement: Placement, from_job: str) -> Placement:
 
 
 def as_wanted(placement: Placement, job: str, tenant: str, *, wants_own_job: bool) -> Placement:
-    """With a refusal forgotten once what was refused is asked for no more, so that it may be asked for again; and what was
-    measured, once somebody has it otherwise."""
+    """Without refusals whose request is withdrawn, so that it may be made again, and without measurements that a document
+    overrules."""
     if not wants_own_job and placement.promoted_because:
         placement = msgspec.structs.replace(placement, promoted_because="")
     if placement.refused_job and (job == own_job(tenant)) == wants_own_job:
@@ -68,19 +68,19 @@ def as_wanted(placement: Placement, job: str, tenant: str, *, wants_own_job: boo
     return placement
 
 
-def answered(job: str, placement: Placement, tenancy: str, told: Handover | None) -> tuple[str, Placement]:
+def answered(job: str, placement: Placement, tenancy: str, answer: Handover | None) -> tuple[str, Placement]:
     """Job and placement after the old job's answer to the move; unchanged without an answer."""
-    if not placement.came_from or told is None or (told.tenancy, told.move) != (tenancy, placement.move):
+    if not placement.came_from or answer is None or (answer.tenancy, answer.move) != (tenancy, placement.move):
         return job, placement
-    if told.outcome is Outcome.REFUSED:
-        back = msgspec.structs.replace(placement, came_from="", refused_job=job, refused_because=told.because)
+    if answer.outcome is Outcome.REFUSED:
+        back = msgspec.structs.replace(placement, came_from="", refused_job=job, refused_because=answer.because)
         return placement.came_from, back
     return job, msgspec.structs.replace(placement, came_from="")
 
 
-def is_dropped(told: Handover | None, tenancy: str) -> bool:
+def is_dropped(answer: Handover | None, tenancy: str) -> bool:
     """Whether the tenant's tables are gone."""
-    return told is not None and told.tenancy == tenancy and told.outcome is Outcome.DROPPED
+    return answer is not None and answer.tenancy == tenancy and answer.outcome is Outcome.DROPPED
 
 
 def awaits_handover(tenant: str, job: str, placement: Placement) -> str:
@@ -99,10 +99,10 @@ def awaits_handover(tenant: str, job: str, placement: Placement) -> str:
     )
 
 
-def awaits_drop(job: str, told: Handover | None, tenancy: str) -> str:
+def awaits_drop(job: str, answer: Handover | None, tenancy: str) -> str:
     """Why a tenant that goes with its tables waits, for a person."""
-    if told is not None and told.tenancy == tenancy and told.outcome is Outcome.NOT_DROPPED:
-        return f"Spark job {job} tries again: {told.because}"
+    if answer is not None and answer.tenancy == tenancy and answer.outcome is Outcome.NOT_DROPPED:
+        return f"Spark job {job} tries again: {answer.because}"
     return f"Spark job {job} has to drop its tables; see that job's log, and its metric headwater_sink_waits"
 
 

@@ -104,7 +104,7 @@ class Records:
 
     async def own_what_is_kept(self, standing: Standing, owner: Mapping[str, Any] | None, failures: Failures) -> None:
         """The objects that a removed release takes with it: of a mesh without tenants all; else, where ``keeps_tenants``, none
-        of theirs. The known sources are theirs too: they tell present tenants from later ones."""
+        of theirs. The known sources are theirs too: they distinguish present tenants from later ones."""
         if owner is None:
             return
         folder = f"/api/v1/namespaces/{self._own}/configmaps"

@@ -72,12 +72,14 @@ class RefusalKeeper:
         Raises:
             HeadwaterError: not all is durable; the router is to report again.
         """
-        told: defaultdict[str, tuple[list[Refusal], list[Refusal]]] = defaultdict(lambda: ([], []))
+        by_tenant: defaultdict[str, tuple[list[Refusal], list[Refusal]]] = defaultdict(lambda: ([], []))
         for each in found:
-            told[each.tenant][0].append(each)
+            by_tenant[each.tenant][0].append(each)
         for each in over:
-            told[each.tenant][1].append(each)
-        taken = dict(zip(told, await side_by_side(self._take(tenant, *told[tenant]) for tenant in told), strict=True))
+            by_tenant[each.tenant][1].append(each)
+        taken = dict(
+            zip(by_tenant, await side_by_side(self._take(name, *by_tenant[name]) for name in by_tenant), strict=True)
+        )
         standing = {
             found["metadata"]["labels"][RECORD_LABEL]: record_refusals(found) for found in self._records.objects
         }
@@ -104,4 +106,4 @@ class RefusalKeeper:
                 continue
             log.info("refusals_recorded", tenant_id=tenant, refusals=len(wanted))
             return wanted
-        raise ServiceUnavailable(f"ConfigMap {path} changed at each of {_ATTEMPTS} attempts to write it; tell it again")
+        raise ServiceUnavailable(f"ConfigMap {path} changed at each of {_ATTEMPTS} attempts to write it; try again")

@@ -38,7 +38,7 @@ from libs.tenants.config_map import (
 )
 from libs.types.fault import Fault, FaultScope, Severity
 from libs.types.refusal import Refusal, RefusedKind
-from services.tenant_operator.joining import told
+from services.tenant_operator.joining import listed
 from services.tenant_operator.judge import InForce, Leaving, Planned, Refused, Standing
 from services.tenant_operator.mesh_faults import faults_of_tenant
 from services.tenant_operator.moves import own_job
@@ -96,17 +96,17 @@ class Report:
     @property
     def is_news(self) -> bool:
         """The ConfigMap says something else."""
-        told = self.config_map.annotations
+        reported = self.config_map.annotations
         wanted: Mapping[str, str | None] = annotations(self)["metadata"]["annotations"]
-        return any(told.get(name) != text for name, text in wanted.items())
+        return any(reported.get(name) != text for name, text in wanted.items())
 
     @property
     def is_news_beside_refusals(self) -> bool:
         """It differs in more than the routers' refusals and a job's wait."""
-        told = self.config_map.annotations
-        return _beside_refusals(told.get(STATE_ANNOTATION, ""), told.get(MESSAGE_ANNOTATION, "")) != _beside_refusals(
-            self.state, self.message
-        )
+        reported = self.config_map.annotations
+        return _beside_refusals(
+            reported.get(STATE_ANNOTATION, ""), reported.get(MESSAGE_ANNOTATION, "")
+        ) != _beside_refusals(self.state, self.message)
 
 
 def reports(
@@ -124,35 +124,35 @@ def reports(
     refusals = {each.config_map.origin.uid: each.record.refusals for each in standing.in_force}
     concerned = {} if faults is None else {e.config_map.origin.uid: _concerns(e, faults) for e in standing.in_force}
 
-    def told_of(config_map: TenantConfigMap, state: str, text: str) -> Report:
+    def words(config_map: TenantConfigMap, state: str, text: str) -> Report:
         uid, told_wait = config_map.origin.uid, config_map.annotations.get(SINK_WAIT_ANNOTATION, "")
         sink_wait = of_sinks.get(uid, told_wait)[:_LONGEST_SINK_REASON]
         told_before = reported_faults(config_map.annotations.get(FAULTS_ANNOTATION)) if faults is None else ()
         lasting = concerned.get(uid, told_before)
         return Report(config_map, state, _shortened(text), refusals.get(uid, ()), sink_wait, lasting)
 
-    found = [told_of(each.config_map, REFUSED, _refusal(each)) for each in standing.refused]
+    found = [words(each.config_map, REFUSED, _refusal(each)) for each in standing.refused]
     for planned, lines in zip(standing.planned, plans, strict=True):
-        found.append(told_of(planned.would_be.config_map, PLANNED, _plan(planned, lines)))
+        found.append(words(planned.would_be.config_map, PLANNED, _plan(planned, lines)))
     elsewhere = {each.config_map.origin.uid for each in found}
     for each in standing.in_force:
         if each.config_map.origin.uid in elsewhere:
             continue
         if each.tenant in failures:
-            found.append(told_of(each.config_map, WAITING, _waiting(failures[each.tenant])))
+            found.append(words(each.config_map, WAITING, _waiting(failures[each.tenant])))
             continue
         try:
-            found.append(_of_one_in_force(each, told_of(each.config_map, READY, ""), jobs.get(each.tenant)))
+            found.append(_of_one_in_force(each, words(each.config_map, READY, ""), jobs.get(each.tenant)))
         except Exception as error:
             log.error("refused_unforeseen", tenant_id=each.tenant, exc_info=error)
-            found.append(told_of(each.config_map, WAITING, _waiting([refusal_of(error)])))
+            found.append(words(each.config_map, WAITING, _waiting([refusal_of(error)])))
     found += [
-        told_of(each.config_map, WAITING, _waiting(failures[each.tenant]))
+        words(each.config_map, WAITING, _waiting(failures[each.tenant]))
         for each in standing.left_out
         if each.tenant in failures and each.config_map.origin.uid not in elsewhere
     ]
     found += [
-        replace(told_of(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ()))), refusals=())
+        replace(words(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ()))), refusals=())
         for each in standing.leaving
         if each.config_map is not None and each.tenant in failures
     ]
@@ -171,15 +171,15 @@ def _takes_away(fault: Fault) -> bool:
     return fault.severity is not Severity.DEGRADED
 
 
-def _of_one_in_force(each: InForce, told_of: Report, sink_job: str | None) -> Report:
+def _of_one_in_force(each: InForce, words: Report, sink_job: str | None) -> Report:
     job = f", its tables by Spark job {sink_job}{_why_there(each)}" if sink_job is not None else ""
     copies = each.record.joining.asked
-    rows = f"; asked for the rows of {told(copies)}" if copies else ""
+    rows = f"; asked for the rows of {listed(copies)}" if copies else ""
     message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
-    is_whole = not (told_of.refusals or told_of.sink_wait or any(map(_takes_away, told_of.faults)))
-    more = _refused_by_routers(told_of.refusals) + _stands_still(told_of.sink_wait)
-    state, text = READY if is_whole else DEGRADED, message + more + _faults_of_mesh(told_of.faults)
-    return replace(told_of, state=state, message=_shortened(text))
+    is_whole = not (words.refusals or words.sink_wait or any(map(_takes_away, words.faults)))
+    more = _refused_by_routers(words.refusals) + _stands_still(words.sink_wait)
+    state, text = READY if is_whole else DEGRADED, message + more + _faults_of_mesh(words.faults)
+    return replace(words, state=state, message=_shortened(text))
 
 
 def _why_there(each: InForce) -> str:
@@ -199,18 +199,18 @@ def _end(each: InForce) -> str:
 def _refusal(refused: Refused) -> str:
     mistakes = refused.mistakes
     count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-    behind = "its last good version stays in force" if refused.tenant else "nothing of it is in force"
+    rest = "its last good version stays in force" if refused.tenant else "nothing of it is in force"
     if refused.is_kept:
-        behind = (
-            "its last good version is good no more by this release: what starts anew delivers nothing of it until it is "
-            "mended; its topics, Kafka user and rights, and its Spark job with its state, stay as they are"
+        rest = (
+            "its last good version is no longer good by this release: a service that starts again delivers nothing of it until "
+            "it is mended; its topics, Kafka user and rights, and its Spark job with its state, stay as they are"
         )
-    return "\n".join([f"{count}; {behind}", *(f"- {mistake}" for mistake in mistakes)])
+    return "\n".join([f"{count}; {rest}", *(f"- {mistake}" for mistake in mistakes)])
 
 
 def _plan(planned: Planned, lines: Sequence[str]) -> str:
-    behind = "its last good version stays in force" if planned.in_force is not None else "nothing of it is in force"
-    head = f"a plan; {behind} until the annotation {PLAN_ANNOTATION} is taken away. It would change"
+    rest = "its last good version stays in force" if planned.in_force is not None else "nothing of it is in force"
+    head = f"a plan; {rest} until the annotation {PLAN_ANNOTATION} is taken away. It would change"
     return "\n".join([head, *(f"- {line}" for line in lines)]) if lines else f"{head} nothing"
 
 
@@ -239,7 +239,7 @@ def _refused_by_routers(refusals: tuple[Refusal, ...]) -> str:
     if topics := reasons_by_topic(refusals):
         count = "1 topic is" if len(topics) == 1 else f"{len(topics)} topics are"
         lines += [
-            f"{count} not written; what is meant for it is left out",
+            f"{count} not written; its records are left out",
             *(f"- {name}: {reason}" for name, reason in topics.items()),
         ]
     if records := reasons_by_waiting_source(refusals):
@@ -263,7 +263,7 @@ def _faults_of_mesh(faults: Sequence[Fault]) -> str:
     if not lines:
         return ""
     count = "1 fault concerns" if len(lines) == 1 else f"{len(lines)} faults concern"
-    return "".join([f"\n{count} what it gets, the worst first", *lines])
+    return "".join([f"\n{count} its rows, the worst first", *lines])
 
 
 def _fault(fault: Fault) -> str:
@@ -282,8 +282,8 @@ def _shortened(text: str) -> str:
 
 def annotations(report: Report) -> dict[str, Any]:
     """The merge patch with the report."""
-    reasons = {told_of.annotation: told_of.reasons(report.refusals) for told_of in _REFUSAL_WORDS}
-    told = {
+    reasons = {words.annotation: words.reasons(report.refusals) for words in _REFUSAL_WORDS}
+    reported = {
         STATE_ANNOTATION: report.state,
         MESSAGE_ANNOTATION: report.message,
         **{name: msgspec.json.encode(now).decode() if now else None for name, now in reasons.items()},
@@ -291,7 +291,7 @@ def annotations(report: Report) -> dict[str, Any]:
         SINK_WAIT_ANNOTATION: report.sink_wait or None,
         FAULTS_ANNOTATION: msgspec.json.encode(report.faults).decode() if report.faults else None,
     }
-    return {"metadata": {"annotations": told}}
+    return {"metadata": {"annotations": reported}}
 
 
 def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
@@ -301,14 +301,14 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
     """
     origin, made = report.config_map.origin, []
     news = [(_EVENT_REASONS[report.state], report.state in (READY, PLANNED), report.message)]
-    told = news if report.is_news_beside_refusals else []
+    reported = news if report.is_news_beside_refusals else []
     refusals = [
         *_news_of_document(report),
-        *(news for told_of in _REFUSAL_WORDS for news in _news_of(report, told_of)),
+        *(news for words in _REFUSAL_WORDS for news in _news_of(report, words)),
         *_news_of_sink(report),
         *_news_of_faults(report),
     ]
-    for reason, is_normal, text in [*told, *refusals]:
+    for reason, is_normal, text in [*reported, *refusals]:
         digest = hashlib.sha256(f"{report.config_map.resource_version} {reason} {text}".encode()).hexdigest()[:12]
         made.append(
             {
@@ -336,8 +336,8 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
 
 def _news_of_document(report: Report) -> list[tuple[str, bool, str]]:
     """As ``_news_of``."""
-    told, now = report.config_map.annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""), _document(report.refusals)
-    if told == now:
+    reported, now = report.config_map.annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""), _document(report.refusals)
+    if reported == now:
         return []
     if now:
         return [("DocumentRefused", False, f"a router does not take the document: {now}; {_DOCUMENT_REMEDY}")]
@@ -352,15 +352,15 @@ def _news_of_sink(report: Report) -> list[tuple[str, bool, str]]:
     if report.sink_wait:
         text = f"its tables stand still in its Spark job: {report.sink_wait}. Nothing is lost, and {_SINK_GOES_ON}"
         return [("SinkWaits", False, text)]
-    return [("SinkGoesOn", True, "its tables stand still no more; what waited is written in order")]
+    return [("SinkGoesOn", True, "its tables go on; the waiting rows are written in order")]
 
 
 def _news_of_faults(report: Report) -> list[tuple[str, bool, str]]:
     """As ``_news_of``. Other words of one that lasts are no news."""
-    told = _by_place(reported_faults(report.config_map.annotations.get(FAULTS_ANNOTATION)))
+    reported = _by_place(reported_faults(report.config_map.annotations.get(FAULTS_ANNOTATION)))
     now = _by_place(report.faults)
-    raised = [_fault(fault) for place, fault in now.items() if place not in told]
-    lifted = [f"{fault.id}, {fault.scope}: over" for place, fault in told.items() if place not in now]
+    raised = [_fault(fault) for place, fault in now.items() if place not in reported]
+    lifted = [f"{fault.id}, {fault.scope}: over" for place, fault in reported.items() if place not in now]
     return [
         *(("FaultRaised", False, text) for text in _few(raised)),
         *(("FaultLifted", True, text) for text in _few(lifted)),
@@ -371,24 +371,24 @@ def _by_place(faults: Sequence[Fault]) -> dict[tuple[str, FaultScope], Fault]:
     return {(each.id, each.scope): each for each in faults if each.id != TABLE_REFUSED.id}
 
 
-def _news_of(report: Report, told_of: "_RefusalWords") -> list[tuple[str, bool, str]]:
+def _news_of(report: Report, words: "_RefusalWords") -> list[tuple[str, bool, str]]:
     """New refusals, and lifted ones: reason, whether it is good news, and the text."""
-    told = reported_reasons(report.config_map.annotations.get(told_of.annotation))
-    now = told_of.reasons(report.refusals)
+    reported = reported_reasons(report.config_map.annotations.get(words.annotation))
+    now = words.reasons(report.refusals)
     refused = [
-        told_of.refused.format(name=name, reason=reason) for name, reason in now.items() if told.get(name) != reason
+        words.refused.format(name=name, reason=reason) for name, reason in now.items() if reported.get(name) != reason
     ]
-    accepted = [told_of.accepted.format(name=name) for name in told if name not in now]
+    accepted = [words.accepted.format(name=name) for name in reported if name not in now]
     return [
-        *((f"{told_of.kind}Refused", False, text) for text in _few(refused)),
-        *((f"{told_of.kind}Accepted", True, text) for text in _few(accepted)),
+        *((f"{words.kind}Refused", False, text) for text in _few(refused)),
+        *((f"{words.kind}Accepted", True, text) for text in _few(accepted)),
     ]
 
 
 def _few(texts: Sequence[str]) -> list[str]:
     more = len(texts) - _TABLE_EVENTS_AT_ONCE
-    told = list(texts[:_TABLE_EVENTS_AT_ONCE])
-    return [*told, f"and {more} more: see the annotation {MESSAGE_ANNOTATION}"] if more > 0 else told
+    reported = list(texts[:_TABLE_EVENTS_AT_ONCE])
+    return [*reported, f"and {more} more: see the annotation {MESSAGE_ANNOTATION}"] if more > 0 else reported
 
 
 def _tables(refusals: tuple[Refusal, ...]) -> dict[str, str]:
@@ -434,7 +434,7 @@ _REFUSAL_WORDS: Final = (
         "Topic",
         REFUSED_TOPICS_ANNOTATION,
         _topics,
-        "the topic of {name} is not written: {reason}. What is meant for it is left out until that is mended",
+        "the topic of {name} is not written: {reason}. Its records are left out until that is mended",
         "the topic of {name} is refused no more; it is written as they come",
     ),
     _RefusalWords(
@@ -442,6 +442,6 @@ _REFUSAL_WORDS: Final = (
         REFUSED_RECORDS_ANNOTATION,
         _records,
         "all of source {name} waits at the routers: {reason}. Nothing is lost; it is tried again until that is mended",
-        "source {name} waits no more; what waited is delivered in order",
+        "source {name} goes on; the waiting rows are delivered in order",
     ),
 )

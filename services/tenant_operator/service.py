@@ -64,7 +64,7 @@ class TenantsService(tenants_pb2_grpc.TenantsServicer):
         self, request: pb.TellRefusalsRequest, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> pb.TellRefusalsResponse:
         await self._is_listed.wait()
-        found, over = (map(refusal_from_proto, told) for told in (request.found, request.over))
+        found, over = (map(refusal_from_proto, refusals) for refusals in (request.found, request.over))
         try:
             standing = await self._refusals.take(request.router, request.sources, found, over)
         except HeadwaterError as error:

@@ -157,8 +157,11 @@ class JoiningSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The service that knows the tables of each source."""
     sources: tuple[CapturedSource, ...] = ()
     mask_key_delay_s: float = 120.0
-    """How long after a tenant joined its rows are asked for, in seconds, where its masks have keys: a router that has not got
-    the key yet would deliver none of them, and Kubernetes hands a changed Secret to pods within a minute or two."""
+    """How long after a tenant joined its rows are asked for, in seconds, where its masks have keys.
+
+    A router that still lacks the key would deliver none of them, and Kubernetes hands a changed Secret to pods within a minute
+    or two.
+    """
 
 
 class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):

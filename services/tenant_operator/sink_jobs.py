@@ -169,8 +169,10 @@ def jobs_of(
     places: dict[str, dict[str, Place]] = {}
 
     def place(record: TenantRecord, *, text: str, drops_tables: bool) -> None:
-        told = places_of(record.tenant, record.origin.uid, record.sink_job, record.placement, drops_tables=drops_tables)
-        for job, where in told.items():
+        places = places_of(
+            record.tenant, record.origin.uid, record.sink_job, record.placement, drops_tables=drops_tables
+        )
+        for job, where in places.items():
             places.setdefault(job, {})[record.tenant] = where
             if text:
                 documents.setdefault(job, {})[record.tenant] = text

@@ -1,6 +1,6 @@
 """Which tenants stand still in their Spark jobs, and their faults there, as jobs say it in the topic of hand-overs.
 
-A job says only what lasts, and that it is over (ADR 26). While Kafka is away, what was known stays.
+A job reports only lasting waits, and their end (ADR 26). While Kafka is away, the known reports stay.
 """
 
 import asyncio

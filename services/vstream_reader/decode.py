@@ -2,7 +2,7 @@
 
 ``StreamDecoder`` is fed the answers one after another. It keeps the transaction that is open; ``shard_set`` has the stream's
 shards, ``stream_tables`` the columns of every table, ``row_runs`` the rows on their way into the batch. It talks to nobody:
-``feed`` yields a table that it has not met, and the caller brings its version back. So everything here is tested from recorded
+``feed`` yields a new table, and the caller brings its version back. So everything here is tested from recorded
 bytes.
 
 A transaction's VGTID comes after its rows and belongs into each of their events, so the answers of a transaction are kept
@@ -60,7 +60,7 @@ class StreamProgress:
 
 @dataclass(slots=True)
 class _OpenTransaction:
-    """It has begun, and its COMMIT has not come."""
+    """It has begun, and its COMMIT is to come."""
 
     began_at_us: int
     is_bare: bool = True
@@ -223,7 +223,8 @@ class StreamDecoder:
         self._vgtid = b""
 
     def _pause(self, events: VEvents, nth: int) -> None:
-        """A statement ends what vtgate sends of an open transaction for now. Without a shard its rest could not be told: the
+        """A statement ends what vtgate sends of an open transaction for now. Without a shard its rest could not be
+        recognised: the
         transaction stays open then."""
         if shard := _shard_of(events, nth):
             self._paused.add(shard)

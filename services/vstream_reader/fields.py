@@ -226,7 +226,7 @@ def reading(
     if kind is LogicalKind.STRING and of.charset is not None and of.charset not in _UTF8:
         convert_text = _text_reader(of.charset)
         return Reading(row_changes.CONVERTED, convert_text, unavailable=unavailable, is_optional=of.is_optional)
-    if kind is LogicalKind.DECIMAL_TEXT and mysql_type.is_zerofill:  # a copy has the zeros, the log has not
+    if kind is LogicalKind.DECIMAL_TEXT and mysql_type.is_zerofill:  # a copy has the zeros, the log lacks them
         return _converted(_decimal_reader(of.logical_type, mysql_type))
     if kind in _IN_COMPILED_CODE:
         return Reading(_IN_COMPILED_CODE[kind], unavailable=unavailable, is_optional=of.is_optional)

@@ -1,4 +1,4 @@
-"""What a decoder yields to its caller: a table that it has not met, a statement, a journal."""
+"""A decoder's yields to its caller: a new table, a statement, a journal."""
 
 from dataclasses import dataclass
 

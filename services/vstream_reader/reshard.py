@@ -2,8 +2,8 @@
 
 vtgate follows a journal only in a stream that has every shard which the journal ends. So each task lets its own ones go, where
 they stand before the journal, and reads its others on; when all have, the task of the lowest number among them takes them up,
-its stream meets the journal with all of them, and goes on to the new shards. What was let go stands in the checkpoint of who
-let it go, what was taken up in that of who reads it: a task that is killed anywhere goes on by its own notes.
+its stream meets the journal with all of them, and goes on to the new shards. A released shard stands in its former reader's
+checkpoint, a taken one in its new reader's: a task that is killed anywhere goes on by its own notes.
 
     let go (each task) ▶ all there? ▶ taken up (the lowest) ▶ noted: forgotten (the others) ▶ forgotten (the lowest)
 

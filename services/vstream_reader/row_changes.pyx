@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """ROW events of a VStream → Debezium events in a run, without a Python object a row.
 
-Values come as MySQL prints them, with all values of a row behind one another and their lengths apart. ``RowChangesDecoder`` is
+Values come as MySQL prints them, with all values of a row side by side and their lengths apart. ``RowChangesDecoder`` is
 made once for each version of a table, whichever shard it is of, from a ``Reading`` for each column (``fields``). Types that are
 rare or intricate (``Reading.kind`` CONVERTED) are converted by a Python function each.
 
@@ -150,8 +150,8 @@ cdef class RowChangesDecoder(RowImages):
         self, EventFrame frame not None, RunRows run not None, VEvents events not None, Py_ssize_t nth,
         bytes table_name not None, bytes shard not None, bint is_copy, Py_ssize_t room,
     ) -> tuple[int, int, int]:
-        """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are of that table and shard, as ROW
-        events name them.
+        """Add the rows of ``events[nth]`` and of those after it to ``run``, as long as they are of that table and shard, as
+        ROW events name them.
 
         Stops before the first event that is no such ROW, and when ``room`` is used up (bytes). Rows that are
         copied become reads. Rows before a bad one have been added when this raises.
@@ -247,7 +247,7 @@ cdef class RowChangesDecoder(RowImages):
         self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Bits* present, Bits* partial, Bits* known,
         bint is_after, bint is_new
     ) except -1:
-        """The Row between ``place`` and ``end`` as a JSON object behind the images, and its key.
+        """The Row between ``place`` and ``end`` as a JSON object after the images, and its key.
 
         Not in the log: a column that is not in ``present``; one that is not in ``known`` and has none. One in ``partial`` that has
         a value tells a change of a document. Raises ValueAbsent for it.

@@ -1,9 +1,9 @@
 """A stream's content, counted by shard and by table, and its metrics.
 
 Decoders count into one ``StreamTally`` for as long as the process runs, through reshards, second streams and lost connections:
-a few additions for each transaction and group of rows. ``TallyMetrics`` puts the counts into the metrics once in a while, since
-a keyspace may have hundreds of shards. Shards that are gone take their metrics with them, and tables beyond ``_MOST_TABLES``
-share one name.
+a few additions for each transaction and group of rows. ``TallyMetrics`` puts the counts into the metrics once in a while,
+because a keyspace may have hundreds of shards. Shards that are gone take their metrics with them, and tables beyond
+``_MOST_TABLES`` share one name.
 """
 
 from collections.abc import Mapping, Sequence, Set

@@ -212,8 +212,8 @@ def last_places(generations: Sequence[Sequence[VitessPosition]]) -> Mapping[str,
     """Where each shard was read to, by the newest generation that has it; ``generations``: newest first.
 
     A shard of which a newer generation has a part, or that it has a part of, is that generation's under another name. So is
-    one that a task let go, and that another of the same generation reads since; and one that was dealt to a task which has not
-    begun, if nobody reads it.
+    one that a task let go, and that another of the same generation reads since; and one that was dealt to a task before its
+    start, if nobody reads it.
     """
     found: dict[str, LastPlace] = {}
     for nth, positions in enumerate(generations):

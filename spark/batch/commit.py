@@ -66,8 +66,8 @@ def commit_tables(context: BatchContext, parts: Sequence[Part]) -> tuple[list[Ta
 
 
 def _show_together(context: BatchContext, outcomes: Sequence[TableOutcome]) -> tuple[list[TableOutcome], float]:
-    """Make the batch's rows visible; returns the seconds that it took. Tables are maintained only after that, which moves
-    what is shown."""
+    """Make the batch's rows visible; returns the seconds that it took. Tables are maintained only after that, which moves the
+    published rows."""
     started_s = time.monotonic()
     written = [outcome for outcome in outcomes if outcome.commit is not None and not outcome.commit.is_left_out]
     # A try that was found may have been staged before its batch was cut off.
@@ -145,7 +145,7 @@ def _parked_for_failing(context: BatchContext, failed: _Failed) -> TableOutcome:
     name = table.newest.table_schema.table_id
     because = (
         f"{name}: writing it failed again and again, at last with: {described(failed.error)}; mend the table in the warehouse, "
-        "or have it built anew: headwater resync"
+        "or have it built again: headwater resync"
     )
     log.error("sink_table_parked", table=str(name), reason=because)
     leave_try(context, table)
@@ -167,7 +167,7 @@ def _apply_resync(context: BatchContext, resync: Resync) -> TableOutcome | None:
     try:
         if context.tries.is_unknown(request.topic):
             raise TableRefused(
-                f"the warehouse did not answer whether it has what was tried of the parked table of {request.topic} (log line "
+                f"the warehouse did not answer whether it has the last try of the parked table of {request.topic} (log line "
                 "sink_try_unknown); mend that, then resync again"
             )
         table = replace(resynced_table(context, request, resync.known), own_slices=resync.own_slices)

@@ -1,4 +1,4 @@
-"""One micro-batch of a tenant, once it is read: what every step on its tables needs, and none of them changes."""
+"""One micro-batch of a tenant, once it is read: every step on its tables needs it, and none changes it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
 """Whether a table, and its topic, go on where the sink left them: plain functions from known facts to the reason why not.
 
 The sink knows by its progress which batch it wrote last. A table that was dropped, set back to an older state or replaced by
-another does not have that batch; a checkpoint that was removed, or put back from a backup, is of another query or behind the
-table; a topic that was made again has another id, and other events under the offsets that were read. Each of these would pass
-events over, or have them twice.
+another does not have that batch; a checkpoint that was removed, or put back from a backup, is of another query or older than
+the table; a topic that was made again has another id, and other events under the offsets that were read. Each of these would
+pass events over, or have them twice.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ def made_again(tenant: str, known: TableProgress, topic_id: str) -> str | None:
         return None
     return (
         f"topic {known.topic} was deleted and made again: its id is {topic_id}, and the events up to now came from "
-        f"{known.topic_id}. What the old one had and the sink had not read is lost; {_resync(tenant, known.table)}"
+        f"{known.topic_id}. Events of the old one that the sink had not read are lost; {_resync(tenant, known.table)}"
     )
 
 
@@ -123,7 +123,7 @@ def broken_off(
 
 
 def _resync(tenant: str, table: str) -> str:
-    return f"have the table built anew: headwater resync {tenant} {table}"
+    return f"have the table built again: headwater resync {tenant} {table}"
 
 
 def _identity(batch: str) -> BatchIdentity | None:

@@ -49,8 +49,8 @@ def has_late_events(table: TableBatch) -> bool:
 
 
 def without_late_events(context: BatchContext, table: TableBatch) -> TableBatch:
-    """The table's events without those of rows that were deleted later. Only remembered deletes are looked up; what
-    Kafka has no more of them is not."""
+    """The table's events without those of rows that were deleted later. Only remembered deletes are looked up; deletes that
+    Kafka has dropped are not."""
     if not has_late_events(table):
         return table
     oldest = _oldest_order(table)

@@ -1,4 +1,4 @@
-"""The end of a batch for each table: written, parked, or tried with an unknown result; and what the progress notes of it."""
+"""The end of a batch for each table: written, parked, or tried with an unknown result; and the progress's notes of it."""
 
 import time
 from collections.abc import Mapping, Sequence

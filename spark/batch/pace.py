@@ -1,8 +1,8 @@
 """How fast a tenant's micro-batches follow one another: the adaptive trigger, and limits of rows.
 
-Spark starts a batch at every ``trigger_s`` for which there are events, and takes what is there. After a batch the tenant's
-query waits as long as ``next_pace`` says, and events that come meanwhile go into the next one together. A quiet tenant does
-not wait: its first event is taken at the next ``trigger_s``.
+Spark starts a batch at every ``trigger_s`` for which there are events, and takes those that are there. After a batch the
+tenant's query waits as long as ``next_pace`` says, and events that come meanwhile go into the next one together. A quiet
+tenant does not wait: its first event is taken at the next ``trigger_s``.
 """
 
 import math

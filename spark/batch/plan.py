@@ -78,7 +78,7 @@ class Part:
     """The table's events in the batch; not applied where it is built again, which takes them in."""
     resync: Resync | None = None
     failed: Exception | None = None
-    """The table's events could not be told from those that wait; nobody foresaw why."""
+    """The table's new events could not be separated from those that wait; nobody foresaw why."""
     at_hand: EventsAtHand | None = None
     """The events of the batch's small tables; None: this table is none."""
 
@@ -89,7 +89,7 @@ class Part:
 
 
 def plan_batch(context: BatchContext, read: BatchRead) -> list[Part]:
-    """What is to be done on each table, by topic: also on tables without events that are tried again, or built again."""
+    """The work on each table, by topic: also on tables without events that are tried again, or built again."""
     progress, settled = context.tries.settled.progress, context.tries.settled.of_batch
     asked = asked_of(context, read.surveyed)
     resyncs = due_resyncs(context, asked.resyncs)

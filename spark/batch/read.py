@@ -85,7 +85,7 @@ def batch_read(
             events, cut = cut_batch(sink, batch, held)
             failpoint("sink_after_cut_before_tables")
         events, parts = surveyed(sink.tenant, events)
-        if not is_cut(sink):  # what waited for its transaction's end comes from before the batch
+        if not is_cut(sink):  # events that waited for their transaction's end come from before the batch
             _check_read(batch, ranges, parts)
         requested = sink_request_topics(sink.tenant.tenant)
         slices = [part for part in parts if part.topic not in requested]

@@ -1,9 +1,9 @@
-"""A table that is far behind does not keep the tenant's others waiting.
+"""A table with a large lag does not keep the tenant's others waiting.
 
 Spark deals the limit of a micro-batch out by how much waits in each Kafka partition (Structured Streaming and Kafka guide,
 ``maxOffsetsPerTrigger``). Beside ten million rows of a copy, a batch of 250,000 would hold 25 of a thousand changes of another
 table, and the last of them would come with the last of the copy. So a full batch reads on in the topics of which little is
-left, to their ends. What Spark deals of them later is left out then.
+left, to their ends. Their events in Spark's later batches are left out then.
 
 How far a batch reads is durable before anything of it is written: should it come again, it holds the same events.
 """

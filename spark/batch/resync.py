@@ -6,10 +6,10 @@ topic from there up to its own end, and writes that in one commit that replaces 
 then readers see the table as it was, and a batch that comes again finds itself done. Where it cannot be built, the table's part
 of the batch is applied to it as ever, and the answer says why.
 
-The written rows depend on the tenant's mode. Of a mirror the last change of each row (``replace_rows``). Of a history what the
-changes make of the versions that are stored: those that contradict them go, and rows that are not told end
-(``replace_versions``). A log needs no copy: the request reaches back to the topic's first event, and the entries of changes
-that are told give way to what is told (``replace_entries``), while those that Kafka has no more stay.
+The written rows depend on the tenant's mode. Of a mirror the last change of each row (``replace_rows``). Of a history the
+stored versions as the changes have them: those that contradict the changes go, and rows without one end
+(``replace_versions``). A log needs no copy: the request reaches back to the topic's first event, and the entries of its
+changes give way to new ones (``replace_entries``), while those of events that Kafka has dropped stay.
 
     due_resyncs ▶ resynced_table ▶ replace_rows | replace_versions | replace_entries ▶ store the answer
 """
@@ -108,13 +108,13 @@ def _ends(context: BatchContext, request: ResyncRequest) -> Mapping[int, int]:
     if behind := [partition for partition, end in request.to_offsets.items() if ends.get(partition, 0) < end]:
         raise TableRefused(
             f"the sink has not read topic {request.topic} up to the copy's end (Kafka partition {behind[0]}): its query began "
-            "anew since; resync again when it has caught up"
+            "again meanwhile; resync again when it has caught up"
         )
     return joined_offsets(ends, context.ahead.to_offsets.get(request.topic, {}), choose=max)
 
 
 def _written(context: BatchContext, topic: str, known: TableProgress | None) -> Mapping[int, int]:
-    """Behind the last event of the topic that the table was written with, by Kafka partition."""
+    """After the last event of the topic that the table was written with, by Kafka partition."""
     dealt = load_earlier_offsets(context.state.folder, context.tenant.tenant, context.batch.batch_id).get(topic, {})
     read = joined_offsets(dealt, context.ahead.from_offsets.get(topic, {}), choose=max)
     parked = None if known is None else known.parked
@@ -157,7 +157,7 @@ def unfit_for_resync(table: str, mode: SinkMode) -> str:
             "resync again"
         )
     return (
-        f"{table}: a change that the topic tells does not fit the table ({given_up}), and sink.mode {mode.value} needs them "
+        f"{table}: a change in the topic does not fit the table ({given_up}), and sink.mode {mode.value} needs them "
         "all; mend the column, then resync again"
     )
 

@@ -1,4 +1,4 @@
-"""Events that the warehouse refuses, and those behind them: set aside as dead letters, so that the rest of a batch goes on.
+"""Events that the warehouse refuses, and later ones of their keys: set aside as dead letters; the rest of a batch goes on.
 
 A batch is written as if all were well; nothing is looked for before a write has failed for a value. Then the events of the
 table are searched for values that do not fit (``unfit_values``, or the warehouse itself: ``NamesRefusedRows``). The first
@@ -79,7 +79,7 @@ class _Found:
     refused: Mapping[str, Refusal]
     """By key text."""
     superseded: Mapping[str, str]
-    """By key text: an order whose event says all that the earlier ones say, so that these need not fit."""
+    """By key text: an order whose event replaces all earlier ones, so that those may be unfit."""
     left_out: frozenset[tuple[int, int]]
     """Places of letters that a replay gives up."""
 
@@ -98,7 +98,7 @@ def write_what_fits(
     *,
     is_held_back: bool,
 ) -> SetAside:
-    """``write`` the table's events but for those that the warehouse refuses, and that wait behind such.
+    """``write`` the table's events but for those that the warehouse refuses, and that wait for such.
 
     The letters and the parked keys are durable before ``write`` commits. ``is_held_back``: the tenant's policies keep some
     of the table's columns as they are.
@@ -242,7 +242,7 @@ def _keyed(table: TableBatch) -> DataFrame:
 
 def _bounds(table: TableBatch, parked: Mapping[str, ParkedKey], found: _Found) -> DataFrame:
     """By key text: events from ``from_order`` on wait; those below ``below_order`` are not needed."""
-    spark, never = table.events.sparkSession, "~"  # behind every order
+    spark, never = table.events.sparkSession, "~"  # after every order
     texts = {**dict.fromkeys(found.superseded, never), **{t: r.order for t, r in found.refused.items()}}
     for text, key in parked.items():
         # Parked by this very batch, which was cut off: events before the refused one are still to be written.
@@ -377,7 +377,7 @@ def _why(keys: Mapping[str, ParkedKey], text: str, kafka_partition: int, offset:
 def letters_of(letters: DataFrame, replay: Replay, table: TableBatch) -> tuple[DataFrame, dict[str, ParkedKey]]:
     """Of a table's ``letters``, as events, those of the released keys that still wait, and truncations that came after them.
 
-    With the keys of which every letter is there: of others Kafka has deleted some, and what is left tells no whole story. Where
+    With the keys of which every letter is there: of others Kafka has deleted some, and the rest is no whole story. Where
     the replay gives up refused events, it gives those up too.
     The table's own batch holds none of them: a batch that was cut off has written its letters already.
     """

@@ -79,7 +79,7 @@ def why_by_query(context: BatchContext, table: TableBatch) -> ByQuery | None:
     if not schema.key:
         return ByQuery.TABLE
     if is_history:
-        # Of one that is as old as what the table holds, ended versions may have to be looked at.
+        # Of one that is as old as the table's rows, ended versions may have to be looked at.
         is_plain = part.newest_keyless is None and not part.partial_rows and part.oldest_order > table.known.order
         return None if is_plain else ByQuery.EVENTS
     # One that is marked keeps its other columns, which are not among its events.

@@ -107,7 +107,7 @@ def range_of(slices: Sequence[Slice]) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def reached_with(table: TableBatch) -> Reached:
-    """How far the table gets with this batch: never back, though dead letters are older than what it holds."""
+    """How far the table gets with this batch: never back, though dead letters are older than its rows."""
     return Reached(
         order=max(table.known.order, *(part.newest_order for part in table.slices)),
         committed_at_us=max(table.known.committed_at_us, *(part.newest_committed_at_us for part in table.slices)),
@@ -249,7 +249,7 @@ def is_whole_mirror(table: TableBatch) -> bool:
 
 
 def placed_changes(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
-    """``changes_of``, each with where it stands behind its columns (``NamesRefusedRows``)."""
+    """``changes_of``, each with its place after its columns (``NamesRefusedRows``)."""
     parts = [
         events_with_places(table, part, is_partial=bool(part.partial_rows))
         .transform(parse_events(schema))

@@ -32,8 +32,8 @@ _PREFIX_CHARACTERS: Final = 38  # epoch, rank and the dots after them (EventOrde
 
 
 _END_WITHIN_S: Final = 5.0
-"""The END of a transaction may come a Kafka transaction after its last row. Without new rows there is no batch that would take
-up what waits for it."""
+"""The END of a transaction may come a Kafka transaction after its last row. Without new rows there is no batch that would
+take up the waiting events."""
 _PAUSE_S: Final = 0.2
 
 

@@ -157,7 +157,7 @@ def _until(as_of: Moment) -> Column:
 def _check_reach(place: WarehouseTable, as_of: Moment, bounds: LogBounds) -> None:
     if not bounds.changes and bounds.truncation is None:
         begins = "is empty" if bounds.begins_at_us is None else f"begins at {Moment(at_us=bounds.begins_at_us).text}"
-        raise TableRefused(f"{place}: the log {begins}: of {as_of.text} it tells nothing")
+        raise TableRefused(f"{place}: the log {begins}: it has nothing of {as_of.text}")
 
 
 def _print_step(doing: str) -> None:

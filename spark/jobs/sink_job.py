@@ -107,7 +107,7 @@ def _ask_to_stop(stop: threading.Event) -> None:
 
 
 def gone_with_the_job(settings: SinkJobSettings, sinks: Mapping[str, Sink]) -> list[str]:
-    """Mistakes: warehouses on a volume that need not outlive the job, because its state is kept elsewhere. Their rows would be
+    """Mistakes: warehouses on a volume that may end with the job, because its state is kept elsewhere. Their rows would be
     gone, and the state say that they are written."""
     if settings.state_store is None or settings.own_volume is None:
         return []

@@ -1,5 +1,5 @@
 /*
- * A function of columns that is a Java method: java.py tells of it. Made here, in one call by py4j for each column where the parts
+ * A function of columns that is a Java method (java.py). Made here, in one call by py4j for each column where the parts
  * of its expression took ten.
  *
  * Spark's own compiler of Java, Janino, reads this.
@@ -55,7 +55,7 @@ public class ColumnFunction {
   private Column of(Object[] arguments) {
     List given = new ArrayList();
     for (int at = 0; at < arguments.length; at++) {
-      given.add(ExpressionUtils.expression(functions.lit(arguments[at])));  // a column stays what it is
+      given.add(ExpressionUtils.expression(functions.lit(arguments[at])));  // a column stays a column
     }
     Seq passed = (Seq) CollectionConverters.asScala(given).toSeq();
     Seq noTypes = (Seq) Nil$.MODULE$;

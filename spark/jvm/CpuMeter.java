@@ -1,8 +1,9 @@
 /*
- * What Spark's tasks took of the CPU, by the pool that their stage was submitted in, of which each tenant's query has its own; and what
- * a thread of the JVM took.
+ * The CPU time of Spark's tasks, by the pool of their stage, and of one thread of the JVM. Each tenant's query has a pool of
+ * its own.
  *
- * Tasks are told by Spark's own events, one by one. Its store of stages keeps the newest alone, and a batch over many tables has more.
+ * Spark's own events report the tasks, one by one. Its store of stages keeps the newest alone, and a batch over many tables
+ * has more.
  *
  * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py).
  */
@@ -20,7 +21,7 @@ import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 
 public class CpuMeter extends SparkListener {
-  /** Tasks of a stage that was given up end behind it. */
+  /** Tasks of a stage that was given up end after it. */
   private static final int MOST_STAGES = 10000;
 
   private final ThreadMXBean threads = ManagementFactory.getThreadMXBean();

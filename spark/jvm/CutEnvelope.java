@@ -1,10 +1,10 @@
 /*
- * An event's text cut at the places that cut_envelope.py tells of, in one look at its bytes.
+ * An event's text cut at the places that cut_envelope.py names, in one look at its bytes.
  *
- * Spark has expressions for it too. Each of them that looks for a text compares it at every byte by a call, which was a fifth of
- * what a log of changes costs.
+ * Spark has expressions for it too. Each of them that looks for a text compares it at every byte by a call, which was a fifth
+ * of the cost of a log of changes.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py). Nothing is copied: what is handed out are views of the text's
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py). Nothing is copied: the parts are views of the text's
  * own bytes.
  */
 
@@ -63,7 +63,7 @@ public class CutEnvelope {
     return whole.payload().parts(withBefore, placeholder.getBytes(), encodedPlaceholder.getBytes());
   }
 
-  /** What stands behind an event's Connect schema, where it has one. */
+  /** The payload after an event's Connect schema, where it has one. */
   private CutEnvelope payload() {
     int at = isAt(SCHEMA, 0, size) ? lastOf(PAYLOAD, BRACE_PAYLOAD, 0, size) : NOWHERE;
     int from = at + BRACE_PAYLOAD;
@@ -199,7 +199,7 @@ public class CutEnvelope {
         }
       }
     }
-    return false;  // neither is so short as what is left
+    return false;  // neither is so short as the rest
   }
 
   /** Of the eight bytes from there, the top bit of each that is the one that is everywhere in that; the first byte is the lowest. */

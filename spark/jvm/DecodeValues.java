@@ -1,5 +1,5 @@
 /*
- * Values of columns from their wire form, where Spark's own expressions take long ways: value_types.py tells which.
+ * Values of columns from their wire form, where Spark's own expressions take long ways (value_types.py).
  *
  * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py).
  */
@@ -40,8 +40,8 @@ public class DecodeValues {
     }
   }
 
-  /** Big-endian two's complement bytes as a decimal. What has more digits, or none, fails by the condition that malformed JSON has;
-   *  null, if not "isStrict". */
+  /** Big-endian two's complement bytes as a decimal. Bytes with more digits, or none, fail by the
+   *  condition of malformed JSON; null, if not "isStrict". */
   public static Decimal decimal(byte[] unscaled, int precision, int scale, boolean isStrict) {
     if (unscaled.length > 0 && unscaled.length <= 8 && precision <= MOST_LONG_DIGITS) {
       long number = unscaled[0];
@@ -77,8 +77,8 @@ public class DecodeValues {
     return null;
   }
 
-  /** Microseconds since 1970 of a text. How Debezium writes one is known here; what is written otherwise, or is no time, Spark's
-   *  cast has to say, or try_cast, if not "isStrict". */
+  /** Microseconds since 1970 of a text. Debezium's form is read here. Any other text is left to Spark's
+   *  cast, or to try_cast, if not "isStrict". */
   public static Long instant(UTF8String text, boolean isStrict) {
     Long plain = plainInstant(text);
     if (plain != null) {

@@ -1,7 +1,8 @@
 /*
  * Events of many small tables in the driver's memory, from where each table's are decoded without a query of their own.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and what comes out of a generic type is cast.
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and with casts of each generic
+ * type's values.
  */
 
 import java.util.ArrayList;
@@ -35,7 +36,7 @@ public class EventsAtHand {
     return rows == null ? 0 : rows.size();
   }
 
-  /** A topic's events behind "projections", one after another; a row is good until the next one. They are forgotten here. */
+  /** A topic's events through "projections", one after another; a row is good until the next one. They are forgotten here. */
   public Iterator take(String topic, List projections) {
     List rows = (List) byTopic.remove(topic);
     return new Projected(rows == null ? new ArrayList().iterator() : rows.iterator(), projections);

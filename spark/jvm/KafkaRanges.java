@@ -1,11 +1,12 @@
 /*
- * Ranges of many Kafka partitions, read by few consumers: what kafka_ranges.py tells of.
+ * Ranges of many Kafka partitions, read by few consumers (kafka_ranges.py).
  *
- * Spark's own reader has a consumer for each Kafka partition, and makes what reads it anew for each of them in every batch. Of a
+ * Spark's own reader has a consumer for each Kafka partition, and makes a new reader for each of them in every batch. Of a
  * tenant with two hundred small tables that was two fifths of all that a batch cost. Here a task has one consumer for all that it
  * reads, and asks for all of it at once.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and what comes out of a generic type is cast.
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and with casts of each generic
+ * type's values.
  */
 
 package headwater;
@@ -190,7 +191,7 @@ public class KafkaRanges implements TableProvider {
     }
   }
 
-  /** What is to be read of one Kafka partition. */
+  /** The offsets to read of one Kafka partition. */
   private static class Range {
     final TopicPartition place;
     final long from;
@@ -214,7 +215,7 @@ public class KafkaRanges implements TableProvider {
     private final String[] columns;
     private final boolean failsOnLoss;
     private final long stallsAfterMs;
-    private final HashMap open = new HashMap();  // what is not read to its end: the range by the Kafka partition
+    private final HashMap open = new HashMap();  // ranges that are not read to their end, by Kafka partition
     private ConsumerRecords polled = ConsumerRecords.empty();
     private Iterator places = Collections.emptyIterator();  // those of "polled" that are not handed out
     private Iterator records = Collections.emptyIterator();  // those of the Kafka partition at hand
@@ -347,7 +348,7 @@ public class KafkaRanges implements TableProvider {
       consumer.pause(read);
     }
 
-    /** A position tells of what nobody is given, too: markers of transactions, records of those that were broken off. */
+    /** A position also counts offsets without a record to deliver: markers of transactions, records of aborted ones. */
     private List readToTheirEnds() {
       List read = new ArrayList();
       long sum = 0;
@@ -359,7 +360,7 @@ public class KafkaRanges implements TableProvider {
           read.add(range.place);
         }
       }
-      if (sum != positions) {  // what Spark did with the records meanwhile is no time that Kafka took
+      if (sum != positions) {  // Spark's own time with the records is not Kafka's
         positions = sum;
         waitsSinceMs = System.currentTimeMillis();
         asksForTopicsAtMs = waitsSinceMs + ASKS_FOR_TOPICS_AFTER_MS;
@@ -367,7 +368,7 @@ public class KafkaRanges implements TableProvider {
       return read;
     }
 
-    /** Kafka partitions whose topic was deleted, or made anew with fewer of them. */
+    /** Kafka partitions whose topic was deleted, or created again with fewer of them. */
     private Set withoutTopic() {
       Set gone = new HashSet(open.keySet());
       Map topics = consumer.listTopics();
@@ -381,7 +382,7 @@ public class KafkaRanges implements TableProvider {
       return gone;
     }
 
-    /** What was to be read next of these is there no more: go on with what is, where that is wanted. */
+    /** The next records of these are gone: go on with the records that are left, where that is wanted. */
     private void lose(Set gone) {
       if (gone.isEmpty()) {
         return;
@@ -389,7 +390,7 @@ public class KafkaRanges implements TableProvider {
       if (failsOnLoss) {
         throw new Lost(gone);
       }
-      LOG.warn("Kafka has no more what was to be read next of {}: it is passed over", gone);
+      LOG.warn("Kafka lacks the next records of {}: they are passed over", gone);
       Set there = new HashSet(gone);
       there.removeAll(withoutTopic());
       Map begins = consumer.beginningOffsets(there);
@@ -413,7 +414,7 @@ public class KafkaRanges implements TableProvider {
     private final String places;
 
     Lost(Set places) {
-      super("Kafka has no more what was to be read next of " + places);
+      super("Kafka lacks the next records of " + places);
       this.places = places.toString().replace("[", "").replace("]", "");
     }
 

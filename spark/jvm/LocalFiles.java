@@ -2,7 +2,7 @@
  * Hadoop's files of the local disk, except that a file's mode is set by this process.
  *
  * Hadoop's own starts `chmod` for it, once for each file and once for each checksum of one, where its native library is missing, as
- * it is from PySpark. That is a fifth of what a small commit costs.
+ * it is from PySpark. That is a fifth of a small commit's cost.
  *
  * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py).
  */
@@ -25,8 +25,8 @@ public class LocalFiles extends LocalFileSystem {
     super(new Raw());
   }
 
-  /** Be what FileSystem.get gives for local files from now on. A class that this process made up cannot be named by a setting:
-   *  whoever reads settings knows only those of the jars. */
+  /** Become the answer of FileSystem.get for local files. A class that this process made up cannot be named by a setting:
+   *  their reader knows the classes of the jars alone. */
   public void takeOver(Configuration settings) throws Exception {
     URI local = URI.create("file:///");
     initialize(local, settings);

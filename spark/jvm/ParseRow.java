@@ -1,9 +1,9 @@
 /*
  * A row image's JSON text as Spark's own JSON reader has it, from its bytes (parsed_row.py).
  *
- * Plain values, of which nearly all rows are, are taken as they come from Jackson. Whatever is not plain, or does not fit, is read
- * by Spark's reader, which says what it is or why it is nothing: what from_json does but for how a text comes to Jackson, there
- * through a decoder of characters that is made for each text, with a buffer of eight kilobytes.
+ * Plain values, of which nearly all rows are, are taken as they come from Jackson. Any other value, or one that does not fit,
+ * is read by Spark's reader, which returns it or raises. The result is from_json's. There a text comes to Jackson through a
+ * decoder of characters that is made for each text, with a buffer of eight kilobytes.
  *
  * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py).
  */
@@ -216,7 +216,7 @@ public class ParseRow implements Serializable {
       return isWhole ? new GenericInternalRow(values) : null;
     }
 
-    /** Most rows have their members in the order of their columns. Behind all columns: it is none of them. */
+    /** Most rows have their members in the order of their columns. After all columns: it is none of them. */
     private int columnOf(String name, int expected) {
       if (expected < names.length && names[expected] == name) {
         return expected;

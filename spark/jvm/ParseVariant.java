@@ -1,5 +1,5 @@
 /*
- * A document's text as a VARIANT, or nothing: what parsed_variant.py tells of.
+ * A document's text as a VARIANT, or nothing (parsed_variant.py).
  *
  * The parse is Spark's (VariantBuilder). Spark asks for a number as a double only where its decimals do not hold it, so that one
  * place sees every number that would change.
@@ -25,7 +25,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.unsafe.types.VariantVal;
 
 public class ParseVariant {
-  // The parser's own limit of a text is 20 million characters; a VARIANT's is what counts.
+  // The parser's own limit of a text is 20 million characters; a VARIANT's limit counts.
   private static final JsonFactory FACTORY = new JsonFactory();
 
   static {

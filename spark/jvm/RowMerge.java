@@ -1,11 +1,12 @@
 /*
- * A few changes merged into a small table by the thread that asks: what MERGE does, without a query.
+ * A few changes merged into a small table by the calling thread: a MERGE without a query.
  *
  * Reading, writing and committing are Iceberg's own, by the interfaces through which Spark's MERGE asks for them: the scan of the
- * row-level operation, its writer of rows and deletes, its validated commit. Only what MERGE does between them is here: a look-up
- * of each stored row's key among the changes.
+ * row-level operation, its writer of rows and deletes, its validated commit. Only MERGE's step between them is here: a
+ * look-up of each stored row's key among the changes.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and what comes out of a generic type is cast.
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and with casts of each generic
+ * type's values.
  */
 
 import java.io.IOException;
@@ -106,7 +107,7 @@ public class RowMerge implements Callable {
     this.delete = UTF8String.fromString(delete);
   }
 
-  /** Whether rows of this type are the table's, with the op behind its columns. That a value may be NULL says nothing. */
+  /** Whether rows of this type are the table's, with the op after its columns. That a value may be NULL says nothing. */
   public boolean takes(StructType changes) {
     if (changes.length() != schema.length() + 1 || !changes.fields()[opAt].name().equals(op)) {
       return false;
@@ -122,7 +123,7 @@ public class RowMerge implements Callable {
   }
 
   /** Write the files of the merge, which nobody sees before the commit. Of a key's changes the last one counts, wherever it
-   *  comes. What fails takes its files away. */
+   *  comes. A failed write deletes its files. */
   public void write(Iterator changes) throws IOException {
     Map latest = latest(changes);
     StructType rowId = fields(operation.rowId());
@@ -141,7 +142,7 @@ public class RowMerge implements Callable {
   }
 
   /** Whether the table is a history, its own columns by these names, and rows of this type, with their order, commit time and op
-   *  behind them, are its changes; its keys are of "keyTypes", and its other columns of those or of "moreTypes". */
+   *  after them, are its changes; its keys are of "keyTypes", and its other columns of those or of "moreTypes". */
   public boolean takesVersions(StructType changes, String[] own, String[] keyTypes, String[] moreTypes) {
     for (int at = 0; at < changes.length(); at++) {
       String type = changes.fields()[at].dataType().simpleString().split("[(]")[0];
@@ -177,9 +178,10 @@ public class RowMerge implements Callable {
   }
 
   /**
-   * Write the files of a merge of changes into a history, which nobody sees before the commit. False: nothing was written, since a
-   * change is not newer than what is stored of its row. "own" are the names of the history's own columns, "tracked" those of which a
-   * change opens a version. The rules are those of versions_of (spark/transforms/versions.py), of changes that come in order.
+   * Write the files of a merge of changes into a history, which nobody sees before the commit. False: nothing was written,
+   * because a change is not newer than its stored row. "own" are the names of the history's own columns, "tracked"
+   * those of which a change opens a version. The rules are those of versions_of (spark/transforms/versions.py), of changes
+   * that come in order.
    */
   public boolean writeVersions(Iterator changes, StructType type, String[] own, String[] tracked) throws IOException {
     Versions versions = new Versions(schema, type, key, own, tracked, op, delete);
@@ -285,7 +287,7 @@ public class RowMerge implements Callable {
     }
   }
 
-  /** One commit of what was written, validated against all that came since, with "properties" in it. */
+  /** One commit of the written files, validated against all later commits, with "properties" in it. */
   public void commit(Map properties) throws Exception {
     CommitMetadata.withCommitProperties(properties, this, Exception.class);
   }
@@ -358,7 +360,7 @@ public class RowMerge implements Callable {
     }
   }
 
-  /** Stored rows, or what became of them. */
+  /** Stored rows, or their replacements. */
   private void copy(Scan scan, Map latest, DataWriter writer) throws IOException {
     int[] all = places(schema, schema.fieldNames());
     Rows rows = new Rows(scan.toBatch());
@@ -438,7 +440,7 @@ public class RowMerge implements Callable {
     return found;
   }
 
-  /** Whether a row that is written anew keeps what this says of it, as its number in tables of format 3. */
+  /** Whether a row that is written again keeps this fact about it, such as its number in tables of format 3. */
   private static boolean isKept(StructField about) {
     String name = MetadataColumn.PRESERVE_ON_REINSERT;
     return about.metadata().contains(name) && about.metadata().getBoolean(name);
@@ -483,7 +485,7 @@ public class RowMerge implements Callable {
   }
 
   /** A table that is read and written by this thread alone. Iceberg broadcasts each table for either, with all of Hadoop's
-   *  settings, a tenth of what a small table costs; nobody fetches it. And it hands the few manifests of a commit to other
+   *  settings, a tenth of a small table's cost; nobody fetches it. And it hands the few manifests of a commit to other
    *  threads, of which it looks each ten milliseconds whether they are done. */
   private static class OfDriver extends BaseTable {
     OfDriver(BaseTable table) {
@@ -544,7 +546,7 @@ public class RowMerge implements Callable {
     }
   }
 
-  /** What changes of rows make of a history: the versions that end, and those that are the current ones. */
+  /** The effect of changed rows on a history: the versions that end, and the current ones. */
   private static class Versions {
     static final int VALID_FROM = 0;
     static final int VALID_TO = 1;

@@ -1,10 +1,11 @@
 /*
- * What a part of a micro-batch holds, in one look at its events: survey.py tells of what.
+ * The figures of a part of a micro-batch, in one look at its events (survey.py).
  *
- * Spark has aggregates for it too. One by the events' orders copies each of them, and all of them together took an eighth of what
- * a log of changes costs.
+ * Spark has aggregates for it too. One by the events' orders copies each of them, and all of them together took an eighth of
+ * the cost of a log of changes.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and what comes out of a generic type is cast.
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and with casts of each generic
+ * type's values.
  */
 
 package headwater;
@@ -48,7 +49,7 @@ public class SurveyEvents implements FlatMapFunction, Serializable {
   private final String snapshotOrdinal;
   private final int quantiles;
 
-  /** The ops, how the orders of rows of a snapshot end, and how many commit times are told. */
+  /** The ops, how the orders of rows of a snapshot end, and the number of commit times to return. */
   public SurveyEvents(String delete, String insert, String snapshot, String snapshotOrdinal, Integer quantiles) {
     this.delete = delete;
     this.insert = insert;

@@ -1,7 +1,8 @@
 /*
- * What Iceberg knows of a table, told as one text: who asks by py4j pays for each question.
+ * Iceberg's facts about a table in one text, because py4j costs a call for each question.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and what comes out of a generic type is cast.
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and with casts of each generic
+ * type's values.
  */
 
 import java.util.LinkedHashMap;

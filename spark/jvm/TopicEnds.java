@@ -1,7 +1,9 @@
 /*
- * Where topics end, of all tenants of a job in two requests, and only what has changed: by py4j each partition would cost a call.
+ * Where topics end, of all tenants of a job in two requests, and only the changed ones: by py4j each partition would cost a
+ * call.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and what comes out of a generic type is cast.
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and with casts of each generic
+ * type's values.
  */
 
 import java.util.Arrays;
@@ -25,7 +27,7 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 
 public class TopicEnds {
-  /** A partition that is away has that long; then it is asked apart from the others, who would wait for it each time. */
+  /** A partition that is away has that long; then it is asked apart from the others, which would wait for it each time. */
   private static final int ANSWERS_WITHIN_MS = 5000;
   /** Looks without a partition until it counts as gone: brokers hear of a topic one after another. */
   private static final int LOOKS_WITHOUT = 3;
@@ -47,7 +49,7 @@ public class TopicEnds {
   }
 
   /**
-   * A topic, a partition and where it ends for those who read committed transactions, a line, of what has changed since the last call.
+   * A line for each change since the last call: topic, partition, and the end for readers of committed transactions.
    * Instead of an end, -1: the partition is gone; -2: it does not answer. Of topics that begin with one of tenants and a dot.
    */
   public synchronized String changes(String[] tenants) throws Exception {

@@ -1,7 +1,8 @@
 /*
  * Kafka's own ids of topics, asked for in one call: by py4j each of them would cost a few.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and what comes out of a generic type is cast.
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and with casts of each generic
+ * type's values.
  */
 
 import java.util.Arrays;
@@ -36,7 +37,7 @@ public class TopicIds {
       } catch (ExecutionException failed) {
         boolean isGone = failed.getCause() instanceof UnknownTopicOrPartitionException
             || failed.getCause() instanceof InvalidTopicException;
-        boolean isHidden = failed.getCause() instanceof TopicAuthorizationException; // who reads it is told so
+        boolean isHidden = failed.getCause() instanceof TopicAuthorizationException; // its reader gets that error
         if (!isGone && !isHidden) {
           throw failed;
         }

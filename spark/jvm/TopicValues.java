@@ -1,7 +1,8 @@
 /*
  * All that a small topic holds, by one consumer: a query of Spark's costs a third of a CPU second, however few records it reads.
  *
- * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and what comes out of a generic type is cast.
+ * Spark's own compiler of Java, Janino, reads this (spark/jvm/java.py): without lambdas, and with casts of each generic
+ * type's values.
  */
 
 import java.io.ByteArrayOutputStream;

@@ -1,6 +1,6 @@
 """Whose an error of the sink job is: everybody's, one tenant's, or one table's. The one place that says so.
 
-The rule is that of ``libs.errors.is_of_all``: whatever a tenant's document, or a name or value at the source, makes raise is
+The rule is that of ``libs.errors.is_of_all``: an error that a tenant's document, or a name or value at the source, causes is
 that tenant's, or of that table. Nobody has to have foreseen it.
 """
 
@@ -24,7 +24,7 @@ _OF_INPUT: Final = (
     RecursionError,
     NotImplementedError,
 )
-"""Python raises these of what code is given; of a server that is away an OSError, and a library an error of its own."""
+"""Python raises these because of code's arguments; of a server that is away an OSError, and a library an error of its own."""
 _OF_INPUT_IN_JAVA: Final = (
     "org.apache.spark.sql.AnalysisException",
     "org.apache.spark.SparkRuntimeException",
@@ -43,7 +43,7 @@ _OF_THE_WORLD_IN_JAVA: Final = (
     "java.util.concurrent.TimeoutException",
     "org.apache.kafka.common.KafkaException",
 )
-"""One of these among an error's causes: a server may be away, and what comes with it is its consequence."""
+"""One of these among an error's causes: a server may be away, and the other causes are its consequence."""
 
 
 def is_of_job(error: BaseException) -> bool:

@@ -59,7 +59,7 @@ class _JavaClass:
 
 
 def keep_type_checks(spark: SparkSession) -> None:
-    """Have PySpark find at hand what it asks an error's type by.
+    """Have PySpark find at hand the classes by which it judges an error's type.
 
     It asks thirteen times for each error that Java raises, and the end of a Java list is one. Each time py4j has the JVM look
     through all jars for a class ``py4j``, a class ``py4j.reflection``, the class itself and its method.
@@ -146,7 +146,7 @@ def job_class(spark: SparkSession, name: str) -> str:
 
 
 def job_object(spark: SparkSession, name: str, given: Sequence[Any]) -> Any:
-    """An object of that class, made of ``given``: for who hands it to a job's tasks."""
+    """An object of that class, made of ``given``: for a caller that hands it to a job's tasks."""
     return _job_object(spark.sparkContext, name, given)
 
 

@@ -31,5 +31,5 @@ def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Collection[str]
     try:
         told = compiled_object(spark, _CLASS).tell(options, java_array(spark, "String", sorted(topics)))
     except Py4JJavaError as error:
-        raise TransientError(f"Kafka does not tell the ids of topics: {described(error)}") from error
+        raise TransientError(f"Kafka does not name the ids of topics: {described(error)}") from error
     return dict(line.split("\t") for line in str(told).splitlines())

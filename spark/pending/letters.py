@@ -53,7 +53,7 @@ class Held:
 
 
 Why = Callable[[str, int, int], tuple[str, int | None]]
-"""Of an event, by its ``key_text`` and place: the reason, and the offset of the refused one that it waits behind."""
+"""Of an event, by its ``key_text`` and place: the reason, and the offset of the refused one that it waits for."""
 
 
 def write_letters(
@@ -152,7 +152,7 @@ def create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replicati
     try:
         _create_topic(spark, kafka, name, replication_factor)
     except Py4JJavaError as error:
-        raise TransientError(f"topic {name}: Kafka does not tell whether it is there ({described(error)})") from error
+        raise TransientError(f"topic {name}: Kafka does not say whether it is there ({described(error)})") from error
 
 
 def _create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replication_factor: int) -> None:

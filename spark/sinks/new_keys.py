@@ -2,7 +2,7 @@
 
 It is asked of batches with rows of a snapshot, all of whose events are the first of their rows, so that mostly there is
 nothing to merge with. A snapshot goes through a table by its key: between the least and the greatest key of a batch mostly no
-stored row is, which files' bounds tell, or a few files' keys. Where the source orders keys otherwise than the warehouse (a
+stored row is, which files' bounds show, or a few files' keys. Where the source orders keys otherwise than the warehouse (a
 case-insensitive collation), or several places of the table are copied at once, the stored keys are looked up among the batch's.
 
 Stored values and the batch's are compared, as a MERGE compares them: how the source orders its keys, which texts are

@@ -155,7 +155,7 @@ class NewVersions:
     """As ``spark.transforms.versions`` has them: each replaces the stored one that ``STORED_COLUMN`` names, or is new; those
     with ``IS_GONE_COLUMN`` only go."""
     only_current: bool
-    """No other stored version is named than current ones, so others need not be read."""
+    """No other stored version is named than current ones, so no others are read."""
 
 
 class VersionsOf(Protocol):

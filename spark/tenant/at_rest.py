@@ -41,7 +41,7 @@ class Chore:
 
     @property
     def may_begin(self) -> bool:
-        """Whether no thread is at it, and it need not wait."""
+        """Whether no thread is at it, and it has no reason to wait."""
         return not self.is_at_work and time.monotonic() >= self.not_before_s
 
     def begin(self, work: Callable[[], None]) -> None:

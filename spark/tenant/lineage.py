@@ -1,8 +1,9 @@
 """OpenLineage: which topics go into which tables, column by column, reported to a data catalogue.
 
 A tenant's query is a job, each start of it a run: START, RUNNING with each micro-batch (topics in, tables out, how many rows),
-COMPLETE when it is stopped, FAIL with the reason when it ends by itself. Telling never costs a batch: events wait in a bounded
-queue for a thread of their own; events that find it full, or that the receiver refuses, are counted, logged and dropped.
+COMPLETE when it is stopped, FAIL with the reason when it ends by itself. A report never costs a batch: events wait in a
+bounded queue for a thread of their own; events that find it full, or that the receiver refuses, are counted, logged and
+dropped.
 """
 
 import datetime

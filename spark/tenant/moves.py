@@ -83,8 +83,8 @@ class Step(enum.Enum):
 
 
 _LOST: Final = (
-    "this job was to have its state, and has not: its volume is another one, or was emptied; put it back, or have the tenant "
-    "begin anew (docs/kubernetes.md, 'From one Spark job to another')"
+    "this job was to have its state, and lacks it: its volume is another one, or was emptied; put it back, or have the tenant "
+    "begin again (docs/kubernetes.md, 'From one Spark job to another')"
 )
 _HERE: Final = (Phase.HELD, Phase.REFUSED)
 _SERVED: Final = frozenset({Step.SERVE, Step.BEGIN, Step.TAKE, Step.TELL_TAKEN, Step.TELL_REFUSED})
@@ -380,7 +380,7 @@ class Moves:
         failpoint("sink_move_after_handover")
 
     def _refusal(self, name: str, spec: TenantSpec | None) -> str | None:
-        """Why a tenant has to stay; None: it need not."""
+        """Why a tenant has to stay; None: it may go."""
         files = state_files(self._state_dir, name)
         if not files:
             return None

@@ -281,9 +281,9 @@ class TenantQuery:
             self._halt(reason)
         elif (lost := lost_partitions(error)) is not None:
             self._halt(
-                f"Kafka has no more what was to be read next of {lost}: its retention took it, or the topic was deleted. Raise "
+                f"Kafka lacks the next events of {lost}: its retention took it, or the topic was deleted. Raise "
                 f"the retention; then start the job once with accepts_losses_of: [{self.tenant.tenant}], and headwater check "
-                f"{self.tenant.tenant} tells which tables to resync"
+                f"{self.tenant.tenant} shows which tables to resync"
             )
         elif self._back_off.refusals >= _FAILURES_BEFORE_HALT:
             self._halt(

@@ -172,5 +172,5 @@ class QueryRun:
         deadline_s = time.monotonic() + self._stop_timeout_s
         while self.is_applying and time.monotonic() < deadline_s:
             time.sleep(_STOP_POLL_S)
-        if self.is_applying:  # the other tenants need not wait
+        if self.is_applying:  # the other tenants go on
             log.warning("sink_query_stops_slowly", tenant=self.tenant)

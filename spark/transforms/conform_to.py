@@ -25,8 +25,8 @@ def conform_to(
     A column that ``schema`` does not have yet has its fill, one that the source dropped is NULL, and so is one that takes no
     values of this version; a type narrower than the table's is widened. Names are compared without regard to case, as MySQL
     and Spark do. ``parsed_keys`` are columns that ``parse_keys`` has made already, by their names in the table.
-    ``is_partial``: ``split_unavailable`` was there, and ``UNAVAILABLE_COLUMN`` names columns of the table. ``kept``: what of
-    the changes stands behind all that, with Headwater's prefix before its name.
+    ``is_partial``: ``split_unavailable`` was there, and ``UNAVAILABLE_COLUMN`` names columns of the table. ``kept``: the
+    columns of the changes after all these, with Headwater's prefix before its name.
     """
     keys = parsed_keys or {}
     taken = source_columns(columns, schema)

@@ -11,8 +11,8 @@ from spark.transforms.sql_text import quoted
 def latest_per_key(*, key: Sequence[str], order: str) -> Callable[[DataFrame], DataFrame]:
     """Keep the change with the greatest ``order`` of each ``key``; where they arrived does not count.
 
-    A repeat (equal order) is kept once. All columns stay as they are, and the rows stay spread by ``key``: a join by the
-    same columns need not shuffle them again.
+    A repeat (equal order) is kept once. All columns stay as they are, and the rows stay spread by ``key``: a join by the same
+    columns shuffles nothing again.
     """
 
     def keep_latest(changes: DataFrame) -> DataFrame:

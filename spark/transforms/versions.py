@@ -37,7 +37,7 @@ STORED_COLUMN: Final = "_headwater_stored"
 IS_GONE_COLUMN: Final = "_headwater_is_gone"
 """The stored version is no version any more: a late change made it one with the version before."""
 UNTOLD: Final = "+resync"
-"""Behind the order of a row's last change, in the order that ended its version: it was not there when all rows were told. As
+"""After the order of a row's last change, in the order that ended its version: it was gone when all rows were listed. As
 text it is greater than that order, and less than that of any later change."""
 # Columns on the way have Headwater's prefix: a source may call its own ``at`` or ``stored``.
 _OWN: Final = (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN, UNAVAILABLE_COLUMN)
@@ -101,9 +101,9 @@ def replaced_versions(
     """All versions of a table whose present rows are all in ``changes``, and that holds ``stored``; ``order`` and
     ``committed_at_us``: of the newest change that the table has seen.
 
-    Of a row that is told, what is stored counts up to its last change, and gives way to a change in the same place. Of a row
-    that is not told, its current version ends, just after the last change that is known of it (``UNTOLD``), at the moment of
-    the newest change; a stored row with a greater order than that is no version.
+    Of a listed row the stored versions count up to its last change, and give way to a change in the same place. Of a row that
+    is not listed, its current version ends, just after the last change that is known of it (``UNTOLD``), at the moment of the
+    newest change; a stored row with a greater order than that is no version.
     """
     names = [name for name in changes.columns if name not in _OWN]
     plain = [name for name in names if name not in key]
@@ -199,7 +199,7 @@ def _truncated(changes: DataFrame, keys: DataFrame, names: Sequence[str], key: S
 
 
 def _believed(told: DataFrame, key: Sequence[str], order: str) -> Callable[[DataFrame], DataFrame]:
-    """Of stored elements those that may be true, ``told`` being the order of each told row's last change, and ``order`` the
+    """Of stored elements those that may be true, ``told`` being the order of each listed row's last change, and ``order`` the
     newest. Values that claim to be as new as the last change, or newer, are those that the version opened with."""
 
     def believe(elements: DataFrame) -> DataFrame:

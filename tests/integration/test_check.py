@@ -227,7 +227,7 @@ def test_a_column_whose_type_changed_is_told_by_name(shop: Shop, mysql_server: M
     (table,) = shop.check("acme").tables
 
     assert table.faults == (
-        "column note: a MySQL date cannot stand in a column of type string; what came since its type changed is in "
+        "column note: a MySQL date cannot stand in a column of type string; values after its change of type are in "
         "note__v_date",
     )
 

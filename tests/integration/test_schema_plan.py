@@ -139,7 +139,7 @@ def test_rows_that_no_event_tells_of_are_announced(home: Home, database: str) ->
     """Before somebody drops a partition and wonders why the tenants still have its rows."""
     report = planned(home, f"ALTER TABLE {database}.orders TRUNCATE PARTITION ALL")
 
-    assert any(note.startswith(f"{database}.orders: no event tells of the rows") for note in report.notes)
+    assert any(note.startswith(f"{database}.orders: no event carries the rows") for note in report.notes)
 
 
 def test_mistakes_are_named(home: Home, mysql_server: MysqlServer, database: str) -> None:

@@ -221,7 +221,7 @@ def test_a_position_that_the_log_has_lost_is_told(start_mysql: StartMysql) -> No
 
     assert ["has purged transactions" in fault.what for fault in lost.faults] == [True]
     assert needed.faults == ()
-    assert any("all rows are copied anew" in fault.what for fault in needed.warnings)
+    assert any("all rows are copied again" in fault.what for fault in needed.warnings)
     assert passed.faults == ()
 
 

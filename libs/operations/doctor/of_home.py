@@ -23,7 +23,7 @@ _NAMED: Final = 10
 
 
 def folder(home: Home) -> Iterator[Finding]:
-    """Whether it is a home, whose it is, and who else can read it."""
+    """Whether it is a home, its owner, and the other users that can read it."""
     if not is_initialised(home):
         yield fault(
             "home", "folder", f"{home.root} is no Headwater home", "run `headwater init`, or name one with --home"
@@ -43,7 +43,7 @@ def folder(home: Home) -> Iterator[Finding]:
         for path in (home.root, home.sources_dir, home.run_dir, home.keys_dir, *sorted(home.sources_dir.glob("*.yaml")))
         if path.exists() and path.stat().st_mode & _OTHERS
     ]
-    # A file within a folder that nobody else enters is private whatever its mode says.
+    # A file within a folder that nobody else enters is private under any mode of its own.
     if open_to_others and home.root in open_to_others:
         names = ", ".join(str(path.relative_to(home.root.parent)) for path in open_to_others[:_NAMED])
         remedy = f"run `chmod -R go= {home.root}`; `headwater up` does the same"
@@ -104,7 +104,7 @@ def _listener(port: int) -> str:
 
 
 def stopped_stack(home: Home) -> Iterator[Finding]:
-    """Of a stack that is down: what a killed supervisor left."""
+    """Of a stack that is down: the remains of a killed supervisor."""
     state = read_state(home)
     left = leftovers(state) if state is not None else ()
     if left:

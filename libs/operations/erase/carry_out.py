@@ -86,7 +86,7 @@ def carry_out(
     """Remove all of it, and look again. May be killed anywhere: call it again with the result of ``look`` then.
 
     Raises:
-        NotLetGo: router or sink has not let the tenant go within ``timeout_s``.
+        NotLetGo: router or sink still holds the tenant after ``timeout_s``.
         TransientError, AccessDenied, PipelineHalted: one of the places refused or did not answer; call it again.
     """
     tenant = erasure.tenant

@@ -76,7 +76,7 @@ class ClusterPlaces:
             if time.monotonic() > deadline_s:
                 said = found.message or "nothing is reported"
                 raise NotLetGo(
-                    f"ConfigMap {found.place} has not gone within {timeout_s:.0f} s ({said}): look whether a tenant-operator "
+                    f"ConfigMap {found.place} is still there after {timeout_s:.0f} s ({said}): look whether a tenant-operator "
                     "runs; then erase again"
                 )
             on_progress(f"tenant-operator: {found.message or 'removes topics and tables'}")
@@ -119,7 +119,7 @@ class ClusterPlaces:
         return None if parsed is None else parsed.spec
 
     def _tables(self, erasure: Erasure) -> Iterator[Held]:
-        """Of those that the document selects, or that an earlier look has found: what is there now."""
+        """Of those that the document selects, or that an earlier look has found: the ones that are there now."""
         wanted = {(each.kind, each.name) for each in erasure.held if each.kind.endswith(_TABLE)}
         spec = self._spec(erasure.tenant)
         if spec is not None and spec.sink is not None:

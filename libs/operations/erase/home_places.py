@@ -113,7 +113,7 @@ def wait_until_let_go(home: Home, tenant: str, *, timeout_s: float, on_progress:
     of those that are served, which says that their last transaction or batch for it has ended.
 
     Raises:
-        NotLetGo: it has not come to that within ``timeout_s``.
+        NotLetGo: it still holds the tenant after ``timeout_s``.
     """
     deadline_s = time.monotonic() + timeout_s
     planned = {service.name for service in running_state(home).services}
@@ -123,7 +123,7 @@ def wait_until_let_go(home: Home, tenant: str, *, timeout_s: float, on_progress:
         while (because := _still_holds(home, process, tenant)) is not None:
             if time.monotonic() > deadline_s:
                 raise NotLetGo(
-                    f"{process} has not let tenant {tenant} go within {timeout_s:.0f} s ({because}): see `headwater status`, "
+                    f"{process} still holds tenant {tenant} after {timeout_s:.0f} s ({because}): see `headwater status`, "
                     "and its log; then erase again. The document is taken out, the rest is as it was"
                 )
             on_progress(f"{process}: {because}")
@@ -160,8 +160,8 @@ def what_stays(home: Home, erasure: Erasure) -> list[str]:
     return [
         *stays,
         "the tenant's name, and no rows: in logs/, and in Kafka's own metadata until it is compacted",
-        "the rows at the source, in backups and snapshots of disks, in a PostgreSQL's write-ahead log, and with whoever "
-        "consumed the topics or tables: theirs who keep those",
+        "the rows at the source, in backups and snapshots of disks, in a PostgreSQL's write-ahead log, and with consumers "
+        "of the topics or tables: their owners erase those",
     ]
 
 

@@ -41,7 +41,7 @@ class Places(Protocol):
 
     @property
     def notes_dir(self) -> Path:
-        """Where a command notes what it has begun, so that a killed one is continued."""
+        """Where a command notes its begun steps, so that a killed one is continued."""
         ...
 
     @property

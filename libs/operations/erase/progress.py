@@ -47,7 +47,7 @@ def _committer(home: Home) -> GrpcClientSettings:
 
 
 def _redis_fields(home: Home, tenant: str) -> list[str]:
-    """Of every hash that has fields of tenants, whoever made it; and keys that are the tenant's."""
+    """Of every hash that has fields of tenants, of any maker; and keys that are the tenant's."""
     found: list[str] = []
     with redis.Redis(host=LOOPBACK, port=read_ports(home)[VALKEY], socket_timeout=_TIMEOUT_S) as client:
         try:

@@ -188,7 +188,7 @@ def held_in_clickhouse(documents: Documents, tenant: str, query_ids: Sequence[st
         tables = [
             Held(kind=CLICKHOUSE_TABLE, name=each.place, bytes=each.bytes)
             for each in clickhouse_tables.tables_of(client, tenant)
-            if each.database != STATE_DATABASE  # what is staged as a table is made
+            if each.database != STATE_DATABASE  # files that are staged as a table is made
         ]
         if not clickhouse_tables.has_state(client):
             return tables
@@ -217,7 +217,7 @@ def _clickhouse(documents: Documents) -> Iterator[ClickhouseClient | None]:
         return
     client = clickhouse_connection.connect(settings, application="headwater-erase")
     try:
-        with clickhouse_connection.errors_named(settings, "what the server holds of the tenant"):
+        with clickhouse_connection.errors_named(settings, "the tenant's objects on the server"):
             yield client
     finally:
         client.close()

@@ -72,7 +72,7 @@ _PLUGIN_IN_CLEAR: Final = b"mysql_clear_password"
 class Connection(pymysql.Connection):
     """A connection that one thread uses at a time, and that another one may end meanwhile (``hang_up``).
 
-    Whoever answers under the server's address gets nothing that it should not: no file, and no password in clear text without
+    An impostor under the server's address gets nothing of use: no file, and no password in clear text without
     TLS. A handshake has an end, and an answer a size.
     """
 
@@ -199,8 +199,8 @@ def _connect(settings: DatabaseSettings, mode: TlsMode) -> Connection:
 def _security(settings: DatabaseSettings, mode: TlsMode) -> dict[str, Any]:
     """PyMySQL's options for TLS and the server's key.
 
-    Told nothing it does PREFERRED itself, and reads the system's authorities for each connection, whose certificates it then
-    does not look at.
+    Without a choice it does PREFERRED itself, and reads the system's authorities for each connection, whose certificates it
+    then does not look at.
     """
     options: dict[str, Any] = {}
     try:
@@ -324,7 +324,7 @@ def _log_withheld(code: int, text: str, where: str) -> HeadwaterError:
         )
     if _SAME_ID_TEXT in text.lower():
         return SourceMisconfigured(
-            f"MySQL at {where} ended the log, since somebody else asked for it under the same server id ({text}): give every "
+            f"MySQL at {where} ended the log, because somebody else asked for it under the same server id ({text}): give every "
             "reader and every replica of the server its own id (replica_server_id)"
         )
     return PipelineHalted(
@@ -334,7 +334,7 @@ def _log_withheld(code: int, text: str, where: str) -> HeadwaterError:
 
 
 def mysql_error_code(error: BaseException) -> int:
-    """The number of MySQL's error behind one of ours (manual, "Server Error Message Reference"); 0: there is none."""
+    """The number of MySQL's error that caused one of ours (manual, "Server Error Message Reference"); 0: there is none."""
     cause = error.__cause__
     return int(cause.args[0]) if isinstance(cause, pymysql.Error) and cause.args else 0
 

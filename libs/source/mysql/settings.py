@@ -70,7 +70,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: SnapshotMode = SnapshotMode.INITIAL
     chunk_rows: Annotated[int, bounds(1, 10_000_000)] = 20_000
-    """Rows read by one SELECT. Larger is a little faster; they are published, and can be resumed behind, batch by batch."""
+    """Rows read by one SELECT. Larger is a little faster; they are published, and can be resumed, batch by batch."""
     incremental_chunk_rows: Annotated[int, bounds(1, 1_000_000)] = 2_000
     """Rows of one chunk of an incremental snapshot. The log stands still while it is read, and its rows stay in memory until
     the window closes: larger is faster, smaller keeps the latency of changes low."""

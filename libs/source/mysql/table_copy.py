@@ -53,7 +53,7 @@ _CHUNKS_AT_ONCE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TableRange:
-    """Rows of one table to copy: those behind one place of its key, up to another."""
+    """Rows of one table to copy: those after one place of its key, up to another."""
 
     schema: TableSchema
     behind: KeyPlace = b""
@@ -294,7 +294,7 @@ def _selected(
 
 
 def _frame(at: CopiedAt, part: TableRange, source: str) -> EventFrame:
-    """Around the images of copied rows, which have no place of their own in the log: all of it stands behind them."""
+    """Around the images of copied rows, which have no place of their own in the log: all of it comes after them."""
     tail = copied_tail(at, part.schema.table_id, source, b'"true"', time.time_ns())
     return EventFrame(tail, b"", (b"", b"", b"", b""))
 

@@ -38,7 +38,7 @@ class VtgateSettings(msgspec.Struct, frozen=True, kw_only=True):
     largest row."""
     keepalive_s: Annotated[float, bounds(0.001, 86_400)] = 20.0
     """How often a silent connection is tried, in seconds (``vitess.keepalive.interval.ms``). vtgate hangs up on clients that
-    try more often than its ``--grpc_server_keepalive_enforcement_policy_min_time``: 10 s unless it is told otherwise."""
+    try more often than its ``--grpc_server_keepalive_enforcement_policy_min_time``: 10 s unless it is set otherwise."""
     timeout_s: Annotated[float, bounds(0.001, 86_400)] = 10.0
     """How long vtgate may take to answer a call that is no stream, in seconds."""
 
@@ -80,7 +80,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None: vtgate's own choice."""
     heartbeat_interval_s: Annotated[int, bounds(1, 3_600)] = 2
     """After how many silent seconds vtgate says that it lives; three missed ones and the stream counts as lost. It has no 0:
-    a stream that is lost could not be told from one that rests."""
+    a lost stream would look like one that rests."""
     stop_on_reshard: bool = False
     """Let vtgate end the stream at a reshard. Either way the reader reads each old shard to its end, and then goes on with the
     new ones by itself. Before Vitess 21 only this flag makes vtgate report where they begin."""

@@ -1,6 +1,6 @@
 """Rows of the binlog as DTS prints them: the stand-in's own reading of row images, by no code of the readers.
 
-The decoder's differential test compares what comes of these prints with what the binlog reader makes of the same log. So
+The decoder's differential test compares events of these prints with the binlog reader's events of the same log. So
 nothing here may use ``libs.mysql.row_events`` or ``values``; only the layout of a table map is shared.
 
 Prints: seed document 004 (DataType of each column type, zone of TIMESTAMP, scientific notation of FLOAT and DOUBLE). Layout of
@@ -161,7 +161,7 @@ def _groups(whole: int, fraction: int) -> Iterator[int]:
 
 
 def _shortest(stored: bytes) -> float:
-    """The FLOAT's number in as few digits as tell it from its neighbours."""
+    """The FLOAT's number in as few digits as distinguish it from its neighbours."""
     number = struct.unpack("<f", stored)[0]
     for digits in range(1, 10):
         shown = float(f"{number:.{digits}g}")

@@ -1,9 +1,9 @@
 """A process in Tencent's role: follows a MySQL's binlog and writes it to a topic as DTS does. For the demo and for tests.
 
-``python -m libs.stand_ins.dts.producer --settings FILE``. No real DTS was seen. It does what the documents say (seed
-document 004): an entry a log event, entries merged up to the size of a Kafka message, larger ones cut into parts, a header
-``ps`` that counts messages, a CHECKPOINT about every ten seconds. As DTS does, it delivers at least once: started again, it
-goes on after the last CHECKPOINT that it wrote, and repeats what came after it.
+``python -m libs.stand_ins.dts.producer --settings FILE``. No real DTS was seen. It follows the documents (seed document 004):
+an entry a log event, entries merged up to the size of a Kafka message, larger ones cut into parts, a header ``ps`` that
+counts messages, a CHECKPOINT about every ten seconds. As DTS does, it delivers at least once: started again, it goes on after
+the last CHECKPOINT that it wrote, and repeats the later messages.
 """
 
 import argparse
@@ -50,7 +50,7 @@ _OF_KIND: Final = {
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the stand-in is told."""
+    """All settings of the stand-in."""
 
     database: DatabaseSettings
     bootstrap_servers: str
@@ -68,11 +68,11 @@ _OF_A_SAVEPOINT: Final = re.compile(r"\s*(SAVEPOINT|ROLLBACK TO|RELEASE SAVEPOIN
 
 
 class BinlogEncoder:
-    """Log events → entries. Keeps what the log's own state is: the file, the transaction, table maps and schemas."""
+    """Log events → entries. Keeps the log's own state: the file, the transaction, table maps and schemas."""
 
     def __init__(self, connection: Connection, gtid_set: str, *, asks_server: bool = False) -> None:
         """``asks_server``: each DDL statement's tables are those of the server, over ``connection``. That is exact where the
-        server executes nothing until the statement was read. Without it the statement's text tells of them."""
+        server executes nothing until the statement was read. Without it the statement's text names them."""
         self.executed = ExecutedGtids(GtidSet.parse(gtid_set))
         self.file, self.position = log_end(connection)
         self._seq_id = 0
@@ -260,11 +260,11 @@ class TopicWriter:
         self._merger.add(entry)
 
     def flush(self) -> None:
-        """Send what is merged; returns before it is acknowledged."""
+        """Send the merged entries; returns before they are acknowledged."""
         self._merger.flush()
 
     def send(self, value: bytes) -> None:
-        """One message with the next count, whatever it holds."""
+        """One message of any content, with the next count."""
         self._ps += 1
         while True:
             try:
@@ -283,7 +283,8 @@ class TopicWriter:
 
 
 def where_topic_ends(bootstrap_servers: str, topic: str) -> tuple[int, str | None]:
-    """The last message's count, and what the newest CHECKPOINT says was handed over; (0, None) of an empty topic."""
+    """The last message's count, and the transactions that the newest CHECKPOINT names as handed over; (0, None) of an empty
+    topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

@@ -1,6 +1,6 @@
 """A bounded slice of a subscription in a file, and back into a topic: how a user gives a failing case to the maintainers.
 
-A recording is lines of JSON: first what it is, then a line a Kafka message, in the form of the conformance table
+A recording is lines of JSON: first its kind, then a line a Kafka message, in the form of the conformance table
 ``g_tencent_dts.json`` (``partition``, ``offset``, ``ps``, ``value_hex``). With ``Masker`` values leave as others of the same
 kind and length, equal ones equal; names of schemas, tables and columns, and the text of DDL, stay.
 """
@@ -59,7 +59,7 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What is recorded of a partition."""
+    """The recording of a partition."""
 
     topic: str
     partition: int = 0
@@ -89,7 +89,7 @@ def read_slice(settings: KafkaSettings, wanted: Slice, *, group_id: str) -> Iter
         while following < high and seen < wanted.max_messages and seen_bytes < wanted.max_bytes:
             message = consumer.poll(_ANSWER_TIMEOUT_S)
             if message is None or message.error() is not None:
-                return  # what is left are transaction marks
+                return  # the rest are transaction marks
             ps = next((value for name, value in message.headers() or () if name == "ps"), None)
             value = message.value() or b""
             yield RecordedMessage(
@@ -123,7 +123,7 @@ def write_recording(path: Path, heading: Heading, messages: Iterable[RecordedMes
 
 
 def read_recording(path: Path) -> tuple[Heading, list[RecordedMessage]]:
-    """What ``write_recording`` wrote. Raises InvalidSettings: the file is no recording."""
+    """The recording that ``write_recording`` wrote. Raises InvalidSettings: the file is no recording."""
     if path.stat().st_size > _MOST_FILE_BYTES:
         raise InvalidSettings(str(path), [f"is larger than {_MOST_FILE_BYTES >> 20} MiB; record fewer messages"])
     lines = path.read_bytes().splitlines()
@@ -149,7 +149,7 @@ def _message_of(line: bytes) -> RecordedMessage:
 def replay(settings: KafkaSettings, topic: str, messages: Iterable[RecordedMessage]) -> int:
     """Send the messages to ``topic``, which is made where it is not there, with their partitions and counts.
 
-    Returns how many were sent; what was left out when it was masked is not. Raises SourceUnavailable.
+    Returns how many were sent; rows that the mask left out are not counted. Raises SourceUnavailable.
     """
     wanted = [message for message in messages if message.value_hex is not None]
     partitions = max((message.partition for message in wanted), default=0) + 1

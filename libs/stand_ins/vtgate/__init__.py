@@ -3,7 +3,7 @@
 Values, GTIDs and concurrency are MySQL's own; the order and form of the events follow Vitess's source and
 ``tests/golden/cases/h_vitess_vstream.json``. From the gRPC call down to the binlog:
 
-| module | does what in Vitess does |
+| module | does the work in Vitess of |
 |---|---|
 | ``service``, ``__main__`` | vtgate's and vtctld's gRPC server, with its authentication |
 | ``vstream`` | vtgate's vstream_manager: one stream out of the shards' |
@@ -12,6 +12,6 @@ Values, GTIDs and concurrency are MySQL's own; the order and form of the events 
 | ``log_stream``, ``row_values``, ``fields``, ``rules`` | vttablet's vstreamer: the binlog as events |
 | ``schemas``, ``schema_tracker`` | vttablet's historian: columns as they were |
 | ``topology``, ``vindex``, ``reshard`` | keyspaces, shards, tablets, and moving between them |
-| ``faults`` | what Vitess is not asked for: failures on demand |
+| ``faults`` | failures on demand, which Vitess itself lacks |
 | ``replay`` | a recorded stream, at full speed |
 """

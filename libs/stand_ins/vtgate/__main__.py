@@ -4,7 +4,7 @@ FILE is YAML; the databases, and Vitess's own tables, are created where they are
 
     port: 15991            # 0 or left out: any free one
     heartbeats: false      # write keyspace heartbeats
-    track_schema_versions: false   # note columns after each DDL statement, for streams that lag behind it
+    track_schema_versions: false   # note columns after each DDL statement, for streams that lag
     users: {vitess: secret}
     keyspaces:
       shop:
@@ -55,7 +55,7 @@ def main() -> None:
         else:
             server = _cluster_server(yaml.safe_load(arguments.cluster.read_text()), arguments.port, stack)
         stack.callback(server.start().stop)
-        print(f"listening on {server.address}", flush=True)  # noqa: T201 - what the starter waits for
+        print(f"listening on {server.address}", flush=True)  # noqa: T201 - the starter waits for it
         signal.sigwait(_ENDING)
 
 

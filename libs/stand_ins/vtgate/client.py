@@ -1,4 +1,4 @@
-"""A plain client of VTGate, for tests of the stand-in: asks for a stream and gathers what comes."""
+"""A plain client of VTGate, for tests of the stand-in: asks for a stream and gathers its events."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ TIMEOUT_S = 30.0
 
 
 class Server(Protocol):
-    """Whoever serves: the stand-in or a replay."""
+    """The server: the stand-in or a replay."""
 
     @property
     def address(self) -> str:
@@ -97,20 +97,21 @@ class StreamReader:
             return [event for response in self.responses for event in response]
 
     def until(self, is_enough: Callable[[list[VEvent]], bool]) -> list[VEvent]:
-        """All events so far, once they are enough. Raises TimeoutError with what came instead; or the stream's error."""
+        """All events so far, once they are enough. Raises TimeoutError with the events that came instead; or the stream's
+        error."""
         with self._changed:
             done = self._changed.wait_for(lambda: self._is_over or is_enough(self._flat()), TIMEOUT_S)
             if is_enough(self._flat()):
                 return self._flat()
         if self.error is not None:
             raise self.error
-        raise TimeoutError(f"{'the stream ended' if done else 'nothing more came'} behind {kinds(self.events)}")
+        raise TimeoutError(f"{'the stream ended' if done else 'nothing more came'} after {kinds(self.events)}")
 
     def until_over(self) -> list[VEvent]:
         """All events, once the server has ended the stream; ``error`` says how."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._is_over, TIMEOUT_S):
-                raise TimeoutError(f"the stream goes on behind {kinds(self._flat())}")
+                raise TimeoutError(f"the stream goes on after {kinds(self._flat())}")
         return self.events
 
     def _flat(self) -> list[VEvent]:

@@ -1,8 +1,8 @@
-"""A tablet's stream from its beginning: the copy of the tables, then the log. What vttablet's uvstreamer does.
+"""A tablet's stream from its beginning: the copy of the tables, then the log. The work of vttablet's uvstreamer.
 
 Vitess source ``vstreamer/copy.go`` and ``uvstreamer.go``. Tables are copied in alphabetical order, each in the order of its
 key, out of read views that are a bounded number of rows long. Before each view's rows the log is followed up to the view's
-position, with the changes of tables that are copied or being copied; those of tables still to come are left out, since
+position, with the changes of tables that are copied or being copied; those of tables still to come are left out, because
 their rows will be read. So a row may come twice: changed in the log, then as it is in the view.
 
 | sent | when |
@@ -50,7 +50,7 @@ _DEADLOCK: Final = 1213
 
 @dataclass(frozen=True, slots=True)
 class TabletRequest:
-    """What vtgate asks one tablet for."""
+    """vtgate's request to one tablet."""
 
     position: str
     """"current", empty, or a position."""
@@ -62,7 +62,7 @@ class TabletRequest:
 
 
 class TabletStream:
-    """One tablet's events, from what was asked for on; ``packets`` is run once."""
+    """One tablet's events, from the requested place on; ``packets`` is run once."""
 
     def __init__(
         self,

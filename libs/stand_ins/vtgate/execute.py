@@ -1,4 +1,4 @@
-"""Statements through vtgate: what clients ask about the topology, and reads and writes routed by the sharding column.
+"""Statements through vtgate: clients' questions about the topology, and reads and writes routed by the sharding column.
 
 A write goes to the shards that its values hash to, a statement without a value for the sharding column to all of them.
 One statement is one transaction on each shard, as with Vitess's autocommit; there are no sessions.
@@ -58,7 +58,7 @@ def answer_about(
     tables: Mapping[str, Sequence[str]],
     executed: Mapping[str, Mapping[str, str]],
 ) -> QueryResult | None:
-    """What SHOW VITESS_SHARDS, SHOW DATABASES, SHOW TABLES or SHOW GLOBAL GTID_EXECUTED says; None: it is none of these.
+    """The answer to SHOW VITESS_SHARDS, SHOW DATABASES, SHOW TABLES or SHOW GLOBAL GTID_EXECUTED; None: it is none of these.
 
     ``shards``, ``tables`` and ``executed`` (positions by shard) are by keyspace. Raises Refused: there is no such keyspace.
     """

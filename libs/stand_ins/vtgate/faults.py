@@ -77,7 +77,7 @@ Fault = Drop | End | Delay | AnonymousColumns | WrongFields | MissingField | Ove
 
 @dataclass(slots=True)
 class Faults:
-    """What is armed; shared by a server's streams."""
+    """The armed faults; shared by a server's streams."""
 
     _armed: list[Fault] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -89,12 +89,12 @@ class Faults:
 
     @property
     def armed(self) -> tuple[Fault, ...]:
-        """What has not happened yet."""
+        """The faults that have not happened yet."""
         with self._lock:
             return tuple(self._armed)
 
     def meet(self, events: Sequence[VEvent]) -> tuple[list[VEvent], Refused | None]:
-        """What of ``events`` is still sent, and the error that the stream then ends with."""
+        """The part of ``events`` that is still sent, and the error that the stream then ends with."""
         with self._lock:
             if not self._armed:
                 return list(events), None

@@ -67,7 +67,7 @@ class TableFields:
     key: tuple[str, ...]
     """The columns that a copy goes along: the primary key, else a unique one without NULLs, else all."""
     has_key: bool
-    """Whether ``key`` tells rows apart."""
+    """Whether ``key`` distinguishes rows."""
 
 
 def vitess_type(code: int, flags: int) -> "Type":

@@ -1,4 +1,4 @@
-"""One shard's binlog as VStream events: what vttablet's vstreamer does.
+"""One shard's binlog as VStream events: the work of vttablet's vstreamer.
 
 Vitess source ``go/vt/vttablet/tabletserver/vstreamer/vstreamer.go``. A transaction is BEGIN, the FIELD of each table
 before its first row, its rows, GTID, COMMIT; a statement that is no transaction is GTID and DDL, or GTID and OTHER.
@@ -417,5 +417,5 @@ _SAME_IN_THE_LOG: Final = {
 
 
 def _logged_type(found: "Type") -> "Type":
-    """The log does not tell signed from unsigned, nor text from bytes."""
+    """The log does not distinguish signed from unsigned, nor text from bytes."""
     return _SAME_IN_THE_LOG.get(found, found)

@@ -1,8 +1,8 @@
-"""Serves a recorded stream to whoever asks for one, as fast as it is taken: for the bench, and for recorded input.
+"""Serves a recorded stream to each client, as fast as it is taken: for the bench, and for recorded input.
 
-A record is what ``tests/golden/debezium-vitess`` holds: for each response its length in four big-endian bytes, then the
-``vtgate.VStreamResponse``. The bytes go out as they are; nothing is parsed. Behind the last response the stream stays open
-and silent, or the server's ``HEARTBEAT`` comes, as from a shard that nobody writes to.
+A record has the form of ``tests/golden/debezium-vitess`` holds: for each response its length in four big-endian bytes, then
+the ``vtgate.VStreamResponse``. The bytes go out as they are; nothing is parsed. After the last response the stream stays
+open and silent, or the server's ``HEARTBEAT`` comes, as from a shard that nobody writes to.
 """
 
 import struct

@@ -31,8 +31,8 @@ _INSERT_ROWS: Final = 500
 def reshard(server: VtgateServer, targets: Sequence[Shard]) -> Journal:
     """Copy the rows of the serving shards that the targets overlap, and let the targets take over; a split or a merge.
 
-    Writes through vtgate wait meanwhile; so do direct ones to the sources, and those that were told of a source before are
-    the caller's to send elsewhere. Returns the journal that every source has written.
+    Writes through vtgate wait meanwhile; so do direct ones to the sources, and the caller sends elsewhere those that already
+    had a source's address. Returns the journal that every source has written.
     """
     topology = server.topology
     keyspace = targets[0].keyspace
@@ -172,7 +172,7 @@ def replicate(replica: Tablet, primary: Tablet) -> None:
 
 
 def _on_server(tablet: Tablet, statement: str, *arguments: object) -> None:
-    """Without the shard's database, which a new replica has not got yet."""
+    """Without the shard's database, which a new replica still lacks."""
     with contextlib.closing(connect(tablet.settings)) as connection:
         query(connection, statement, *arguments)
 

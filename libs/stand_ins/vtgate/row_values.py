@@ -1,7 +1,7 @@
 """Row images of the binlog as the text that VStream carries them in.
 
 Layout: MySQL source ``rows_event.h`` and ``field.cc`` (``pack``). Text: Vitess source ``go/mysql/binlog/rbr.go``
-(``CellValue``): what MySQL would print, but FLOAT and DOUBLE in shortest exponent form.
+(``CellValue``): MySQL's printed form, but FLOAT and DOUBLE in shortest exponent form.
 """
 
 import datetime

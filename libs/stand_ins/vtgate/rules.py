@@ -21,7 +21,7 @@ from protos.vitess.query_pb2 import Field, Row
 
 @dataclass(frozen=True, slots=True)
 class TableRule:
-    """What of one table is streamed."""
+    """The streamed part of one table."""
 
     columns: tuple[str, ...] = ()
     """Empty: all."""
@@ -68,7 +68,7 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def _require_filterable(condition: exp.Expr) -> None:
-    """What ``analyzeWhere`` takes: columns compared with constants, joined by AND; the newest releases also IS NOT NULL.
+    """Filters of ``analyzeWhere``: columns compared with constants, joined by AND; the newest releases also IS NOT NULL.
 
     Raises Refused, as a tablet words it.
     """

@@ -1,4 +1,4 @@
-"""What vttablet's --track_schema_versions does: the columns of tables are noted after each DDL statement of the log.
+"""The work of vttablet's --track_schema_versions: the columns of tables are noted after each DDL statement of the log.
 
 Vitess keeps them in ``_vt.schema_version``; here they are forgotten when the stand-in ends, so rows older than its start are
 described by the present columns.

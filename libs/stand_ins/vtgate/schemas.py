@@ -1,4 +1,4 @@
-"""The tables' columns, as they are now or as they were: what vttablet's schema engine and historian know.
+"""The tables' columns, as they are now or as they were: the knowledge of vttablet's schema engine and historian.
 
 Without tracking, a row of the log is described by its table's *present* columns, as Vitess does unless
 --track-schema-versions is given. With it, the columns are noted after each DDL statement, by position: by a test itself
@@ -64,7 +64,7 @@ def _tables_now(tablet: Tablet) -> dict[str, TableFields]:
     try:
         names = table_names(connection, tablet.database)
         for name in names:
-            # The log tells of a statement before its end: this waits for it.
+            # The log shows a statement before its end: this waits for it.
             query(connection, f"SELECT 1 FROM {quote_identifier(name)} LIMIT 0")
         found = ((name, table_fields(connection, tablet.database, name)) for name in names)
         return {name: fields for name, fields in found if fields is not None}

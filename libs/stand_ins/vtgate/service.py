@@ -43,7 +43,7 @@ _MAX_MESSAGE_BYTES: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Who may connect, and how."""
+    """The users that may connect, and how."""
 
     users: Mapping[str, str] = field(default_factory=dict)
     """Password of each user (vtgate's --grpc_auth_static_password_file); empty: everybody may."""
@@ -69,11 +69,11 @@ class VtgateServer:
         self.faults = Faults()
         self.schemas = Schemas()
         self.writes = threading.RLock()
-        """Held by whoever writes through vtgate, and by a reshard while it switches traffic."""
+        """Held by each writer through vtgate, and by a reshard while it switches traffic."""
         self.requests: list[VStreamRequest] = []
         """Every VStream call so far, as it came."""
         self.headers: list[Mapping[str, str]] = []
-        """What every call so far came with."""
+        """The metadata of every call so far."""
         self._options = options or ServerOptions()
         self._security = security or Security()
         self._host = host

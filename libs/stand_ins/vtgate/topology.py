@@ -22,7 +22,7 @@ LOG_HEARTBEAT_S: Final = 0.5
 
 
 class Refused(Exception):
-    """What vtgate answers with an error status; ``code`` is a name of grpc.StatusCode."""
+    """An error status that vtgate answers with; ``code`` is a name of grpc.StatusCode."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -139,7 +139,7 @@ class Keyspace:
 
 
 class Topology:
-    """What is where, for everybody; changed by reshards and reparents while streams run."""
+    """The place of each part, for everybody; changed by reshards and reparents while streams run."""
 
     def __init__(self, keyspaces: Iterable[Keyspace], shards: Iterable[Shard]) -> None:
         self._lock = threading.Lock()

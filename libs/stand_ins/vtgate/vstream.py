@@ -1,4 +1,4 @@
-"""One stream out of all shards': what vtgate's vstream_manager does.
+"""One stream out of all shards': the work of vtgate's vstream_manager.
 
 Vitess source ``go/vt/vtgate/vstream_manager.go``. Each shard has a thread that reads its tablet; a transaction is sent
 whole, in as many responses as the tablet sent packets, with no other shard's events between. GTID and LASTPK become a
@@ -35,13 +35,13 @@ _TRANSACTION_ENDS: Final = frozenset((VEventType.COMMIT, VEventType.DDL, VEventT
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What an operator chooses for the whole server."""
+    """An operator's choices for the whole server."""
 
     tablet: TabletOptions = field(default_factory=TabletOptions)
     chunk_events: int | None = None
     """A transaction's events are sent in responses of at most so many; None: in the tablet's packets."""
     knows_journal_flag: bool = True
-    """Journals are told to who asks for them; before Vitess 21 they are only with ``stop_on_reshard``."""
+    """Journals go to streams that ask for them; before Vitess 21 they are only with ``stop_on_reshard``."""
 
 
 @dataclass(slots=True)
@@ -176,7 +176,7 @@ class VStream:
                         heard_at_s = time.monotonic()
                     elif (
                         time.monotonic() - heard_at_s > LOG_HEARTBEAT_S / 2
-                    ):  # the server also beats over what it skips
+                    ):  # the server also beats over skipped events
                         self._note_time(shard_gtid, int(time.time()))
                     pending, is_over = self._take(shard_gtid, pending, packet)
                     if is_over:
@@ -198,7 +198,7 @@ class VStream:
     def _take(
         self, shard_gtid: ShardGtid, pending: list[list[VEvent]], packet: list[VEvent]
     ) -> tuple[list[list[VEvent]], bool]:
-        """Send what is whole; give back what is not, and whether the shard's stream is over."""
+        """Send whole transactions; give back the rest, and whether the shard's stream is over."""
         current: list[VEvent] = []
         for place, event in enumerate(packet):
             match event.type:
@@ -209,7 +209,7 @@ class VStream:
                     pass
                 case VEventType.JOURNAL:
                     is_sent = self._sends_journals and event.journal.migration_type == MigrationType.SHARDS
-                    end = _commit_behind(packet, place)
+                    end = _commit_after(packet, place)
                     if is_sent:
                         self._send(shard_gtid, [*pending, [*current, *packet[place:end]]])
                     if self._join_journal(shard_gtid, event.journal):
@@ -291,7 +291,7 @@ class VStream:
         return None
 
     def _align(self, shard_gtid: ShardGtid, event: VEvent) -> None:
-        """Under minimize_skew: wait while another shard is further behind than ``MAX_SKEW_S``; a silent one is not."""
+        """Under minimize_skew: wait while another shard lags by more than ``MAX_SKEW_S``; a silent one is not."""
         if not self._flags.minimize_skew or not event.timestamp:
             return
         self._note_time(shard_gtid, event.timestamp)
@@ -356,7 +356,7 @@ class VStream:
             self._start(target)
 
 
-def _commit_behind(packet: Sequence[VEvent], place: int) -> int:
+def _commit_after(packet: Sequence[VEvent], place: int) -> int:
     """The place after the COMMIT that follows ``place``."""
     for later in range(place, len(packet)):
         if packet[later].type == VEventType.COMMIT:

@@ -29,7 +29,7 @@ _REFUSALS: Final = {
     81: _GONE,
     122: _CHANGED,
     218: _GONE,
-    248: "somebody made it anew with partitions; a batch is attached to a table's only one",
+    248: "somebody created it again with partitions; a batch is attached to a table's only one",
     359: "the server lets nobody drop as much at once; raise its max_table_size_to_drop and max_partition_size_to_drop",
     469: "a row breaks a CONSTRAINT that somebody put on the table; drop that",
     524: "somebody uses one of its columns in an index, a projection or a key, so that ClickHouse does not change it; drop "

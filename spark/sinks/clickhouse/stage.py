@@ -100,7 +100,7 @@ class _Counted:
 
 
 def _arrow_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Generator[bytes, None, None]:
-    """The batches in Arrow's stream format, piece by piece: a task's rows need not lie in memory at once."""
+    """The batches in Arrow's stream format, piece by piece: a task's rows never lie in memory at once."""
     piece = io.BytesIO()
     with pa.ipc.new_stream(piece, schema) as writer:
         for batch in batches:

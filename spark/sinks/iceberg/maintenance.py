@@ -34,7 +34,7 @@ class TableState:
     snapshots: int
     manifests: int
     commits: int
-    """Since it was created: the sequence number."""
+    """From its creation on: the sequence number."""
     orphans_removed_at: int
     identity_age: int
     """How many snapshots were committed since, and with, the newest that carries a batch's identity; 0: none does."""

@@ -259,7 +259,7 @@ class IcebergSink:
             return None
         if facts.newest is not None and table.name not in self._answered:
             _forestall(spark, iceberg_table)
-            # The table that is read is the one behind the fence.
+            # The table is read after the fence.
             write = version_merge(spark, iceberg_table, table, changes, tracked)
         if write is None or newest_identity(iceberg_table, _newest(spark, iceberg_table)) == batch_of(spark):
             return None

@@ -76,7 +76,7 @@ def test_topics_are_called_as_the_document_says(text: str, topic: str) -> None:
         ),
         (document("{name: '{tenant}.{database}.{table} x'}"), "name: '{tenant}.{database}.{table} x' is no template"),
         (document("{name: '{tenant}.{database}.{table}.{table}'}"), "name: a placeholder stands here twice"),
-        (document("{name: '{tenant}.{database}.{table}'}"), "name: a sink tells row topics from others by three dots"),
+        (document("{name: '{tenant}.{database}.{table}'}"), "name: a sink knows row topics by three dots"),
         (
             document("{name: '{tenant}.a.{database}.{table}'}", sources="[{name: a}, {name: b}]"),
             "name: must hold {source}",

@@ -28,7 +28,7 @@ def test_rows_are_read_anew_for_the_tenant_alone() -> None:
 
     assert told == (
         "s.shop.orders: 2 events set aside by the router, which no replay takes up; once the cause is mended, "
-        "`headwater tenant snapshot acme s.shop.orders` reads its rows anew"
+        "`headwater tenant snapshot acme s.shop.orders` reads its rows again"
     )
 
 

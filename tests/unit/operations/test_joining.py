@@ -159,7 +159,7 @@ def test_a_broken_file_is_told_with_its_remedy(home: Home) -> None:
     with pytest.raises(InvalidSettings) as refused:
         due_copies(home)
 
-    assert "remove it, and the tenant joins anew" in str(refused.value)
+    assert "remove it, and the tenant joins again" in str(refused.value)
 
 
 def test_a_subscription_copies_nothing_for_one_tenant(home: Home) -> None:

@@ -61,7 +61,7 @@ def test_a_place_in_the_log_is_behind_every_event_before_it(text: str, table: Ta
         (f"{HOST}:1-7", BY_FILE, "the source has no GTIDs"),
         ("binlog.000007:157", WITH_GTIDS, "write gtid_executed"),
         (f"{HOST}:1-7", reached(9, vgtid="[]"), "needs a source that has one"),
-        (f"{HOST}:1-7", reached(9, epoch=1, gtid=f"{HOST}:9", file="binlog.000007", pos=9), "copied anew"),
+        (f"{HOST}:1-7", reached(9, epoch=1, gtid=f"{HOST}:9", file="binlog.000007", pos=9), "copied again"),
     ],
 )
 def test_what_names_no_moment_of_the_source_is_refused(text: str, table: TableProgress, because: str) -> None:

@@ -19,7 +19,7 @@ async def test_a_router_is_ready_when_others_have_all_partitions() -> None:
     assigned = liveness.ready()
     await lanes.close()  # as at a rebalance
 
-    assert before == "Kafka has not said yet which partitions are ours"
+    assert before == "Kafka has yet to name our partitions"
     assert assigned is None
     assert liveness.ready() == before
 

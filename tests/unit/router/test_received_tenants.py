@@ -92,7 +92,7 @@ async def test_refusals_are_told_durably_or_not_taken(operator: Operator) -> Non
     async with TenantsClient(await operator.start()) as client:
         standing = await client.report_refusals("r", ["shop"], [refusal()], [])
         operator.records.conflicts = 99
-        with pytest.raises(ServiceUnavailable, match="tell it again"):
+        with pytest.raises(ServiceUnavailable, match="try again"):
             await client.report_refusals("r", ["shop"], [], [refusal()])
 
     assert standing == [refusal()]

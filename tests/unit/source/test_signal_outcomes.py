@@ -156,8 +156,8 @@ def reader_with(**facts: object) -> SourceStatus:
     ("status", "said"),
     [
         (reader_with(state="unknown", detail="does not answer (UNAVAILABLE)"), "does not answer"),
-        (reader_with(signals_offset=None), "has not come to the signal yet"),
-        (reader_with(signals_offset=4, signals=(TAKEN,)), "has not come to the signal yet"),  # another one of this id
+        (reader_with(signals_offset=None), "has yet to reach the signal"),
+        (reader_with(signals_offset=4, signals=(TAKEN,)), "has yet to reach the signal"),  # another one of this id
         (
             reader_with(signals=(msgspec.structs.replace(TAKEN, waiting=2),), incremental=(READING,)),
             "reads shop.orders",

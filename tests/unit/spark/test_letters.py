@@ -15,7 +15,7 @@ def test_that_nobody_says_which_topics_there_are_is_an_error_to_try_again_after(
     monkeypatch.setattr(letters, "_TIMEOUT_S", 1)
     nobody = KafkaSettings(bootstrap_servers="127.0.0.1:9")
 
-    with pytest.raises(TransientError, match=r"acme\.dead-letter: Kafka does not tell"):
+    with pytest.raises(TransientError, match=r"acme\.dead-letter: Kafka does not say"):
         letters.create_topic(shared.session, nobody, "acme.dead-letter", 1)
 
 

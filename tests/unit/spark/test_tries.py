@@ -216,7 +216,7 @@ def test_where_batches_are_cut_nothing_joins_what_nobody_answers_for(tmp_path: P
 
     answer = context.pending.resyncs.of("a")
     assert answer is not None
-    assert "did not answer whether it has what was tried" in answer.refused_because
+    assert "did not answer whether it has the last try" in answer.refused_because
 
 
 def test_of_a_table_that_nobody_answers_for_a_batch_without_its_events_does_nothing(tmp_path: Path) -> None:

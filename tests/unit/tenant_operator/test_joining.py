@@ -13,9 +13,9 @@ from services.tenant_operator.joining import (
     begun,
     captured,
     joining_mistakes,
+    listed,
     must_wait,
     noticed,
-    told,
 )
 from services.tenant_operator.judge import parse_document
 from services.tenant_operator.objects import (
@@ -77,7 +77,7 @@ def test_what_was_asked_for_last_is_told() -> None:
     done = asked(first, first.noticed.due[0])
 
     assert done.noticed.due == ()
-    assert told(done.asked) == "shop.items, shop.orders of shop (signal joining-1)"
+    assert listed(done.asked) == "shop.items, shop.orders of shop (signal joining-1)"
 
 
 def test_of_many_tables_the_first_are_told() -> None:
@@ -86,7 +86,7 @@ def test_of_many_tables_the_first_are_told() -> None:
     done = asked(first, first.noticed.due[0])
 
     assert len(first.noticed.due[0].tables) == 23
-    assert told(done.asked).endswith("shop.t18, shop.t19 and 3 more of shop (signal joining-1)")
+    assert listed(done.asked).endswith("shop.t18, shop.t19 and 3 more of shop (signal joining-1)")
 
 
 def test_rows_wait_for_the_keys_of_masks() -> None:

@@ -278,7 +278,10 @@ def test_what_the_operator_cannot_do_is_refused_by_name() -> None:
 
     standing = judged(config_map("acme", asking), config_map("globex"), records=(record("acme"),))
 
-    assert "line 3: snapshot.on_joining: cannot be done, for the operator is not told" in mistakes(standing)["acme"]
+    assert (
+        "line 3: snapshot.on_joining: cannot be done, for the operator lacks the addresses"
+        in mistakes(standing)["acme"]
+    )
     assert in_force(standing) == {"acme": document("acme"), "globex": document("globex")}
 
 

@@ -104,7 +104,7 @@ def test_a_tenant_hears_of_its_own_and_of_what_it_reads() -> None:
         (ROWS_CHANGED_UNSEEN.cause, ""),
         (ROWS_CHANGED_UNSEEN.cause, ""),
     ]
-    assert found[1].remedy == f"whoever runs the mesh: {READER_HALTED.remedy}"
+    assert found[1].remedy == f"operators of the mesh: {READER_HALTED.remedy}"
 
 
 async def test_services_are_asked_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

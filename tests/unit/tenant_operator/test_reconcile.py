@@ -465,7 +465,7 @@ async def test_a_topic_without_rows_that_is_refused_is_told_with_an_event_and_so
     told = await looked(world, told, marks)
     assert world.state_of("acme")[0] == "degraded"
     assert world.state_of("acme")[1].splitlines()[1:] == [
-        "1 topic is not written; what is meant for it is left out",
+        "1 topic is not written; its records are left out",
         "- transactions of shop: may not create",
     ]
     assert "the topic of transactions of shop is not written: may not create" in world.events[0]["message"]
@@ -559,7 +559,7 @@ async def test_faults_of_the_mesh_that_concern_a_tenant_are_told_with_an_event_a
     told = await looked(world, told)
     state, message = world.state_of("acme")
     assert state == "degraded"
-    assert message.splitlines()[1] == "2 faults concern what it gets, the worst first"
+    assert message.splitlines()[1] == "2 faults concern its rows, the worst first"
     assert message.splitlines()[2].startswith(
         "- halted, source shop: reader_halted: A reader cannot go on without a person"
     )
@@ -590,7 +590,7 @@ async def test_a_fault_that_only_slows_the_mesh_leaves_a_tenant_ready() -> None:
     await looked(world, {"metadata": {}})
 
     assert world.state_of("acme")[0] == "ready"
-    assert "1 fault concerns what it gets" in world.state_of("acme")[1]
+    assert "1 fault concerns its rows" in world.state_of("acme")[1]
 
 
 async def test_a_tenant_without_a_sink_does_not_stand_still_for_ever() -> None:

@@ -112,7 +112,7 @@ def test_records_wait_in_each_partition_by_itself_and_leave_room_for_tables() ->
 
 
 async def test_where_it_cannot_be_written_the_router_is_to_tell_it_again() -> None:
-    with pytest.raises(ServiceUnavailable, match="tell it again"):
+    with pytest.raises(ServiceUnavailable, match="try again"):
         await Records(conflicts=99).keeper().take("r", ["shop"], [refusal()], [])
 
 
