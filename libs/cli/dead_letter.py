@@ -19,13 +19,13 @@ from libs.cli.terminal import echo, echo_lines
 from libs.errors import InvalidSettings
 from libs.events.dead_letter import SetAsideBy
 from libs.mesh.mesh import Mesh, require_tenant
+from libs.mesh.parked import parked_keys
 from libs.mesh.readable import read_event
 from libs.mesh.tenant_topics import delivered_topics
 from libs.operations.dead_letters import (
     StoredLetter,
     await_answers,
-    chosen_keys,
-    parked_keys,
+    keys_to_replay,
     plain_key,
     read_letters,
     replay_requests,
@@ -137,63 +137,40 @@ def replay_command(
     """
     require_tenant(mesh, tenant)
     chosen = None if table is None else [choose_topic(tenant, table, delivered_topics(mesh.kafka, tenant)).name]
-    if mesh.home is None:
-        _replay_elsewhere(mesh, tenant, chosen, keys, leave_out_refused=leave_out_refused)
-        return
-    parked = parked_keys(mesh.home, tenant)
-    topics = sorted(parked.tables) if chosen is None else chosen
-    requests = replay_requests(chosen_keys(parked, topics, keys), leave_out_refused=leave_out_refused)
+    parked = parked_keys(mesh, tenant)
+    letters = read_letters(mesh.kafka, tenant, parked)
+    requests = replay_requests(keys_to_replay(parked, letters, chosen, keys), leave_out_refused=leave_out_refused)
+    remedies = router_remedies(tenant, letters, chosen)
     if not requests:
-        echo("no key is parked")
-        remedies = list(router_remedies(tenant, read_letters(mesh.kafka, tenant, parked), chosen))
-        for remedy in remedies:
-            echo(remedy)
-        answer({"tenant": tenant, "replayed": [], "remedies": remedies})
-        return
-    refused = 0
-    replayed = []
+        echo("the sink has set nothing aside" if parked is None else "no key is parked")
+    for remedy in remedies:
+        echo(remedy)
+    refused, replayed = 0, []
     with interruptible(
         f"the sink goes on with the replay: `headwater dead-letter list {tenant}` has those that are left"
     ):
-        send_requests(mesh.kafka, tenant, requests)
-        for request, answered in await_answers(mesh.home, tenant, requests, timeout_s=timeout_s):
+        if requests:
+            send_requests(mesh.kafka, tenant, requests)
+        for request, answered in await_answers(mesh, tenant, requests, timeout_s=timeout_s):
             done = answered.keys - answered.refused
             refused += answered.refused
             replayed.append({"topic": request.topic, "keys": answered.keys, "refused": answered.refused})
             echo(f"{request.topic}: {done} of {answered.keys} key(s) taken up")
-    answer({"tenant": tenant, "replayed": replayed, "remedies": []})
+    asked = [request.topic for request in requests]
+    if asked and parked is None:
+        echo(
+            f"asked for all parked keys of {', '.join(asked)}; for the result: dead_letters_replayed in the sink's log"
+        )
+    is_seen = parked is not None
+    answer({"tenant": tenant, "asked": asked, "replayed": replayed if is_seen else None, "remedies": remedies})
     if refused:
         echo(f"{refused} key(s) stay parked: see `headwater dead-letter list {tenant}`", err=True)
         raise click.exceptions.Exit(1)
 
 
-def _replay_elsewhere(
-    mesh: Mesh, tenant: str, chosen: Sequence[str] | None, keys: Sequence[str], *, leave_out_refused: bool
-) -> None:
-    """Ask for all parked keys of the tables that have letters of the sink's: which those are stands in the sink's files."""
-    if keys:
-        raise click.UsageError("--key names a parked key, and with --mesh those cannot be seen: replay the whole table")
-    letters = read_letters(mesh.kafka, tenant, None)
-    remedies = list(router_remedies(tenant, letters, chosen))
-    for remedy in remedies:
-        echo(remedy)
-    with_letters = {each.letter.topic for each in letters if each.letter.set_aside_by is SetAsideBy.SINK}
-    topics = sorted(with_letters if chosen is None else with_letters & set(chosen))
-    if not topics:
-        echo("the sink has set nothing aside")
-        answer({"tenant": tenant, "asked": [], "remedies": remedies})
-        return
-    requests = replay_requests(dict.fromkeys(topics, ()), leave_out_refused=leave_out_refused)
-    send_requests(mesh.kafka, tenant, requests)
-    echo(
-        f"asked for all parked keys of {', '.join(topics)}; what becomes of it: dead_letters_replayed in the sink's log"
-    )
-    answer({"tenant": tenant, "asked": topics, "remedies": remedies})
-
-
 def _letters(mesh: Mesh, tenant: str) -> list[StoredLetter]:
     require_tenant(mesh, tenant)
-    return read_letters(mesh.kafka, tenant, None if mesh.home is None else parked_keys(mesh.home, tenant))
+    return read_letters(mesh.kafka, tenant, parked_keys(mesh, tenant))
 
 
 def _show_groups(letters: Sequence[StoredLetter], *, is_wide: bool) -> None:

@@ -1,18 +1,13 @@
 """``headwater retry``: try parked tables again now."""
 
-from collections.abc import Sequence
-
 import click
 
 from libs.cli.answer import answer, json_option
 from libs.cli.mesh import mesh_options
-from libs.cli.tail import choose_topic
 from libs.cli.terminal import echo, echo_lines
 from libs.mesh.mesh import Mesh, require_tenant
-from libs.mesh.sink_state import sink_progress
-from libs.mesh.tenant_topics import delivered_topics
-from libs.operations.retry import ask_for_retry, choose_parked
-from libs.sink_state.progress import TableProgress
+from libs.mesh.parked import sink_tables
+from libs.operations.retry import Chosen, ask_for_retry, choose_parked
 
 
 @click.command()
@@ -39,10 +34,7 @@ def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
       headwater retry acme --mesh kafka.yaml
     """
     require_tenant(mesh, tenant)
-    if mesh.home is None:
-        _ask_elsewhere(mesh, tenant, tables)
-        return
-    chosen = choose_parked(sink_progress(mesh.home, tenant), tenant, tables)
+    chosen = choose_parked(sink_tables(mesh, tenant), tenant, tables)
     for table in chosen.not_parked:
         echo(f"{table.table} is not parked: none of its events wait", err=True)
     for table in chosen.catching_up:
@@ -56,28 +48,19 @@ def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
         }
     )
     if chosen.parked:
-        ask_for_retry(mesh.kafka, tenant, [each.topic for each in chosen.parked])
-        echo_lines(
-            f"the sink will try {len(chosen.parked)} parked table(s) of {tenant} now: {_named(chosen.parked)}\n"
-            "for the result: headwater status"
-        )
+        ask_for_retry(mesh.kafka, tenant, sorted({each.topic for each in chosen.parked}))
+        echo_lines(_asked(chosen, tenant))
     elif tables:
         raise click.exceptions.Exit(1)
     elif not chosen.catching_up:
         echo(f"no table of {tenant} is parked")
 
 
-def _ask_elsewhere(mesh: Mesh, tenant: str, tables: Sequence[str]) -> None:
-    topics = delivered_topics(mesh.kafka, tenant)
-    chosen = [choose_topic(tenant, table, topics) for table in tables] or topics
-    if not chosen:
-        echo(f"no table of {tenant} has a topic yet")
-        answer({"tenant": tenant, "asked": []})
-        return
-    ask_for_retry(mesh.kafka, tenant, [each.name for each in chosen])
-    echo(f"the sink will try those of {len(chosen)} table(s) of {tenant} that are parked now")
-    answer({"tenant": tenant, "asked": [f"{each.database}.{each.table}" for each in chosen]})
-
-
-def _named(tables: Sequence[TableProgress]) -> str:
-    return ", ".join(each.table for each in tables)
+def _asked(chosen: Chosen, tenant: str) -> str:
+    names = ", ".join(each.table for each in chosen.parked)
+    if chosen.is_seen:
+        return (
+            f"the sink will try {len(chosen.parked)} parked table(s) of {tenant} now: {names}\n"
+            "for the result: headwater status"
+        )
+    return f"the sink will try those of {len(chosen.parked)} table(s) of {tenant} now that are parked: {names}"

@@ -15,6 +15,7 @@ from libs.events.names import ROW_TOPIC_TEMPLATES, row_topic_template
 from libs.mesh.documents import read_documents
 from libs.mesh.mesh import Mesh, require_tenant
 from libs.mesh.readable import ReadableEvent, read_event, shorten
+from libs.mesh.table_names import table_named
 from libs.mesh.tenant_topics import (
     DeliveredSchemas,
     RowTopic,
@@ -23,7 +24,6 @@ from libs.mesh.tenant_topics import (
     open_consumer,
     row_topics,
 )
-from libs.tenants.place import nearest
 from libs.types.tenant import EventFormat, TenantSpec, TopicLayout
 
 _COLOURS = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red", "READ": "blue", "TRUNCATE": "magenta"}
@@ -109,14 +109,10 @@ def choose_topic(tenant: str, table: str, topics: Sequence[RowTopic]) -> RowTopi
             f"tenant {tenant}",
             ["no row of its tables was delivered yet: `headwater status` says how far the readers are"],
         )
-    found = [topic for topic in topics if table in _names(topic)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        several = ", ".join(sorted(f"{topic.source}.{topic.database}.{topic.table}" for topic in found))
-        raise InvalidSettings(f"table {table}", [f"is not unique for tenant {tenant}: name one of {several}"])
-    known = sorted({name for topic in topics for name in _names(topic)[:2]})
-    raise InvalidSettings(f"table {table}", [f"tenant {tenant} has no topic of it; {nearest(table, known)}"])
+    lack = f"tenant {tenant} has no topic of it"
+    return table_named(
+        table, topics, lambda each: (each.source, f"{each.database}.{each.table}"), tenant=tenant, lack=lack
+    )
 
 
 def is_of_table(value: bytes | None, table: str) -> bool:
@@ -127,11 +123,6 @@ def is_of_table(value: bytes | None, table: str) -> bool:
     source = event.get("payload", event).get("source") or {}
     name, qualified = source.get("table"), f"{source.get('db')}.{source.get('table')}"
     return table in (name, qualified, f"{source.get('name')}.{qualified}")
-
-
-def _names(topic: RowTopic) -> tuple[str, str, str]:
-    qualified = f"{topic.database}.{topic.table}"
-    return topic.table, qualified, f"{topic.source}.{qualified}"
 
 
 def _line(message: Message, schemas: DeliveredSchemas, as_json: bool) -> str | None:

@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 from confluent_kafka import OFFSET_BEGINNING
 
 from libs.config.connections import KafkaSettings
@@ -20,7 +19,8 @@ from libs.events.dead_letter import (
     encode_replay_request,
 )
 from libs.events.names import dead_letter_topic, replays_topic
-from libs.mesh.home import Home
+from libs.mesh.mesh import Mesh
+from libs.mesh.parked import parked_keys_in
 from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.sink_state import sink_progress
 from libs.mesh.tenant_topics import open_consumer, partitions_of, read_to_end
@@ -28,8 +28,6 @@ from libs.sink_state.parked_keys import (
     ParkedKey,
     ReplayAnswer,
     TenantParkedKeys,
-    decode_parked_keys,
-    parked_keys_path,
 )
 
 _READ_TIMEOUT_S: Final = 60.0
@@ -132,19 +130,28 @@ def plain_key(key: bytes) -> Any:
     return parsed
 
 
-def parked_keys(home: Home, tenant: str) -> TenantParkedKeys:
-    """The keys that the sink has parked; empty where there are none, or no sink.
+def keys_to_replay(
+    parked: TenantParkedKeys | None,
+    letters: Iterable[StoredLetter],
+    topics: Sequence[str] | None,
+    event_keys: Sequence[str] = (),
+) -> Mapping[str, Iterable[str]]:
+    """The key texts to replay, by topic; an empty one: all keys of the table. ``topics``: of these alone, where given.
+
+    Where the parked keys are not seen (None), all keys are meant of each table that has letters of the sink's.
 
     Raises:
-        InvalidSettings: the file is of another release, or broken.
+        InvalidSettings: as ``chosen_keys``; or ``event_keys`` are named, and the parked ones are not seen.
     """
-    path = parked_keys_path(home.sink_dir, tenant)
-    try:
-        return decode_parked_keys(path.read_bytes())
-    except FileNotFoundError:
-        return TenantParkedKeys(tenant=tenant)
-    except msgspec.DecodeError as error:
-        raise InvalidSettings(str(path), [f"cannot be read: {error}"]) from error
+    if parked is not None:
+        return chosen_keys(parked, sorted(parked.tables) if topics is None else topics, event_keys)
+    if event_keys:
+        raise InvalidSettings(
+            "dead-letter replay",
+            ["--key names a parked key, and with --mesh those cannot be seen: replay the whole table"],
+        )
+    with_letters = {each.letter.topic for each in letters if each.letter.set_aside_by is SetAsideBy.SINK}
+    return dict.fromkeys(sorted(with_letters if topics is None else with_letters & set(topics)), ())
 
 
 def chosen_keys(
@@ -190,18 +197,20 @@ def replay_requests(chosen: Mapping[str, Iterable[str]], *, leave_out_refused: b
 
 
 def await_answers(
-    home: Home, tenant: str, requests: Sequence[ReplayRequest], *, timeout_s: float
+    mesh: Mesh, tenant: str, requests: Sequence[ReplayRequest], *, timeout_s: float
 ) -> Iterator[tuple[ReplayRequest, ReplayAnswer]]:
-    """Each request with its result, by the sink's answer.
+    """Each request with its result, by the sink's answer; none of a mesh whose sink's files are not seen from here.
 
     Raises:
         ReplayUnanswered: not all are answered in time.
     """
+    if mesh.home is None:
+        return
     deadline_s = time.monotonic() + timeout_s
     open_requests = {request.id: request for request in requests}
     while open_requests:
-        progress = sink_progress(home, tenant)
-        tables = parked_keys(home, tenant).tables.values()
+        progress = sink_progress(mesh.home, tenant)
+        tables = parked_keys_in(mesh.home, tenant).tables.values()
         answers = {request: answer for table in tables for request, answer in table.answers.items()}
         for request in [request for request in open_requests if request in answers]:
             # It is noted before the batch is in the warehouse.

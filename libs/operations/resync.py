@@ -31,12 +31,12 @@ from libs.mesh.catch_up import (
 from libs.mesh.resync_notes import Resync, forget, running_resyncs, store
 from libs.mesh.sink_requests import send_to_sink
 from libs.mesh.sink_view import SinkView
+from libs.mesh.table_names import table_named
 from libs.mesh.tenant_topics import end_offsets
 from libs.sink_state.progress import SinkProgress, TableProgress
 from libs.sink_state.resync import ResyncAnswer, ResyncRequest, encode_resync_request
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE
-from libs.tenants.place import nearest
 from libs.types.tenant import Operation, SinkMode, TenantSpec
 
 _ID_PREFIX: Final = "resync-"
@@ -78,20 +78,8 @@ def choose_table(progress: SinkProgress | None, tenant: str, table: str) -> Tabl
         InvalidSettings: none or several are; the message says which there are.
     """
     tables = [] if progress is None else list(progress.tables.values())
-    found = [each for each in tables if table in _names(each)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        several = ", ".join(sorted(_names(each)[2] for each in found))
-        raise InvalidSettings(f"table {table}", [f"is not unique for tenant {tenant}: name one of {several}"])
-    known = sorted({name for each in tables for name in _names(each)[:2]})
-    raise InvalidSettings(
-        f"table {table}", [f"the sink of tenant {tenant} has written no such table; {nearest(table, known)}"]
-    )
-
-
-def _names(table: TableProgress) -> tuple[str, str, str]:
-    return table.table.partition(".")[2], table.table, f"{table.source}.{table.table}"
+    lack = f"the sink of tenant {tenant} has written no such table"
+    return table_named(table, tables, lambda each: (each.source, each.table), tenant=tenant, lack=lack)
 
 
 def mistakes_of(spec: TenantSpec, table: TableProgress, *, no_copy_because: str | None) -> list[str]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from libs.config.connections import KafkaSettings
 from libs.errors import InvalidSettings
 from libs.events.names import wakes_topic
+from libs.mesh.parked import SinkTable, Standing
 from libs.mesh.sink_requests import send_to_sink
-from libs.operations.resync import choose_table
-from libs.sink_state.progress import SinkProgress, TableProgress
+from libs.mesh.table_names import table_named
 from libs.sink_state.wake import Wake, encode_wake
 
 
@@ -16,37 +16,41 @@ from libs.sink_state.wake import Wake, encode_wake
 class Chosen:
     """A tenant's tables that were meant; by name, each once."""
 
-    parked: tuple[TableProgress, ...]
-    """Those that can be tried."""
-    catching_up: tuple[TableProgress, ...]
-    """They were parked, and are read piece by piece without pauses."""
-    not_parked: tuple[TableProgress, ...]
+    parked: tuple[SinkTable, ...]
+    """Those that can be tried; also tables whose standing is not seen."""
+    catching_up: tuple[SinkTable, ...]
+    not_parked: tuple[SinkTable, ...]
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether all of ``parked`` are known to be parked."""
+        return all(each.standing is Standing.PARKED for each in self.parked)
 
 
-def choose_parked(progress: SinkProgress | None, tenant: str, tables: Sequence[str]) -> Chosen:
-    """The tables that ``tables`` name, as ``choose_table`` has it; none named: all that are parked.
+def choose_parked(tables: Sequence[SinkTable], tenant: str, names: Sequence[str]) -> Chosen:
+    """The tables that ``names`` mean; none named: all that are parked, or may be.
 
     Raises:
-        InvalidSettings: some are no tables of the sink's, or not one alone; every one is listed.
+        InvalidSettings: some names are no table's, or not of one alone; every one is listed.
     """
-    chosen: dict[str, TableProgress] = {}
+    chosen: dict[tuple[str, str], SinkTable] = {}
     mistakes: list[str] = []
-    for name in tables:
+    lack = f"the sink of tenant {tenant} has no such table"
+    for name in names:
         try:
-            found = choose_table(progress, tenant, name)
+            found = table_named(name, tables, lambda each: (each.source, each.table), tenant=tenant, lack=lack)
         except InvalidSettings as error:
             mistakes += [f"{error.subject}: {mistake}" for mistake in error.mistakes]
         else:
-            chosen[found.topic] = found
+            chosen[found.source, found.table] = found
     if mistakes:
         raise InvalidSettings(f"retry {tenant}", mistakes)
-    if not tables and progress is not None:
-        chosen = {topic: each for topic, each in progress.tables.items() if each.parked is not None}
-    found_tables = sorted(chosen.values(), key=lambda each: (each.table, each.source))
+    meant = chosen.values() if names else [each for each in tables if each.standing is not Standing.WRITTEN]
+    found_tables = sorted(meant, key=lambda each: (each.table, each.source))
     return Chosen(
-        parked=tuple(each for each in found_tables if each.needs_a_human),
-        catching_up=tuple(each for each in found_tables if each.parked is not None and not each.needs_a_human),
-        not_parked=tuple(each for each in found_tables if each.parked is None),
+        parked=tuple(each for each in found_tables if each.standing in (Standing.PARKED, Standing.UNSEEN)),
+        catching_up=tuple(each for each in found_tables if each.standing is Standing.CATCHING_UP),
+        not_parked=tuple(each for each in found_tables if each.standing is Standing.WRITTEN),
     )
 
 

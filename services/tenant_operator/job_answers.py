@@ -109,8 +109,8 @@ class JobAnswers:
             leaving=tuple([await alone(each, let_go) for each in standing.leaving]),
         )
 
-    async def _answered(self, record: TenantRecord, answers: Handover | None, failures: Failures) -> TenantRecord:
-        job, placement = answered(record.sink_job, record.placement, record.origin.uid, answers)
+    async def _answered(self, record: TenantRecord, answer: Handover | None, failures: Failures) -> TenantRecord:
+        job, placement = answered(record.sink_job, record.placement, record.origin.uid, answer)
         if (job, placement) == (record.sink_job, record.placement):
             return record
         found = replace(record, sink_job=job, placement=placement)

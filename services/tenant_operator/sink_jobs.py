@@ -169,10 +169,10 @@ def jobs_of(
     places: dict[str, dict[str, Place]] = {}
 
     def place(record: TenantRecord, *, text: str, drops_tables: bool) -> None:
-        places = places_of(
+        by_job = places_of(
             record.tenant, record.origin.uid, record.sink_job, record.placement, drops_tables=drops_tables
         )
-        for job, where in places.items():
+        for job, where in by_job.items():
             places.setdefault(job, {})[record.tenant] = where
             if text:
                 documents.setdefault(job, {})[record.tenant] = text

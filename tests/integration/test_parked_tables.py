@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from libs.config.connections import KafkaSettings
 from libs.events.names import resyncs_topic
+from libs.mesh.parked import written_tables
 from libs.mesh.sink_requests import send_to_sink
 from libs.operations.retry import ask_for_retry, choose_parked
 from libs.sink_state.progress import ParkedTable
@@ -64,7 +65,7 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
         if not refused and found is not None and found.waiting_offsets >= WAITING:
             refused.append(found)
             postgresql_server.execute(f"ALTER TABLE {place} DROP CONSTRAINT low")
-            tables = choose_parked(tenant.progress, tenant.spec.tenant, ()).parked
+            tables = choose_parked(written_tables(tenant.progress), tenant.spec.tenant, ()).parked
             ask_for_retry(tenant.settings.kafka, tenant.spec.tenant, [each.topic for each in tables])
         return tenant.progress.rows >= 2 * LIMIT
 

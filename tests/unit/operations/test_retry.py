@@ -1,44 +1,51 @@
 """Which parked tables ``headwater retry`` asks for."""
 
-import msgspec
 import pytest
 
 from libs.errors import InvalidSettings
+from libs.mesh.parked import SinkTable, Standing
 from libs.operations.retry import choose_parked
-from libs.sink_state.progress import ParkedTable, SinkProgress, TableProgress
 from libs.sink_state.wake import Wake, decode_wake, encode_wake
 
-WAITS = ParkedTable(because="no key; add one", from_offsets={0: 1}, to_offsets={0: 5})
-CATCHES_UP = msgspec.structs.replace(WAITS, is_catching_up=True)
+
+def table(name: str, standing: Standing, source: str = "shop") -> SinkTable:
+    return SinkTable(f"acme.{source}.{name}", source, name, standing)
 
 
-def table(name: str, parked: ParkedTable | None = None, source: str = "shop") -> TableProgress:
-    place = f"acme.{source}.{name}"
-    return TableProgress(topic=place, source=source, table=name, warehouse_table=place, parked=parked)
-
-
-ORDERS, ITEMS = table("shop.orders", WAITS), table("shop.items", WAITS)
-VISITS, USERS = table("shop.visits"), table("shop.users", CATCHES_UP)
-PROGRESS = SinkProgress(tenant="acme", tables={each.topic: each for each in (ORDERS, VISITS, USERS, ITEMS)})
+ORDERS, ITEMS = table("shop.orders", Standing.PARKED), table("shop.items", Standing.PARKED)
+VISITS, USERS = table("shop.visits", Standing.WRITTEN), table("shop.users", Standing.CATCHING_UP)
+TABLES = (ORDERS, VISITS, USERS, ITEMS)
 
 
 def test_all_that_are_parked_are_meant_where_none_is_named() -> None:
-    chosen = choose_parked(PROGRESS, "acme", ())
+    chosen = choose_parked(TABLES, "acme", ())
 
     assert (chosen.parked, chosen.catching_up, chosen.not_parked) == ((ITEMS, ORDERS), (USERS,), ())
-    assert choose_parked(None, "acme", ()).parked == ()
+    assert choose_parked((), "acme", ()).parked == ()
+
+
+def test_tables_whose_standing_is_not_seen_are_asked_for_too() -> None:
+    """Of a mesh elsewhere: the sink leaves those alone that are not parked."""
+    unseen = [SinkTable(each.topic, each.source, each.table, Standing.UNSEEN) for each in TABLES]
+
+    of_all, of_one = choose_parked(unseen, "acme", ()), choose_parked(unseen, "acme", ("visits",))
+
+    assert [each.table for each in of_all.parked] == ["shop.items", "shop.orders", "shop.users", "shop.visits"]
+    assert [each.table for each in of_one.parked] == ["shop.visits"]
+    assert not of_all.is_seen
+    assert choose_parked(TABLES, "acme", ()).is_seen
 
 
 def test_what_is_named_and_not_parked_is_told_apart() -> None:
     """Named twice, a table is meant once."""
-    chosen = choose_parked(PROGRESS, "acme", ("orders", "shop.orders", "visits", "shop.shop.users"))
+    chosen = choose_parked(TABLES, "acme", ("orders", "shop.orders", "visits", "shop.shop.users"))
 
     assert (chosen.parked, chosen.catching_up, chosen.not_parked) == ((ORDERS,), (USERS,), (VISITS,))
 
 
 def test_every_name_that_is_no_table_is_told_with_the_nearest() -> None:
     with pytest.raises(InvalidSettings) as refused:
-        choose_parked(PROGRESS, "acme", ("ordrs", "items", "shop.itms"))
+        choose_parked(TABLES, "acme", ("ordrs", "items", "shop.itms"))
 
     assert len(refused.value.mistakes) == 2
     assert "table ordrs: " in refused.value.mistakes[0]

@@ -276,7 +276,7 @@ async def test_a_document_that_a_stricter_release_takes_no_more_keeps_its_job_an
     assert world.deleted == []
     state, message = world.state_of("acme")
     assert state == "refused"
-    assert "its last good version is good no more by this release" in message
+    assert "its last good version is no longer good by this release" in message
     assert "field_of_an_earlier_release: unknown name" in message
 
 
