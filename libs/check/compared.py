@@ -10,8 +10,8 @@ from libs.errors import InvalidSettings
 from libs.mesh.catch_up import Hops, StackHops
 from libs.mesh.documents import Documents, SourceDocument, mask_keys
 from libs.mesh.home import Home
+from libs.mesh.home_warehouses import warehouse_of
 from libs.mesh.sink_state import parked_tables
-from libs.mesh.warehouses import warehouse_of
 from libs.types.tenant import KeyFrom, TenantSpec
 from libs.warehouse_readers.warehouse import TableStore
 

@@ -18,9 +18,9 @@ from typing import Final
 import click
 
 from libs.check.chunks import CHUNK_ROWS, Chunk
+from libs.check.cluster_mesh import compared_cluster
 from libs.check.compare import MISSING, Difference
 from libs.check.compared import ComparedMesh, stack_compared
-from libs.check.elsewhere import compared_elsewhere
 from libs.check.metrics import record_tables, record_turn
 from libs.check.repair import repair
 from libs.check.rounds import (
@@ -301,7 +301,7 @@ def _elsewhere(file: Path) -> Callable[[Sequence[str]], ComparedMesh]:
     settings = mesh_settings(file, os.environ)
     checkpoints, sink_faults = RecordedCheckpoints(settings.kafka), RecordedSinkReports(settings.kafka)
     stores: dict[str, TableStore] = {}
-    return lambda tables: compared_elsewhere(settings, os.environ, tables, checkpoints, stores, sink_faults)
+    return lambda tables: compared_cluster(settings, os.environ, tables, checkpoints, stores, sink_faults)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from libs.cli.home import home_option
 from libs.cli.mesh_file import mesh_file_option
 from libs.mesh.home import Home
-from libs.mesh.mesh import mesh_elsewhere, stack_mesh
+from libs.mesh.mesh import cluster_mesh, stack_mesh
 
 
 def mesh_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,7 +22,7 @@ def mesh_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @mesh_file_option
     @functools.wraps(command)
     def with_mesh(*arguments: Any, home: Home, mesh_file: Path | None, **options: Any) -> Any:
-        mesh = stack_mesh(home) if mesh_file is None else mesh_elsewhere(mesh_file, os.environ)
+        mesh = stack_mesh(home) if mesh_file is None else cluster_mesh(mesh_file, os.environ)
         return command(*arguments, mesh=mesh, **options)
 
     return with_mesh

@@ -18,7 +18,7 @@ from libs.mesh.home import Home, is_initialised
 from libs.mesh.mesh_settings import mesh_settings
 from libs.mesh.tenant_objects import objects_in_cluster
 from libs.operations.kept_versions import TenantVersion, tenants_with_versions, version_text, versions
-from libs.operations.tenant_list import ListedTenant, list_elsewhere, list_tenants
+from libs.operations.tenant_list import ListedTenant, list_config_maps, list_tenants
 
 
 @click.command(name="list")
@@ -56,7 +56,7 @@ def list_command(
         if settings.kubernetes is None:
             raise InvalidSettings(str(mesh_file), ["kubernetes: is missing: {} asks kubectl in all namespaces"])
         objects = objects_in_cluster(settings.kubernetes, "or list the tenants by kubectl")
-        listed = [each for each in list_elsewhere(objects) if tenant in (None, each.tenant)]
+        listed = [each for each in list_config_maps(objects) if tenant in (None, each.tenant)]
         _print_tenants(listed, output, is_elsewhere=True)
         return
     if not is_initialised(home):

@@ -9,8 +9,8 @@ from typing import Final
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, InvalidSettings
+from libs.mesh.cluster_documents import documents_in_force
 from libs.mesh.documents import SourceDocument, VitessDocument
-from libs.mesh.documents_elsewhere import documents_in_force
 from libs.mesh.mesh_settings import MeshSettings, mesh_sources
 from libs.mesh.recorded_tables import RecordedTables, recorded_tables
 from libs.mesh.source_tables import SourceTables

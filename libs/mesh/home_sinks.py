@@ -8,10 +8,10 @@ from typing import Any
 from libs.config.connections import KafkaSettings
 from libs.mesh.catch_up import Behind, StackHops, sink_behind
 from libs.mesh.home_view import HomeView
+from libs.mesh.home_warehouses import job_settings
 from libs.mesh.mesh import stack_kafka
 from libs.mesh.sink_state import sink_progress
 from libs.mesh.sink_view import takes_no_signals
-from libs.mesh.warehouses import job_settings
 from libs.sink_state.progress import SinkProgress
 from libs.sink_state.resync import ResyncAnswer, decode_resyncs, resyncs_path
 from libs.types.checkpoint import Checkpoint

@@ -46,7 +46,7 @@ def stack_mesh(home: Home) -> Mesh:
     return Mesh(stack_kafka(home), home)
 
 
-def mesh_elsewhere(file: Path, environ: Mapping[str, str]) -> Mesh:
+def cluster_mesh(file: Path, environ: Mapping[str, str]) -> Mesh:
     """The mesh of ``file``. Raises as ``mesh_settings``."""
     settings = mesh_settings(file, environ)
     return Mesh(settings.kafka, None, settings.services)

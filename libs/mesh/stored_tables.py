@@ -7,9 +7,9 @@ import msgspec
 
 from libs.errors import InvalidSettings
 from libs.mesh.cluster_view import ClusterView
+from libs.mesh.cluster_warehouses import table_store
 from libs.mesh.home_view import HomeView
-from libs.mesh.warehouses import warehouse_of
-from libs.mesh.warehouses_elsewhere import table_store
+from libs.mesh.home_warehouses import warehouse_of
 from libs.tenants.place import nearest
 from libs.tenants.view import is_selected
 from libs.types.tenant import TenantSpec

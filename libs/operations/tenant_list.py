@@ -54,7 +54,7 @@ def list_tenants(home: Home, documents: Documents) -> list[ListedTenant]:
     return sorted(listed, key=lambda item: (item.tenant, item.file))
 
 
-def list_elsewhere(found: Sequence[TenantObject]) -> list[ListedTenant]:
+def list_config_maps(found: Sequence[TenantObject]) -> list[ListedTenant]:
     """Every tenant's ConfigMap, by tenant; ``file`` is its place."""
     listed = []
     for each in found:

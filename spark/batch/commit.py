@@ -22,8 +22,8 @@ from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.warehouse import WarehouseTable
 from libs.warehouse.schema_changes import left_out
 from spark.batch.context import BatchContext
+from spark.batch.continuity import broken_off
 from spark.batch.events_at_hand import EventsAtHand
-from spark.batch.goes_on import broken_off
 from spark.batch.outcome import leave_try, newest_event, outcome_of, parked_with, try_of
 from spark.batch.phases import WriteSplit, measured
 from spark.batch.plan import Part, Resync

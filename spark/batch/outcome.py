@@ -16,7 +16,7 @@ from libs.sink_state.progress import (
 )
 from libs.types.tenant import Deletes, SinkMode
 from spark.batch.context import BatchContext, ended_before
-from spark.batch.goes_on import unaccounted
+from spark.batch.continuity import unaccounted
 from spark.batch.late_events import deleted_range
 from spark.batch.newest_events import EventPlace
 from spark.batch.table_batch import TableBatch, place_of, range_of, reached_with, truncations_of

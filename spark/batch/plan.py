@@ -24,8 +24,8 @@ from libs.sink_state.stream_offsets import joined_offsets, load_stream_offsets
 from libs.sink_state.wake import decode_wake
 from libs.types.tenant import Images
 from spark.batch.context import BatchContext, ended_before
+from spark.batch.continuity import made_again, whole_topic
 from spark.batch.events_at_hand import EventsAtHand
-from spark.batch.goes_on import made_again, whole_topic
 from spark.batch.read import BatchRead, surveyed
 from spark.batch.resync import due_resyncs, no_events
 from spark.batch.set_aside import letters_of

@@ -21,7 +21,7 @@ from libs.sink_state.read_ahead import ReadAhead
 from libs.telemetry.faults import STRAY_RECORDS, raise_fault
 from libs.types.fault import FaultScope
 from libs.types.tenant import Images, TenantSpec
-from spark.batch.goes_on import outside_ranges
+from spark.batch.continuity import outside_ranges
 from spark.batch.read_ahead import ranges_of_batch
 from spark.batch.tenant_sink import TenantSink
 from spark.batch.whole_transactions import cut_batch, is_cut, show_what_waits

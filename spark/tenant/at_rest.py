@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from libs.errors import Fenced
 from libs.types.tenant import TenantSpec
-from spark.batch.goes_on import made_again
+from spark.batch.continuity import made_again
 from spark.jvm.errors import described
 from spark.kafka.topic_ids import topic_ids
 from spark.pending.progress import load_progress

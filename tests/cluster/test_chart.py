@@ -18,7 +18,7 @@ import pytest
 import yaml
 from kubernetes_validate import utils as kubernetes_schemas
 
-from libs.check.elsewhere import mesh_sources
+from libs.check.cluster_mesh import mesh_sources
 from libs.cli.check import check_command
 from libs.config.load import load_settings
 from libs.kafka.mesh_rights import COMPONENTS

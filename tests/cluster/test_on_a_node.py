@@ -31,8 +31,8 @@ from bench.poisons import POISONS, document_of
 from libs.config.connections import KafkaSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.mesh.cluster_warehouses import iceberg_catalog
 from libs.mesh.mesh_settings import IcebergPlace
-from libs.mesh.warehouses_elsewhere import iceberg_catalog
 from libs.servers import valkey_server
 from libs.servers.kafka_broker import Sasl
 from libs.servers.ports import free_ports

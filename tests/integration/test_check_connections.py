@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
-from libs.check.elsewhere import compared_elsewhere
+from libs.check.cluster_mesh import compared_cluster
 from libs.mesh.mesh_settings import mesh_settings
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.types.table import TableId
@@ -51,7 +51,7 @@ def test_connections_of_earlier_looks_are_let_go(postgresql_server: PostgresqlSe
     place = warehouse_table("acme", "shop", TableId(database="shop", table="orders"))
 
     for _ in range(LOOKS):
-        mesh = compared_elsewhere(settings, {}, (), checkpoints, stores)
+        mesh = compared_cluster(settings, {}, (), checkpoints, stores)
         assert mesh.warehouse_of("acme").load(place) is None
 
     [(connections,)] = postgresql_server.execute(

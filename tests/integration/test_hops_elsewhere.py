@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from libs.check.hops_elsewhere import HopsElsewhere
+from libs.check.cluster_hops import ClusterHops
 from libs.config.connections import KafkaSettings
 from libs.config.load import Secret
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
@@ -102,7 +102,7 @@ def test_a_sink_is_behind_until_its_tables_commits_say_otherwise(
         written(kafka, topic, (b"1", b"row"), (b"2", b"row"), (b"2", None))
     where = DatabaseDocument(host=mysql_server.host, port=mysql_server.port, user="root", password=Secret(""))
     warehouse = Told(f"{database}.orders")
-    hops = HopsElsewhere(
+    hops = ClusterHops(
         kafka,
         {"shop": MysqlDocument(database=where, include_tables=(rf"{database}\..*",))},
         lambda _: warehouse,
@@ -139,7 +139,7 @@ def test_a_table_that_its_job_reports_as_parked_is_named_and_not_waited_for(
     written(kafka, topic, (b"1", b"row"))
     where = DatabaseDocument(host=mysql_server.host, port=mysql_server.port, user="root", password=Secret(""))
     warehouse, sink_faults = Told(f"{database}.orders"), RecordedSinkReports(kafka)
-    hops = HopsElsewhere(
+    hops = ClusterHops(
         kafka,
         {"shop": MysqlDocument(database=where, include_tables=(rf"{database}\..*",))},
         lambda _: warehouse,

@@ -12,9 +12,9 @@ from typing import Final
 
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.mesh.cluster_view import ClusterView
+from libs.mesh.cluster_warehouses import table_store
 from libs.mesh.mesh_settings import KubectlSettings, notes_dir
 from libs.mesh.tenant_objects import delete_object, objects_in_cluster, tenant_of
-from libs.mesh.warehouses_elsewhere import table_store
 from libs.operations.erase.held import Held
 from libs.operations.erase.kafka import held_in_kafka, retention_of_changes
 from libs.operations.erase.places import Erasure, NotLetGo, OnProgress

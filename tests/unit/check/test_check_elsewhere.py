@@ -10,17 +10,17 @@ import msgspec
 import pytest
 import yaml
 
+from libs.check.cluster_mesh import compared_cluster
 from libs.check.compared import ComparedMesh, chosen_tenants
-from libs.check.elsewhere import compared_elsewhere
 from libs.config.connections import KafkaSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.errors import AccessDenied, InvalidSettings
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
+from libs.mesh.cluster_warehouses import iceberg_catalog
 from libs.mesh.documents import MysqlDocument
 from libs.mesh.mesh_settings import IcebergPlace, mesh_settings
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints, readers_now
 from libs.mesh.stored_tables import reached_offsets
-from libs.mesh.warehouses_elsewhere import iceberg_catalog
 from libs.types.checkpoint import Checkpoint, FencingToken
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
@@ -50,7 +50,7 @@ def compared(folder: Path, environ: Mapping[str, str] | None = None, **instead: 
     file = folder / "mesh.yaml"
     file.write_text(yaml.safe_dump(told))
     settings = mesh_settings(file, environ or {})
-    return compared_elsewhere(settings, {}, (), RecordedCheckpoints(settings.kafka), {})
+    return compared_cluster(settings, {}, (), RecordedCheckpoints(settings.kafka), {})
 
 
 def test_what_is_not_named_is_not_compared_and_told(tmp_path: Path) -> None:

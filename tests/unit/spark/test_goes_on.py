@@ -4,7 +4,7 @@ import pytest
 
 from libs.sink_state.progress import ParkedTable, SinkProgress, Standing, TableProgress
 from libs.types.tenant import SinkMode
-from spark.batch.goes_on import broken_off, made_again, outside_ranges, unaccounted, whole_topic
+from spark.batch.continuity import broken_off, made_again, outside_ranges, unaccounted, whole_topic
 from spark.sinks.port import BatchIdentity
 from spark.transforms.survey import Slice
 

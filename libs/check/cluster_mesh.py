@@ -6,14 +6,14 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from libs.check.cluster_hops import ClusterHops
 from libs.check.compared import ComparedMesh
-from libs.check.hops_elsewhere import HopsElsewhere
 from libs.errors import AccessDenied, InvalidSettings
-from libs.mesh.documents_elsewhere import documents_in_force
+from libs.mesh.cluster_documents import documents_in_force
+from libs.mesh.cluster_warehouses import CatalogTables, table_store
 from libs.mesh.mesh_settings import MeshSettings, mesh_sources
 from libs.mesh.recorded_checkpoints import RecordedCheckpoints
 from libs.mesh.recorded_sink_reports import RecordedSinkReports
-from libs.mesh.warehouses_elsewhere import CatalogTables, table_store
 from libs.tenants.mask_keys import MaskKeys
 from libs.tenants.place import nearest
 from libs.types.table import TableId
@@ -21,7 +21,7 @@ from libs.types.tenant import TenantSpec
 from libs.warehouse_readers.warehouse import TableStore
 
 
-def compared_elsewhere(
+def compared_cluster(
     settings: MeshSettings,
     environ: Mapping[str, str],
     tables: Sequence[str],
@@ -73,7 +73,7 @@ def compared_elsewhere(
     return ComparedMesh(
         sources,
         tenants,
-        HopsElsewhere(settings.kafka, sources, warehouse_of, is_compared, checkpoints, parked),
+        ClusterHops(settings.kafka, sources, warehouse_of, is_compared, checkpoints, parked),
         warehouse_of,
         MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), environ).key,
         Path(settings.temporary_dir or tempfile.gettempdir()),

@@ -27,7 +27,7 @@ from libs.warehouse_readers.warehouse import TableStore, TenantTable
 
 
 @dataclass(frozen=True, slots=True)
-class HopsElsewhere:
+class ClusterHops:
     """See ``libs.mesh.catch_up.Hops``."""
 
     kafka: KafkaSettings
