@@ -218,7 +218,7 @@ class SubscriptionDecoder:
             self._transaction.thread_id = event.threadId
         elif gtid and gtid == open_now.gtid:
             self.progress.repeats += 1
-            open_now.rows_to_skip, open_now.rows_read = open_now.rows_read, 0
+            open_now.counts.to_skip, open_now.counts.read = open_now.counts.read, 0
         else:
             raise PipelineHalted(
                 f"{message.place}: transaction {gtid or reader.position} begins, and {open_now.id} has not ended: its rest "
@@ -259,7 +259,7 @@ class SubscriptionDecoder:
         transaction = self._transaction
         if transaction is None:
             return
-        if transaction.rows:
+        if transaction.counts.delivered:
             raise RolledBack(transaction.place)
         self.flush()
         self._transaction = None
@@ -322,10 +322,10 @@ class SubscriptionDecoder:
         except ValueError as error:
             raise UndecodableMessage(f"the rows cannot be read: {error}") from error
         place = reader.rows_begin
-        if transaction.rows_to_skip:
-            place, skipped = _behind_rows(reader, place, transaction.rows_to_skip)
-            transaction.rows_to_skip -= skipped
-            transaction.rows_read += skipped
+        if transaction.counts.to_skip:
+            place, skipped = _behind_rows(reader, place, transaction.counts.to_skip)
+            transaction.counts.to_skip -= skipped
+            transaction.counts.read += skipped
         try:
             table = self._tables.table_of(reader)
         except KeyError:
@@ -333,7 +333,7 @@ class SubscriptionDecoder:
             table = self._tables.table_of(reader)
         if table is None:
             place, passed = _behind_rows(reader, place, 2**31 - 1)
-            transaction.rows_read += passed
+            transaction.counts.read += passed
             return
         yield from self._runs.decode(message, reader, table, transaction, place)
         if not transaction.has_begin:

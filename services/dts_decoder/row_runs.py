@@ -42,8 +42,8 @@ class RowRuns:
 
     def end(self, transaction: Transaction) -> None:
         """The transaction's END event, where its settings have one."""
-        if self._transaction_metadata and transaction.rows:
-            self._batch.add_end(transaction.id, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
+        if self._transaction_metadata and transaction.counts.delivered:
+            self._batch.add_end(transaction.id, transaction.committed_at_us, tuple(transaction.counts.by_table.items()))
 
     def decode(
         self, message: WholeMessage, reader: EntryReader, table: MessageTable, transaction: Transaction, place: int
@@ -65,10 +65,10 @@ class RowRuns:
                 refuse(self._take_aside, message, reader.entries - 1, str(wrong), entry_of_row(reader, bad))
                 decoder.row += 1
                 decoder.rows_read += 1
-            transaction.rows += len(rows) - count
-            transaction.rows_read += decoder.rows_read - read_before
+            transaction.counts.delivered += len(rows) - count
+            transaction.counts.read += decoder.rows_read - read_before
             if self._transaction_metadata:
-                transaction.rows_by_table[table.schema.table_id] = frame.collection_order
+                transaction.counts.by_table[table.schema.table_id] = frame.collection_order
             place = decoder.place
             if decoder.room < 0:
                 self.flush()
@@ -89,7 +89,9 @@ class RowRuns:
                 schema_version=table.schema.version,
                 transaction_id=transaction.id,
                 first_order=EventOrder(
-                    epoch=transaction.order.epoch, rank=transaction.order.rank, tx_ordinal=transaction.rows + 1
+                    epoch=transaction.order.epoch,
+                    rank=transaction.order.rank,
+                    tx_ordinal=transaction.counts.delivered + 1,
                 ),
                 committed_at_us=transaction.committed_at_us,
                 is_snapshot=False,
@@ -111,8 +113,8 @@ class RowRuns:
         frame = EntryFrame(
             pieces, tail + b',"transaction":{"id":%b,"total_order":' % transaction.id_json, self._tails, b"}"
         )
-        frame.total_order = transaction.rows
-        frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)
+        frame.total_order = transaction.counts.delivered
+        frame.collection_order = transaction.counts.by_table.get(table.schema.table_id, 0)
         return frame
 
 

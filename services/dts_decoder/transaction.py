@@ -9,6 +9,20 @@ from libs.types.table import TableId
 
 
 @dataclass(slots=True)
+class RowCounts:
+    """The rows of an open transaction."""
+
+    delivered: int = 0
+    """Row events delivered."""
+    read: int = 0
+    """Rows of messages, of all tables."""
+    to_skip: int = 0
+    """Rows that come again, because DTS began the transaction again."""
+    by_table: dict[TableId, int] = field(default_factory=dict)
+    """Row events delivered, of each table."""
+
+
+@dataclass(slots=True)
 class Transaction:
     """An open transaction: the facts of its first entry, and the counts of its rows."""
 
@@ -20,13 +34,7 @@ class Transaction:
     committed_at_us: int
     has_begin: bool
     id_json: bytes
-    rows: int = 0
-    """Row events delivered."""
-    rows_read: int = 0
-    """Rows of messages, of all tables."""
-    rows_to_skip: int = 0
-    """Rows that come again, because DTS began the transaction again."""
-    rows_by_table: dict[TableId, int] = field(default_factory=dict)
+    counts: RowCounts = field(default_factory=RowCounts)
     thread_id: int = 0
     has_begin_event: bool = False
     is_interrupted: bool = False
@@ -35,4 +43,4 @@ class Transaction:
     @property
     def newest_order(self) -> EventOrder:
         """Of its newest row."""
-        return msgspec.structs.replace(self.order, tx_ordinal=self.rows)
+        return msgspec.structs.replace(self.order, tx_ordinal=self.counts.delivered)

@@ -117,7 +117,7 @@ class StreamDecoder:
         row was copied would begin its copy again, perhaps after the journal of a reshard, which then never comes. The position
         of a shard whose transaction goes on after a statement has that transaction already.
         """
-        return not self._is_committing and not self._paused and self.shards.has_begun
+        return not self._is_committing and not self._paused and self.shards.begun.are_all
 
     def shard_progress(self) -> list[ShardProgress]:
         """Every shard that is read now, or that waits for the task which takes it up, with its counts."""
@@ -136,7 +136,7 @@ class StreamDecoder:
                     rows=tally.rows,
                     rows_copied=tally.rows_copied,
                     is_copying=self.shards.copy.is_of(shard.name),
-                    is_ended=shard.name in self.shards.held or shard.name not in self.shards.names,
+                    is_ended=shard.name in self.shards.begun.held or shard.name not in self.shards.names,
                 )
             )
         return found
@@ -285,7 +285,7 @@ class StreamDecoder:
 
     def _reshard_announced(self, event: binlogdata_pb2.VEvent) -> Iterator[Reshard]:
         if event.journal.migration_type == binlogdata_pb2.SHARDS:
-            self.shards.hold(event.shard)
+            self.shards.begun.hold(event.shard)
             yield Reshard(event.journal)
 
     def _advance(self, vgtid: bytes) -> None:

@@ -58,17 +58,17 @@ class Handover:
         for journal in journals:
             ended = ended_shards(journal)
             own = ended & shards.names
-            if not own & shards.held or own == ended:
+            if not own & shards.begun.held or own == ended:
                 continue
             if unread := [shard for shard in sorted(ended) if not self._is_read(shard)]:
                 raise PipelineHalted(
                     f"a reshard joins {', '.join(sorted(own))} with shards that nobody reads ({', '.join(unread)}): name them "
                     "in 'shards' too, for all tasks"
                 )
-            staying = shards.to_begin_again
+            staying = shards.begun.to_begin_again
             position = let_go(position, journal.id, sorted(ended), state, staying=staying)
             log.info("shards_let_go", shards=sorted(own - staying), joined_with=sorted(ended - own))
-        return None if position is place else begun_again(position, shards.to_begin_again)
+        return None if position is place else begun_again(position, shards.begun.to_begin_again)
 
     async def begin_again(self, place: VitessPosition, state: IncrementalSnapshot) -> StreamStart:
         """The stream that copies everything. Shards that were joined with other tasks' are let go for good.

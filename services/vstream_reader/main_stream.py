@@ -157,7 +157,7 @@ class MainStream:
                         yield batch
                     if self._passed_journal() is not None:
                         return
-                if decoder.shards.unconfirmed and not decoder.shards.to_begin_again:
+                if decoder.shards.begun.unconfirmed and not decoder.shards.begun.to_begin_again:
                     await self._confirm()
                 if decoder.is_resumable and pace.is_due(is_quiet=arrived is None):
                     decoder.flush()
@@ -261,16 +261,16 @@ class MainStream:
             SourceUnavailable: one did not, or may not have; it is begun again, from the last checkpoint.
         """
         shards = self.decoder.shards
-        begun = shards.unconfirmed - shards.to_begin_again
-        if in_doubt := begun - shards.held:
+        begun = shards.begun.unconfirmed - shards.begun.to_begin_again
+        if in_doubt := begun - shards.begun.held:
             executed = await self._parts.vtgate.executed(self._parts.settings.keyspace)
             if ended := sorted(in_doubt - executed.keys()):
                 raise SourceUnavailable(f"a reshard ended {', '.join(ended)} when it was about to be read: begun again")
-        shards.confirm(begun)
+        shards.begun.confirm(begun)
 
     def _passed_journal(self) -> binlogdata_pb2.Journal | None:
         """A journal that every shard which it ends has come to, so that nothing more is to come of them."""
-        held = self.decoder.shards.held if self._journals else frozenset()
+        held = self.decoder.shards.begun.held if self._journals else frozenset()
         return next((journal for journal in self._journals.values() if ended_shards(journal) <= held), None)
 
     def _follow_journal(self, journal: binlogdata_pb2.Journal) -> None:
@@ -279,7 +279,7 @@ class MainStream:
         shards, ended = self.decoder.shards, ended_shards(journal)
         if cut_short := ended & shards.copy.shards:
             self._copy_rest_of([shards.finished_tables(shard) for shard in cut_short], sorted(cut_short))
-        position = begun_again(followed(shards.place, journal), shards.to_begin_again)
+        position = begun_again(followed(shards.place, journal), shards.begun.to_begin_again)
         self._move_to(moved_to(position, self._snapshot_progress()))
         metrics.READER_RESHARDS.labels(*self._parts.labels).inc()
         log.info("reshard_followed", ended=sorted(ended), born=[entry.shard for entry in journal.shard_gtids])

@@ -230,10 +230,10 @@ class Recopy:
         assert decoder is not None
         assert running is not None
         match error:
-            case None if decoder.shards.held:
-                if decoder.shards.held & decoder.shards.copy.shards:
-                    self._begin_again(decoder.shards.held, "a reshard ended its shards")
-                self._left = decoder.shards.held
+            case None if decoder.shards.begun.held:
+                if decoder.shards.begun.held & decoder.shards.copy.shards:
+                    self._begin_again(decoder.shards.begun.held, "a reshard ended its shards")
+                self._left = decoder.shards.begun.held
             case PositionPurged() | ShardsNotInStream():
                 # The shard stood still for too long; or the shard to join was finished, or is another task's, and the main
                 # stream will end by that.

@@ -13,6 +13,7 @@ from libs.types.position import SourcePosition
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.copy_progress import CopyProgress
 from services.vstream_reader.position import LetGo, VitessPosition, encode_position
+from services.vstream_reader.shard_beginnings import ShardBeginnings
 from services.vstream_reader.vevents import shard_gtids
 from services.vstream_reader.vgtid import inherited_epoch, parse_shard_position, shard_epoch, shard_gtid_from_proto
 
@@ -52,18 +53,7 @@ class ShardSet:
         self._shards: list[Shard] = []
         self._by_name: dict[str, Shard] = {}
         self._set([shard_at(entry, self._epochs.get(entry.shard, 0)) for entry in position.vgtid])
-        self._only_followed = {
-            entry.shard
-            for entry in position.vgtid
-            if entry.is_place
-            and self.copy.is_of(entry.shard)
-            and not (entry.table_p_ks or position.copied[entry.shard])
-        }
-        """Shards of which nothing is copied, because a reshard ends them (``position.followed_to_its_end``)."""
-        self.unconfirmed = frozenset(entry.shard for entry in position.vgtid if not entry.is_place)
-        """Shards that begin with this stream, until it is known that no reshard had ended them before."""
-        self._not_begun = self._shards_not_begun()
-        self._held: set[str] = set()
+        self.begun = ShardBeginnings(position, self.copy)
         self._let_go, self._taken_up, self._deal = position.let_go, position.taken_up, position.deal
         self.places = 0
         """VGTIDs that were put into force: also after statements and other databases' writes, which are no transactions."""
@@ -83,22 +73,6 @@ class ShardSet:
     def names(self) -> Set[str]:
         """The shards that are read now."""
         return self._by_name.keys()
-
-    @property
-    def held(self) -> frozenset[str]:
-        """Those that have come to the journal of a reshard."""
-        return frozenset(self._held)
-
-    @property
-    def has_begun(self) -> bool:
-        """Every shard has begun, and none could have been ended by a reshard before that (``confirm``)."""
-        return not self._not_begun and not self.unconfirmed
-
-    @property
-    def to_begin_again(self) -> frozenset[str]:
-        """Those that another stream begins again: neither their place has come (or rows of them, where they are copied), nor
-        the journal that ends them."""
-        return frozenset(self._not_begun - self._only_followed - self._held)
 
     @property
     def let_go(self) -> list[Shard]:
@@ -137,7 +111,7 @@ class ShardSet:
     @property
     def tables_copied(self) -> frozenset[str]:
         """The tables whose copy is finished in every shard that still copies any."""
-        return self.copy.finished_everywhere(shard.gtid for shard in self._shards)
+        return self.copy.finished_everywhere(self._gtids())
 
     def finished_tables(self, name: str) -> frozenset[str]:
         """The tables whose copy the shard has finished."""
@@ -154,19 +128,10 @@ class ShardSet:
         self._let_go, self._taken_up = let_go, taken_up
         self.places += 1
 
-    def confirm(self, shards: Set[str]) -> None:
-        """These have begun before the journals that end them, if any does."""
-        self.unconfirmed -= shards
-
-    def hold(self, shard: str) -> None:
-        """The shard came to the journal of a reshard. Its position stays before the journal until the new shards have taken
-        over: a reader that resumes has to meet the journal again."""
-        self._held.add(shard)
-
     def end_copy(self, shard: str) -> None:
         """vtgate has copied the shard; "" stands for all."""
         self.copy.end(shard)
-        self._not_begun = self._shards_not_begun()
+        self.begun.look_again(self._gtids())
 
     def advance(self, vgtid: bytes) -> bool:
         """Put a VGTID into force; whether other shards are read from here on.
@@ -186,7 +151,7 @@ class ShardSet:
             return True
         for place, entry in arrived.items():
             before = self._shards[place]
-            if entry.shard in self._held:
+            if self.begun.is_held(entry.shard):
                 continue
             self.copy.advance(before.gtid, entry)
             shard = self._shards[place] = shard_at(entry, before.epoch)
@@ -194,8 +159,7 @@ class ShardSet:
                 shard.epoch = shard_epoch(before.epoch, before.gtid.gtid, entry.gtid)
             self._by_name[entry.shard] = shard
             self._epochs[entry.shard] = shard.epoch
-        if self._not_begun:
-            self._not_begun = self._shards_not_begun()
+        self.begun.look_again(self._gtids())
         return False
 
     def _reshard(self, current: Sequence[ShardGtid]) -> None:
@@ -204,7 +168,7 @@ class ShardSet:
         after: list[Shard] = []
         for entry in current:
             known = before.get(entry.shard)
-            if known is not None and entry.shard in self._held:
+            if known is not None and self.begun.is_held(entry.shard):
                 after.append(known)
                 continue
             if known is not None:
@@ -220,26 +184,19 @@ class ShardSet:
         if gone:
             self.reshards += 1
             log.info("shards_left", shards=gone)
-        if "" in self.unconfirmed:  # a request for all shards: these are they
-            self.unconfirmed = frozenset(names)
-        self.unconfirmed -= set(gone)
+        self.begun.reshard(names, gone)
         self._epochs = {shard.name: shard.epoch for shard in after}
-        self._held &= names
         self._set(after)
         self.copy.name_shards(names)
         self.copy.leave([before[shard].gtid for shard in gone])
-        self._not_begun = self._shards_not_begun()
+        self.begun.look(self._gtids())
+
+    def _gtids(self) -> Iterator[ShardGtid]:
+        return (shard.gtid for shard in self._shards)
 
     def _set(self, shards: list[Shard]) -> None:
         self._shards = shards
         self._by_name = {shard.name: shard for shard in shards}
-
-    def _shards_not_begun(self) -> set[str]:
-        return {shard.name for shard in self._shards if not self._has_begun(shard.gtid)}
-
-    def _has_begun(self, entry: ShardGtid) -> bool:
-        """The shard has sent its place, and some of its rows if they are copied."""
-        return entry.is_place and (not self.copy.is_of(entry.shard) or self.copy.has_rows(entry.shard))
 
 
 def shard_at(entry: ShardGtid, epoch: int) -> Shard:

@@ -124,7 +124,7 @@ def test_no_place_is_kept_until_every_shard_has_one() -> None:
     assert not stream.decoder.is_resumable
     stream.feed(answer(vgtid({"-80": "a:1-5", "80-": "b:1-7"}), event("OTHER")))
     assert not stream.decoder.is_resumable
-    stream.decoder.shards.confirm({"-80", "80-"})
+    stream.decoder.shards.begun.confirm({"-80", "80-"})
 
     assert stream.decoder.is_resumable
     assert [bytes(key) for run in stream.runs() for key in run.keys] == [b'{"id":1}']
@@ -147,7 +147,7 @@ def test_no_place_is_kept_until_every_shard_has_copied_rows_or_finished(has_rows
     else:
         stream.feed(answer(event("COPY_COMPLETED", shard="80-")))
     assert not stream.decoder.is_resumable
-    stream.decoder.shards.confirm({"-80", "80-"})
+    stream.decoder.shards.begun.confirm({"-80", "80-"})
 
     assert stream.decoder.is_resumable
 
@@ -244,7 +244,7 @@ def test_a_shard_that_met_no_row_is_begun_again_in_the_epoch_that_it_was_in() ->
     """vtgate is asked for it from its beginning, and says so with whatever the other shard brings first."""
     stream = replay(start_of("-80", "80-"), is_copying=True)
     stream.feed(answer(event("BEGIN"), fields(), vgtid({"-80": "a:1-5", "80-": ""}), event("COMMIT")))
-    again = begun_again(stream.decoder.shards.place, stream.decoder.shards.to_begin_again)
+    again = begun_again(stream.decoder.shards.place, stream.decoder.shards.begun.to_begin_again)
     assert [entry.gtid for entry in again.vgtid] == ["", ""]
     resumed = replay(again, is_copying=True)
 
@@ -266,8 +266,8 @@ def test_a_shard_that_is_only_followed_is_copied_from_its_new_shards() -> None:
     stream.feed(transaction(before, fields(), inserted(1, "changed")))
     second = fields(shard="80-"), inserted(9, "x", timestamp=0, shard="80-"), vgtid(after, {"80-": 9})
     stream.feed(answer(event("BEGIN"), *second, event("COMMIT")))
-    stream.decoder.shards.confirm({"80-"})
-    assert stream.decoder.shards.to_begin_again == set()
+    stream.decoder.shards.begun.confirm({"80-"})
+    assert stream.decoder.shards.begun.to_begin_again == set()
     assert not stream.decoder.is_resumable
 
     stream.feed(answer(vgtid({"-40": "n:1-2", "40-80": "m:1-2", "80-": "b:1-9"}, {"80-": 9}), event("OTHER")))
