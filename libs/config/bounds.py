@@ -1,5 +1,6 @@
 """The bounds of every number of a document: said once, in its type, for schema, chart and judgement alike."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_type_hints
 
@@ -22,12 +23,17 @@ def bounds_of(hint: Any) -> Bounds | None:
     return None
 
 
+@functools.cache
+def _bounds_in(record: type[msgspec.Struct]) -> tuple[tuple[str, Bounds | None], ...]:
+    """The fields of a record, each with its bounds. Kept: type hints are read from the annotations' text at each call."""
+    hints = get_type_hints(record, include_extras=True)
+    return tuple((name, bounds_of(hints[name])) for name in record.__struct_fields__)
+
+
 def bound_mistakes(record: msgspec.Struct, place: str = "") -> Iterator[str]:
     """Numbers of ``record``, and of the records in it, that are out of their bounds; place first. NaN is out of all."""
-    hints = get_type_hints(type(record), include_extras=True)
-    for name in record.__struct_fields__:
+    for name, found in _bounds_in(type(record)):
         value, at = getattr(record, name), f"{place}.{name}" if place else name
-        found = bounds_of(hints[name])
         if found is not None and value is not None and not found.least <= value <= found.most:
             yield f"{at}: must be from {found.least:,} to {found.most:,}"
         elif isinstance(value, msgspec.Struct):

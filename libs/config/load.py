@@ -6,6 +6,7 @@ A service calls ``load_settings`` once, in ``__main__``. The environment wins ov
 
 import difflib
 import enum
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,15 @@ _WORDS_OF_YAML = {True: ("on", "yes", "true"), False: ("off", "no", "false")}
 """YAML 1.1 reads these words as booleans, also where a setting's choices are called so."""
 _NO_TEXT = re.compile(r"Expected `str`, got `(int|float|bool)`")
 """YAML takes an unquoted -80, 1.10 or yes for no text."""
-_NOT_SETTINGS = frozenset({"HEADWATER_FAILPOINTS", "HEADWATER_CACHE", "HEADWATER_HOME", "HEADWATER_TERMINATION_LOG"})
+_NOT_SETTINGS = frozenset(
+    {
+        "HEADWATER_FAILPOINTS",
+        "HEADWATER_CACHE",
+        "HEADWATER_FAULTS_FILE",
+        "HEADWATER_HOME",
+        "HEADWATER_TERMINATION_LOG",
+    }
+)
 
 
 class Secret(msgspec.Struct, frozen=True):
@@ -80,10 +89,7 @@ def convert_document(record: type[_Settings], document: Any, *, place: str, mist
     if not isinstance(document, dict):
         mistakes.append(f"{place or 'document'}: must be a mapping of names to values, is {_kind(document)}")
         return None
-    fields = {field.encode_name: field for field in msgspec.structs.fields(record)}
-    secrets_from = {
-        f"{name}{secret_sources.SUFFIX}": name for name in fields if _struct_of(fields[name].type) is Secret
-    }
+    fields, secrets_from = _fields_of(record)
     for name in document:
         if name not in fields and name not in secrets_from:
             mistakes.append(f"{_join(place, name)}: unknown name{_nearest(str(name), fields)}")
@@ -105,6 +111,17 @@ def convert_document(record: type[_Settings], document: Any, *, place: str, mist
     except InvalidSettings as error:  # of its __post_init__: contradicting settings
         mistakes.extend(_join(place, mistake) for mistake in error.mistakes)
         return None
+
+
+@functools.cache
+def _fields_of(record: type[msgspec.Struct]) -> tuple[Mapping[str, msgspec.structs.FieldInfo], Mapping[str, str]]:
+    """The fields of a record by their names in documents, and those that hold secrets by the name of their other source.
+
+    Kept, because a mesh has a thousand documents of one record, and msgspec reads its annotations at each call.
+    """
+    fields = {field.encode_name: field for field in msgspec.structs.fields(record)}
+    secrets = (name for name, field in fields.items() if _struct_of(field.type) is Secret)
+    return fields, {f"{name}{secret_sources.SUFFIX}": name for name in secrets}
 
 
 def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> Any:
@@ -151,6 +168,7 @@ def _secret_from(document: dict[str, Any], source: str, name: str, place: str, m
         return None
 
 
+@functools.cache
 def _struct_of(kind: Any) -> Any:
     candidates = [kind, *get_args(kind)] if not _struct_of_tuple(kind) else []
     for candidate in candidates:
@@ -159,14 +177,15 @@ def _struct_of(kind: Any) -> Any:
     return None
 
 
-def _members_of(kind: Any) -> list[str]:
+@functools.cache
+def _members_of(kind: Any) -> tuple[str, ...]:
     """The values of an enumeration, or of one that may be None."""
-    return [
+    return tuple(
         str(member.value)
         for candidate in (kind, *get_args(kind))
         if isinstance(candidate, type) and issubclass(candidate, enum.Enum)
         for member in candidate
-    ]
+    )
 
 
 def _struct_of_tuple(kind: Any) -> Any:
@@ -177,6 +196,7 @@ def _enum_of_tuple(kind: Any) -> Any:
     return _element_of_tuple(kind, enum.Enum)
 
 
+@functools.cache
 def _element_of_tuple(kind: Any, base: type) -> Any:
     arguments = get_args(kind)
     if getattr(kind, "__origin__", None) is tuple and arguments:

@@ -6,6 +6,7 @@ could follow that source.
 """
 
 import difflib
+import functools
 import os
 import re
 import zlib
@@ -435,8 +436,9 @@ def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str])
         or TenantSet()
     )
     mistakes.extend(f"{home.tenants_dir}/{mistake}" for refused in found.refused for mistake in refused.mistakes)
+    said_of = functools.cache(functools.partial(_said_of, home))  # a thousand tenants may read one source
     for spec in found.tenants:
-        unfit = tenant_home_mistakes(spec, known_sources, home)
+        unfit = tenant_home_mistakes(spec, known_sources, home, said_of)
         mistakes.extend(f"{home.tenants_dir}/{mistake}" for mistake in found.lines[spec.tenant].locate(unfit))
     return found
 
@@ -446,8 +448,13 @@ def mask_keys(home: Home) -> MaskKeys:
     return MaskKeys(home.keys_dir, os.environ)
 
 
-def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: Home) -> list[str]:
-    """The parts of a document that do not fit its home, place first."""
+def tenant_home_mistakes(
+    spec: TenantSpec,
+    known_sources: Sequence[str],
+    home: Home,
+    said_of: Callable[[str], Mapping[str, Any]] | None = None,
+) -> list[str]:
+    """The parts of a document that do not fit its home, place first. ``said_of``: a source's document; None: read it."""
     mistakes = [*warehouse_mistakes(spec, WAREHOUSES)]
     if spec.sink is not None and spec.sink.warehouse == CLICKHOUSE and _read_warehouses(home, []).clickhouse is None:
         mistakes.append(
@@ -463,7 +470,7 @@ def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: H
     for selection in spec.sources:
         if selection.name not in known_sources:
             continue
-        said = _said_of(home, selection.name)
+        said = _said_of(home, selection.name) if said_of is None else said_of(selection.name)
         if spec.snapshot.on_joining and said.get("kind") == "dts":
             mistakes.append(
                 f"snapshot.on_joining: source {selection.name!r} is a DTS subscription, whose reader copies nothing "

@@ -45,7 +45,7 @@ from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.client import open_channel
 from libs.rpc.faults_client import gather_faults
 from libs.servers.ports import LOOPBACK
-from libs.sink_state.progress import TableFiles, TableProgress, TableTimings
+from libs.sink_state.progress import SinkProgress, TableFiles, TableProgress, TableTimings
 from libs.telemetry.faults import (
     DOCUMENT_CHANGED,
     KAFKA_UNREACHABLE,
@@ -290,8 +290,9 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
     found = [*process_faults(state), *_refused_tenants(documents)]
     sources, progress, unknown = asyncio.run(_ask(home, state, documents))
     sources_with_lag = with_source_lag(sources, documents.sources)
-    tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown, found)]
-    found += [*_sink_faults(home, documents), *_changed_documents(home, documents)]
+    written = {tenant: sink_progress(home, tenant) for tenant in sorted(documents.tenants)}
+    tables = [*_routed(progress, sources_with_lag), *_sunk(home, written, unknown, found)]
+    found += [*_sink_faults(written), *_changed_documents(home, documents)]
     return Status(
         home=str(home.root),
         phase=state.phase.value,
@@ -461,12 +462,12 @@ def _refused_tenants(documents: Documents) -> list[Fault]:
     ]
 
 
-def _sink_faults(home: Home, documents: Documents) -> list[Fault]:
+def _sink_faults(written: Mapping[str, SinkProgress | None]) -> list[Fault]:
     """By the sink's files, so that one that is down is covered too."""
     return [
         fault_of(kind, scope, happened=happened, since_us=progress.written_at_us)
-        for tenant in sorted(documents.tenants)
-        if (progress := sink_progress(home, tenant)) is not None
+        for progress in written.values()
+        if progress is not None
         for kind, happenings in sink_faults(progress).items()
         for scope, happened in happenings.items()
     ]
@@ -772,10 +773,11 @@ def _topic_ends(
     return ends
 
 
-def _sunk(home: Home, documents: Documents, unknown: list[str], faults: list[Fault]) -> list[TableStatus]:
-    """Each table by the sink's files, against the ends of its topics."""
+def _sunk(
+    home: Home, written: Mapping[str, SinkProgress | None], unknown: list[str], faults: list[Fault]
+) -> list[TableStatus]:
+    """Each table by the sink's files, against the ends of its topics. ``written``: by tenant the sink's progress file."""
     found = []
-    written = {tenant: sink_progress(home, tenant) for tenant in sorted(documents.tenants)}
     topics = {topic for progress in written.values() if progress is not None for topic in progress.tables}
     ends = _topic_ends(stack_kafka(home), topics, unknown, faults)
     consumer = open_consumer(stack_kafka(home))
