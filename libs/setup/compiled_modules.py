@@ -62,7 +62,7 @@ def is_cython_there(cache: Path, repository: Path) -> bool:
 
 
 def install_cython(cache: Path, repository: Path) -> None:
-    """Put requirements/build.txt into the cache, so that compiling need not wait for all the Python packages.
+    """Put requirements/build.txt into the cache, so that compiling waits for no other Python package.
 
     Blocks; call it under set-up's lock, with ``.venv`` there.
 
