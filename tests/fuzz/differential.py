@@ -10,6 +10,7 @@
 
 ``make fuzz-source``, ``fuzz-dts``, ``fuzz-vitess``, ``fuzz-views`` and ``fuzz-sinks`` run it. It starts servers of its own.
 Exit code 1: something differed; the smallest program that shows it is printed, and kept in ``.fuzz/SOURCE``.
+Exit code 3: a program did not end; the places where its threads and tasks stand are printed (``tests.fuzz.watch``).
 """
 
 import argparse
@@ -26,6 +27,7 @@ from tests.fuzz.sinks.campaign import SinkCampaign
 from tests.fuzz.sinks.warehouses import Warehouses
 from tests.fuzz.source.campaign import KINDS, SourceCampaign
 from tests.fuzz.views.campaign import ViewCampaign
+from tests.fuzz.watch import watched
 
 _KEPT = Path(".fuzz")
 _OPTIONS = ("--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0")
@@ -65,6 +67,7 @@ def main() -> int:
             reported=_say,
             finds_wanted=chosen.finds,
             keep=_KEPT / chosen.source,
+            watch=lambda program, limit_s: watched(program, limit_s, servers.close),
         )
     for words, times in campaign.asides().most_common(40):
         _say(f"{words}, {times} times")

@@ -3,12 +3,14 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from tests.conftest import MysqlServer
 from tests.fuzz.source.program import Program, parse
+from tests.fuzz.watch import LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +64,23 @@ def hunt(
     finds_wanted: int = 1,
     programs_wanted: int = 1 << 40,
     keep: Path | None = None,
+    watch: Callable[[str, float], AbstractContextManager[None]] = lambda _program, _limit_s: nullcontext(),
 ) -> list[Find]:
     """The finds of ``seed``, ``seed + 1`` …, for so long, or so many programs, or until so many differ.
 
     ``reported`` is given the progress every ten seconds and at the end. Each find is made smaller, reported, and kept in the
-    folder ``keep``."""
+    folder ``keep``. ``watch`` is around each program, with the
+    longest time that it may take."""
     finds = list[Find]()
     begun = reported_s = time.monotonic()
     programs = 0
     while time.monotonic() - begun < seconds and len(finds) < finds_wanted and programs < programs_wanted:
-        find = campaign.tried(server, seed + programs)
+        with watch(f"the program of seed {seed + programs}", LIMIT_S):
+            find = campaign.tried(server, seed + programs)
         if find is not None:
             reported(f"seed {seed + programs}: {find.words[:1500]}")
-            smaller = campaign.shrunk(server, find)
+            with watch(f"making the program of seed {seed + programs} smaller", 4 * LIMIT_S):
+                smaller = campaign.shrunk(server, find)
             finds.append(smaller)
             reported(f"{smaller.words[:3000]}\n{smaller.program.text()}")
             if keep is not None:
