@@ -34,7 +34,9 @@ cdef inline void write_digits(Bytes* out, uint32_t number, int width) noexcept:
 
 
 cdef inline int64_t floor_divided(int64_t number, int64_t by) noexcept:
-    return number // by - (number % by < 0)
+    # Right whichever way // rounds: in a .pxd, Cython rounds it as C, and % as Python.
+    cdef int64_t quotient = number // by
+    return quotient - (quotient * by > number)
 
 
 cdef void write_integer(Bytes* out, int64_t number) noexcept

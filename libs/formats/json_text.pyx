@@ -147,8 +147,7 @@ cdef int write_unscaled(Bytes* out, int64_t unscaled) except -1:
 
 cdef int64_t days_since_1970(int64_t year, int64_t month, int64_t day) noexcept:
     cdef int64_t shifted = year - (month <= 2)
-    # Not by floor_divided: in a .pxd, Cython rounds // as C and % as Python, which is wrong below 0.
-    cdef int64_t era = (shifted if shifted >= 0 else shifted - 399) // 400
+    cdef int64_t era = floor_divided(shifted, 400)
     cdef int64_t year_of_era = shifted - era * 400
     cdef int64_t day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     cdef int64_t day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year

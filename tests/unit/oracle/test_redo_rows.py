@@ -441,6 +441,16 @@ def test_event_has_the_members_of_debezium_in_its_order() -> None:
     assert (value["before"], value["op"], value["transaction"]) == (None, "c", None)
 
 
+def test_a_moment_before_1970_is_in_the_millisecond_that_it_is_in() -> None:
+    """A database's clock may stand there. Milliseconds are rounded down, as ``//`` does in Python."""
+    for time_us in (-1, -999, -1_000, -1_001, 1_999):
+        row = RedoRow(INSERT.encode(), 2**60, time_us, 2, 3, b"0x0031f7.008fe16a.0188", b"AAAR3sAAEAAAACXAAA", 1)
+
+        _, _, [value] = events(orders_decoder(), frame(), [row])
+
+        assert value["source"]["ts_ms"] == time_us // 1_000
+
+
 def test_block_of_a_snapshot_has_the_same_members() -> None:
     """No transaction brought the row."""
     block = json.loads(BLOCK.filled(snapshot=b'"true"', time_us=5_000_001, scn=77))
