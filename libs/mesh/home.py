@@ -197,7 +197,7 @@ include_tables: ['shop\\..*']
 # key_columns:                   # keys of events other than the tables' own; regular expressions, the first that fits counts
 #   - {tables: 'shop\\.orders', columns: 'region|id'}
 
-# failure_handling: fail         # of a row that cannot be decoded; or warn, skip, dead-letter
+# failure_handling: dead-letter  # of a row that cannot be decoded; or fail, warn, skip
 
 # on_unseen_change:              # rows that a statement changed without an event: warn (the default), resync, halt
 #   - {tables: 'shop\\.orders', action: resync}

@@ -171,8 +171,8 @@ class KeyspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     values: VitessValueModes = VitessValueModes()
     key_columns: tuple[KeyColumns, ...] = ()
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
-    failure_handling: FailureHandling = FailureHandling.FAIL
-    """Treatment of a row that cannot be decoded: fail, warn, skip, dead-letter."""
+    failure_handling: FailureHandling = FailureHandling.DEAD_LETTER
+    """Treatment of a row that cannot be decoded: fail, warn, skip, dead-letter. By default one row stops no other."""
     on_unseen_change: tuple[TellingPolicy, ...] = ()
     """The action, by table, after a statement that changed rows without an event: warn or halt; no rule: warn."""
     heartbeat_interval_s: Annotated[float, bounds(0, 86_400)] = 0.0

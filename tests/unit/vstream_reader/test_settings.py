@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from libs.config.connections import GrpcClientSettings
+from libs.source.failure_policy import FailureHandling
 from libs.source.vitess.settings import CellPreference, StreamSettings, VtgateSettings
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings, mistakes_in
 from services.vstream_reader.snapshot import first_position
@@ -33,6 +34,11 @@ def test_numbers_that_cannot_be_are_told_all_at_once() -> None:
     assert {mistake.partition(":")[0] for mistake in mistakes} == {
         "vtgate.max_message_bytes", "vtgate.keepalive_s", "vtgate.timeout_s", "heartbeat_interval_s", "lease_s",
     }  # fmt: skip
+
+
+def test_a_row_that_cannot_be_read_stops_no_other_table_by_default() -> None:
+    """As of a MySQL or Oracle source: a byte that a charset does not map held up a whole keyspace."""
+    assert settings().failure_handling is FailureHandling.DEAD_LETTER
 
 
 def test_no_table_to_copy_is_a_mistake_unless_nothing_is_copied() -> None:
