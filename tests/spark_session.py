@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
@@ -31,6 +32,12 @@ from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 from tests.marks import need
 
 Row = dict[str, object]
+
+_INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,23 @@ def _started() -> SharedSpark:
         "spark.sql.optimizer.excludedRules", "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
     )
     return SharedSpark(session, sink, iceberg, delta)
+
+
+@contextlib.contextmanager
+def without_generated_code() -> Iterator[None]:
+    """Queries of the shared session are planned once, and interpreted: with a few rows, compiling costs more than running.
+
+    For tests that are about what a batch does when it fails, waits or comes late. Others, and each job that is a process, have
+    the product's settings.
+    """
+    conf = shared_spark().session.conf
+    for name, value in _INTERPRETED.items():
+        conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in _INTERPRETED:
+            conf.unset(name)
 
 
 def session_settings(folder: Path) -> SessionSettings:

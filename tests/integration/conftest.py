@@ -12,6 +12,7 @@ from tests.integration.reader_pipeline import ReaderPipeline, pipeline_of
 from tests.integration.service_process import Services
 from tests.integration.sink_tenant import StartTenant, start_tenants
 from tests.marks import rest
+from tests.spark_session import without_generated_code
 
 
 @pytest.fixture
@@ -41,3 +42,10 @@ def warehouse(request: pytest.FixtureRequest) -> str:
 def start_tenant(bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartTenant]:
     """Makes tenants of a warehouse, with their topics."""
     yield from start_tenants(bootstrap_servers, tmp_path, request)
+
+
+@pytest.fixture
+def interpreted() -> Iterator[None]:
+    """See ``without_generated_code``."""
+    with without_generated_code():
+        yield

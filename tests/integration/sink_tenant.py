@@ -52,6 +52,12 @@ class Tenant:
         return load_progress(Path(self.settings.state_dir), self.spec.tenant)
 
     @property
+    def done(self) -> int:
+        """How many events are in the warehouse, or are set aside."""
+        progress = self.progress
+        return progress.rows + sum(table.dead_letters for table in progress.tables.values())
+
+    @property
     def parked(self) -> TenantParkedKeys:
         path = parked_keys_path(Path(self.settings.state_dir), self.spec.tenant)
         return decode_parked_keys(path.read_bytes()) if path.exists() else TenantParkedKeys(tenant=self.spec.tenant)
@@ -77,11 +83,7 @@ class Tenant:
     def run_until_done(self, events: int) -> None:
         """Until so many events are in the warehouse, or are set aside."""
 
-        def is_done(tenant: "Tenant") -> bool:
-            progress = tenant.progress
-            return progress.rows + sum(table.dead_letters for table in progress.tables.values()) >= events
-
-        self.run_until(is_done)
+        self.run_until(lambda tenant: tenant.done >= events)
 
     def run_until_noted(self, events: int) -> None:
         """Stop behind a whole micro-batch. One that Spark has not noted is asked of Kafka once more by the next query."""
@@ -94,8 +96,8 @@ class Tenant:
 
         self.run_until(is_done)
 
-    def replay(self, *event_keys: str, leave_out_refused: bool = False) -> tuple[int, int]:
-        """How many keys were met, and how many of them were refused again."""
+    def replay(self, *event_keys: str, leave_out_refused: bool = False, until_done: int = 0) -> tuple[int, int]:
+        """How many keys were met, and how many of them were refused again. ``until_done``: so many events are done by then."""
         chosen = chosen_keys(self.parked, sorted(self.parked.tables), event_keys)
         requests = replay_requests(chosen, leave_out_refused=leave_out_refused)
         send_requests(self.settings.kafka, self.spec.tenant, requests)
@@ -109,7 +111,7 @@ class Tenant:
                 request.id in found and tenant.progress.batch_id >= found[request.id].batch_id for request in requests
             )
 
-        self.run_until(is_answered)
+        self.run_until(lambda tenant: is_answered(tenant) and tenant.done >= until_done)
         found = [answers(self)[request.id] for request in requests]
         return sum(answer.keys for answer in found), sum(answer.refused for answer in found)
 

@@ -32,6 +32,8 @@ from tests.marks import rest
 from tests.sink_query import is_noted
 from tests.sink_topics import SOURCE, table_id
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 LIMIT = 100
 WAITING = 250
 

@@ -46,6 +46,8 @@ from tests.spark_session import Row, SharedSpark
 from tests.unit.spark.contexts import context_of, tenant_sink
 from tests.unit.spark.events import COMMITTED_AT_US, SOURCE, Change, events, orders_schema
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 SCHEMA = orders_schema(
     column("id", "int", is_optional=False),
     column("note", "varchar(20)", charset="utf8mb4"),
