@@ -204,6 +204,7 @@ def test_what_a_rebuild_that_was_cut_off_has_staged_goes_with_the_next_or_with_t
     assert postgresql_server.execute(f"SELECT to_regclass('{of_others}') IS NOT NULL") == [(True,)]
 
 
+@pytest.mark.rest(because="the gate shows it on PostgreSQL, in the test above")
 @pytest.mark.timeout(1_800)
 def test_what_a_rebuild_left_in_clickhouse_goes_with_the_tenant(
     start_tenant: StartTenant, clickhouse_server: ClickhouseServer
