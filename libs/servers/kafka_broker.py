@@ -5,6 +5,8 @@ stopping and starting it on the same folder is a broker's restart.
 """
 
 import base64
+import re
+import shutil
 import socket
 import subprocess
 import uuid
@@ -21,6 +23,7 @@ from libs.servers.process import ProcessSpec
 from libs.setup.cache import cache_dir
 from libs.setup.jars import jars_dir
 from libs.setup.java import find_java
+from libs.setup.kafka_template import CLASSES, STORAGE, template_dir
 
 FORMAT_TIMEOUT_S = 180.0  # 2 s alone; two cores may start a stack beside
 PROBE_TIMEOUT_S = 2.0
@@ -34,6 +37,9 @@ LOG_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
 )
+LOGS = "logs"
+"""Folder of the topics, within a broker's data folder."""
+_NAMES_FILE = "meta.properties"
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -67,9 +73,9 @@ def prepare(
     sasl: Sasl | None = None,
     java_options: tuple[str, ...] = (),
 ) -> ProcessSpec:
-    """Write the broker's settings for ``data_dir`` and format its storage when it is new. Blocks (2 s when new).
+    """Write the broker's settings for ``data_dir``, whose storage is a copy of set-up's template when it is new.
 
-    ``java_options`` are the broker's besides.
+    ``java_options`` are the broker's besides. Blocks for 2 s where users or a missing template ask for a format.
     With ``sasl``, users hold only the rights that ACLs give them where a resource has any; the open listener may do everything.
 
     Raises:
@@ -78,7 +84,7 @@ def prepare(
     """
     cache = cache_dir()
     java = find_java(cache)
-    classpath = f"{jars_dir('kafka', cache)}/*"
+    template = template_dir(java, cache)
     data_dir = data_dir.absolute()
     data_dir.mkdir(parents=True, exist_ok=True)
     settings_path = data_dir / "server.properties"
@@ -87,28 +93,20 @@ def prepare(
     cluster_id = _cluster_id(data_dir)
     formatted = data_dir / "formatted"
     if not formatted.exists():
-        # --ignore-formatted: the format before this one may have been killed half-way, or right at its end
-        command = [
-            str(java.executable),
-            *MEMORY_OPTIONS,
-            *SHORT_LIFE_OPTIONS,
-            "-cp",
-            classpath,
-            "kafka.tools.StorageTool",
-            "format",
-        ]
-        command += ["--ignore-formatted", f"--cluster-id={cluster_id}", "-c", str(settings_path)]
-        _format([*command, *_scram_records(sasl)], data_dir)
+        if sasl is None and (template / STORAGE).is_dir():
+            _copy_storage(template / STORAGE, data_dir / LOGS, cluster_id)
+        else:
+            _format(cluster_id, settings_path, sasl)
         formatted.touch()
+    classes = template / CLASSES
     return ProcessSpec(
         name=name,
         command=(
-            str(java.executable),
-            *MEMORY_OPTIONS,
+            *java_command(),
+            *((f"-XX:SharedArchiveFile={classes}",) if classes.is_file() else ()),
             *LOG_OPTIONS,
             *java_options,
-            "-cp",
-            classpath,
+            *("-cp", class_path()),
             "kafka.Kafka",
             str(settings_path),
         ),
@@ -119,6 +117,16 @@ def prepare(
             and (sasl is None or all(_is_listening(sasl.host, each) for each in (sasl.port, sasl.tls_port)))
         ),
     )
+
+
+def java_command() -> tuple[str, ...]:
+    """Java with the memory that a broker has; raises as ``prepare``."""
+    return (str(find_java(cache_dir()).executable), *MEMORY_OPTIONS)
+
+
+def class_path() -> str:
+    """The broker's jars; raises as ``prepare``."""
+    return f"{jars_dir('kafka', cache_dir())}/*"
 
 
 def bootstrap_servers(port: int) -> str:
@@ -137,7 +145,7 @@ def _settings(data_dir: Path, *, port: int, controller_port: int, sasl: Sasl | N
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": data_dir / "logs",
+        "log.dirs": data_dir / LOGS,
         "num.partitions": 1,
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 4,
@@ -200,12 +208,33 @@ def _cluster_id(data_dir: Path) -> str:
     path = data_dir / "cluster_id"
     if not path.exists():
         staged = path.with_suffix(".new")
-        staged.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        staged.write_text(_new_id())
         staged.rename(path)
     return path.read_text()
 
 
-def _format(command: list[str], data_dir: Path) -> None:
+def _new_id() -> str:
+    """As Kafka writes its identifiers."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _copy_storage(storage: Path, log_dir: Path, cluster_id: str) -> None:
+    """As the format leaves a storage, whose names are this folder's own. Both files are written again after a kill."""
+    log_dir.mkdir(exist_ok=True)
+    for file in storage.iterdir():
+        if file.name != _NAMES_FILE:
+            shutil.copyfile(file, log_dir / file.name)
+    names = (storage / _NAMES_FILE).read_text()
+    for key, value in (("cluster.id", cluster_id), ("directory.id", _new_id())):
+        names = re.sub(rf"^{re.escape(key)}=.*$", f"{key}={value}", names, flags=re.MULTILINE)
+    (log_dir / _NAMES_FILE).write_text(names)
+
+
+def _format(cluster_id: str, settings_path: Path, sasl: Sasl | None) -> None:
+    data_dir = settings_path.parent
+    # --ignore-formatted: the format before this one may have been killed half-way, or right at its end
+    command = [*java_command(), *SHORT_LIFE_OPTIONS, "-cp", class_path(), "kafka.tools.StorageTool", "format"]
+    command += ["--ignore-formatted", f"--cluster-id={cluster_id}", "-c", str(settings_path), *_scram_records(sasl)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:

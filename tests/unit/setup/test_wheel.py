@@ -1,5 +1,6 @@
 """The wheel: which names it brings, what it requires, and whose code its command runs."""
 
+import ast
 import configparser
 import os
 import subprocess
@@ -135,9 +136,9 @@ def test_remedies_name_the_command_that_a_wheel_has(site_packages: Path, elsewhe
     ran = _run(site_packages, elsewhere, ["-P", "-c", program], {"ROOT": str(site_packages / "headwater")})
 
     assert "run `headwater setup` again" in ran.stdout, ran.stderr
-    assert (
-        ran.stdout.splitlines()[1] == "['Maven', 'jars of Kafka and Spark', \"Spark's classes\", 'MySQL', 'PostgreSQL']"
-    )
+    assert ast.literal_eval(ran.stdout.splitlines()[1]) == [
+        *("Maven", "jars of Kafka and Spark", "Kafka's classes", "Spark's classes", "MySQL", "PostgreSQL"),
+    ]
 
 
 def _metadata(wheel: Path) -> Message:
