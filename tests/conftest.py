@@ -43,7 +43,7 @@ from tests.clickhouse import ClickhouseServer
 from tests.integration.service_process import Services, started_services
 from tests.marks import need
 
-pytest_plugins = ("tests.costs", "tests.scheduling", "tests.shared_collection", "tests.tiers")
+pytest_plugins = ("tests.costs", "tests.scheduling", "tests.tiers", "tests.worker_forks")
 
 # Every process that a test starts would compile what it imports again: 2 CPU s for a reader, 3 for a router.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
