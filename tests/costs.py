@@ -26,6 +26,7 @@ COSTS_FILE: Final = Path(__file__).parents[1] / ".pytest_cache" / "headwater-cos
 FILE_LENGTHS: Final = Path(__file__).with_name("file_lengths.json")
 """Wall seconds by file, as ``tests.scheduling`` takes them."""
 SHORTEST_KEPT_S: Final = 0.5
+LOOK_PAUSE_S: Final = 0.2
 SAMPLE_PAUSE_S: Final = 1.0  # no JVM that does anything lives for less; a look at 120 processes takes 2 ms
 DEAREST_TESTS: Final = 40
 DEAR_S: Final = 20.0
@@ -61,6 +62,11 @@ class Meter:
     """Sums what this process and all below it have used; a thread looks for JVMs that come and go."""
 
     below: int = 0
+    looked_s: float = -LOOK_PAUSE_S
+    found_s: float = 0.0
+    """What the last look found."""
+    ended_s: float = 0.0
+    """Of all children that had ended by then."""
     jvms: set[tuple[int, int]] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -72,17 +78,25 @@ class Meter:
     def below_cpu_s(self) -> float:
         """Of all processes below this one that live."""
         with self.lock:
+            used = os.times()
+            self.ended_s = used.children_user + used.children_system
+            self.looked_s = time.monotonic()
             table = processes()
             below = descendants(table, os.getpid())
             self.below = len(below)
             self.jvms.update((pid, table[pid].started) for pid in below if table[pid].name == "java")
-            return sum(table[pid].cpu_s for pid in below)
+            self.found_s = sum(table[pid].cpu_s for pid in below)
+            return self.found_s
 
     def cpu_s(self) -> float:
-        """The kernel's table is read only where the last look found somebody below: most tests start nothing."""
+        """The kernel's table is read only where the last look found somebody below, and is a fifth of a second old: most tests
+        start nothing and are shorter than a look. What servers used since then is charged to a later test.
+        """
         used = os.times()
-        own = used.user + used.system + used.children_user + used.children_system
-        return own + (self.below_cpu_s() if self.below else 0.0)
+        ended_s = used.children_user + used.children_system
+        is_fresh = ended_s == self.ended_s and time.monotonic() - self.looked_s < LOOK_PAUSE_S
+        below_s = self.found_s if is_fresh else self.below_cpu_s() if self.below else 0.0
+        return used.user + used.system + ended_s + below_s
 
 
 def processes() -> dict[int, Process]:
