@@ -1,5 +1,7 @@
 """Parts of a key: every key is in one, finer parts lie inside coarser ones, and conditions say which."""
 
+import functools
+
 import duckdb
 import pytest
 from hypothesis import given
@@ -13,10 +15,15 @@ TEXT = KeySql("CAST(k AS TEXT)", End.DUCKDB)
 KEYS = st.integers(-(2**63), 2**64 - 1)
 
 
+@functools.cache
+def a_connection() -> duckdb.DuckDBPyConnection:
+    """One for all: a database of its own, with its threads, costs more than a thousand questions."""
+    return duckdb.connect(config={"threads": 1})
+
+
 def asked(sql: str, key: int | None) -> object:
     """What DuckDB answers of one key."""
-    with duckdb.connect() as connection:
-        [answer] = connection.execute(f"SELECT {sql} FROM (SELECT CAST(? AS HUGEINT) AS k)", [key]).fetchall()
+    [answer] = a_connection().execute(f"SELECT {sql} FROM (SELECT CAST(? AS HUGEINT) AS k)", [key]).fetchall()
     return answer[0]
 
 
