@@ -21,6 +21,7 @@ UNLOCKED_GROUPS = {"service"}  # only ever part of others
 TIMEOUT_S = 280
 
 
+@pytest.mark.rest(because="`make lint` has the same, and .ci/run runs it beside the gate")
 def test_import_arrows_hold() -> None:
     """Nothing imports against the arrows of .importlinter."""
     lint = _run([str(Path(sys.executable).with_name("lint-imports")), "--no-cache"])

@@ -16,8 +16,11 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository with one module, and this one's packages."""
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one module, and this one's packages. Nobody measures the modules' speed here."""
+    monkeypatch.setattr(
+        compiled_modules, "CFLAGS", ("-O0", *(flag for flag in compiled_modules.CFLAGS if flag not in ("-O3", "-g")))
+    )
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     # a link would lose the environment: Python finds it by the file that it was called as
     wrapper = tmp_path / ".venv" / "bin" / "python"
