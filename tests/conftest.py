@@ -41,7 +41,7 @@ from tests import clickhouse
 from tests import schema_registry as registry
 from tests.clickhouse import ClickhouseServer
 from tests.integration.service_process import Services, started_services
-from tests.marks import need
+from tests.marks import EXAMPLES, GATES_EXAMPLES, need
 
 pytest_plugins = ("tests.costs", "tests.scheduling", "tests.tiers", "tests.worker_forks")
 
@@ -60,11 +60,12 @@ _MYSQL_WITHOUT_FSYNC = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2",
 
 def pytest_configure(config: pytest.Config) -> None:
     """No property is judged by how long its examples took: other tests share the cores. The gate tries the same examples each
-    time, so that it fails for a change alone; `make test-all` tries others.
+    time, so that it fails for a change alone; `make test-all` tries others, and more.
     """
     is_gate = config.option.markexpr in ("gate", "fast")
     unhurried = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-    hypothesis_settings.register_profile("headwater", derandomize=is_gate, **unhurried)
+    examples = GATES_EXAMPLES if is_gate else EXAMPLES
+    hypothesis_settings.register_profile("headwater", derandomize=is_gate, max_examples=examples, **unhurried)
     hypothesis_settings.load_profile("headwater")
 
 

@@ -5,6 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import pytest
+from hypothesis import settings
+
+EXAMPLES: Final = 100
+"""Of a property that asks for no number of its own, in ``make test-all``."""
+GATES_EXAMPLES: Final = 50
 
 
 class Marked(Protocol):
@@ -27,6 +32,12 @@ def gate(in_gate: Iterable[Any], values: Iterable[Any], *, because: str) -> list
     """All ``values`` as parameters; those that are not ``in_gate`` are left to ``make test-all``."""
     chosen = list(in_gate)
     return [value if value in chosen else rest(value, because=because)[0] for value in values]
+
+
+def examples(count: int) -> int:
+    """How many a property tries that is cheap and needs many: all in ``make test-all``, a quarter in the gate."""
+    is_gate = settings().max_examples < EXAMPLES
+    return count // 4 if is_gate else count
 
 
 def need(*marks: str) -> None:

@@ -23,6 +23,7 @@ from libs.types.checkpoint import FinishedCopy, IncrementalSnapshot, TableCopy
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from services.binlog_reader.incremental import Chunk, IncrementalCopy, TableRefused, difference
+from tests.marks import examples
 
 T = TableId(database="s", table="t")
 UUID = "24bc7850-2c16-11e6-a073-0242ac110002"
@@ -223,7 +224,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(first=st.dictionaries(KEYS, st.integers(0, 99)), steps=st.lists(steps, max_size=30))
 def test_any_interleaving_ends_with_the_true_rows(first: dict[int, int], steps: list[tuple[object, ...]]) -> None:
     """Writes numbered by several servers, chunk reads, kills, DDL and pauses: each row's newest event is the row, in log order

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from libs.config.patterns import MAX_STEPS, RunsAway, count_mistakes, most_steps, pattern_mistakes
+from tests.marks import examples
 
 
 def mistakes_of(pattern: str) -> list[str]:
@@ -169,7 +170,7 @@ PATTERNS = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(pattern=PATTERNS, name=st.text("ab._", min_size=1, max_size=14))
 @example(pattern="(?:a|ab)_?[^.]*\\.", name="ab_b.")
 def test_no_pattern_takes_more_steps_than_are_counted(pattern: str, name: str) -> None:

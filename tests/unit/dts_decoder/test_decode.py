@@ -16,6 +16,7 @@ from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.assembly import WholeMessage
 from services.dts_decoder.found import RolledBack
 from services.dts_decoder.position import DtsPosition
+from tests.marks import examples
 from tests.unit.dts_decoder.topic import (
     COLUMNS,
     TABLE,
@@ -545,7 +546,7 @@ def test_a_checkpoint_in_front_may_be_confirmed() -> None:
     st.binary(max_size=30),
     st.integers(0, 400),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_no_stream_crashes_it(entries: list[pb.Entry], rubbish: bytes, place: int) -> None:
     """Entries in any order, with bytes replaced: rows, or an error of ours."""
     data = pb.Entries(items=entries).SerializeToString()

@@ -11,6 +11,7 @@ from libs.oracle.printed_values import driver_reader
 from libs.oracle.values import json_writer
 from libs.types.table import Column
 from services.logminer_reader.copied_cells import cell_writer
+from tests.marks import examples
 
 fractions = st.one_of(st.just(""), st.integers(0, 999_999_999).map(lambda number: f".{number:09}"))
 zeros = st.sampled_from(["0", "-0", "00", "007", "-5", ".5", "-.5", "1E+20", "12345678901234567890", "", " 1", "٣"])
@@ -28,7 +29,7 @@ def both(of: Column, value: Any) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.sampled_from(["NUMBER(2)", "NUMBER(4)", "NUMBER(9)", "NUMBER(18)"]),
     st.one_of(st.none(), st.integers(-(10**20), 10**20).map(str), st.integers(-99, 99).map(str), zeros),
@@ -38,7 +39,7 @@ def test_integers(source_type: str, value: str | None) -> None:
     assert short == long
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.sampled_from(["DATE", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)"]),
     st.one_of(

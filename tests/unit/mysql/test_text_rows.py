@@ -16,6 +16,7 @@ from libs.mysql.packets import Packets
 from libs.mysql.text_row import row_cells, text_rows_decoder
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.types.table import TableId, TableSchema
+from tests.marks import examples
 
 COLUMNS = {
     "small": ("smallint NOT NULL", st.integers(-(2**15), 2**15 - 1).map(str)),
@@ -68,7 +69,7 @@ ROWS = st.tuples(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(row=ROWS)
 def test_compiled_and_converted_values_are_equal(row: Sequence[str | bytes | None]) -> None:
     packet = printed(row)
@@ -91,7 +92,7 @@ def test_day_of_year_0_is_that_day(day: str) -> None:
 NUMBERS_AND_TIMES = ("small", "zero_filled", "big", "amount", "dbl", "day", "moment", "fine", "stamp")
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @example(name="dbl", cell="0000001.50")
 @given(
     name=st.sampled_from(NUMBERS_AND_TIMES),

@@ -30,6 +30,7 @@ from services.router.project import compile_projection, openings_of
 from services.router.route_book import RouteBook
 from services.router.row_cuts import RowCuts
 from services.router.topic_claims import TopicClaims
+from tests.marks import examples
 from tests.unit.router.batches import read_back, run_of
 from tests.unit.router.test_deliver import add_run, builder, deliver, taken
 
@@ -138,7 +139,7 @@ def given_to(
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(conditions, min_size=4, max_size=12), rows)
 def test_an_index_gives_each_tenant_what_its_condition_does(
     wheres: list[str], drawn: list[tuple[str, Any, Any, bool]]
@@ -176,7 +177,7 @@ selections = st.builds(
 formats = st.builds(FormatSettings, tombstones=st.booleans(), schemas=st.sampled_from([False, False, True]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(selections, min_size=1, max_size=5), rows, formats)
 def test_rows_taken_together_are_what_each_is_by_itself(
     wanted: list[SourceSelection], drawn: list[tuple[str, Any, Any, bool]], event_format: FormatSettings

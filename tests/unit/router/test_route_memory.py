@@ -16,6 +16,7 @@ from services.router import match
 from services.router.route_book import RouteBook, RouteView
 from services.router.route_memory import _MOST_CHANGES, RouteMemory, SeenTables
 from services.router.topic_claims import TopicClaims
+from tests.marks import examples
 
 PATTERNS = [
     r".*",
@@ -58,7 +59,7 @@ def sees(chosen: SourceSelection, table_id: TableId) -> bool:
         return True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(documents, st.lists(st.sampled_from(TABLES), max_size=6)), min_size=1, max_size=6))
 def test_it_is_each_tenants_own_patterns_that_say_who_sees_a_table(steps: list[tuple[dict[str, Any], Any]]) -> None:
     """Also of a table that was looked at some changes ago."""

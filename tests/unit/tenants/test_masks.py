@@ -19,6 +19,7 @@ from libs.tenants.masks import (
     hmac_hex,
 )
 from libs.types.tenant import PreservedFormat
+from tests.marks import examples
 
 KEY, OTHER_KEY = b"0123456789abcdef0123456789abcdef", b"another key of the same length.."
 EMAIL, PHONE = PreservedFormat.EMAIL, PreservedFormat.PHONE
@@ -77,7 +78,7 @@ def test_what_no_mask_made_is_not_decrypted(text: str) -> None:
         decryption(KEY)(text)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(EMAILS)
 def test_an_address_keeps_its_shape_and_comes_back(text: str) -> None:
     """Letters become letters of their case, digits digits; the last part of the domain stays."""
@@ -88,7 +89,7 @@ def test_an_address_keeps_its_shape_and_comes_back(text: str) -> None:
     assert format_restoring(KEY, EMAIL)(masked) == text
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(PHONES)
 def test_a_number_keeps_its_shape_and_comes_back(text: str) -> None:
     """Whatever stands between the digits."""

@@ -15,6 +15,7 @@ from libs.errors import InvalidEvent
 from libs.tenants.row_filter import InvalidCondition, compile_filter, condition_mistakes
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
+from tests.marks import examples
 
 
 def column(name: str, kind: LogicalKind, source_type: str = "", *, scale: int = 0) -> Column:
@@ -118,7 +119,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     conditions,
     st.one_of(st.none(), numbers),
