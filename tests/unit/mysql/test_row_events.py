@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.errors import UndecodableValue
@@ -24,6 +24,7 @@ from libs.mysql.row_events import RowsDecoder
 from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import Run
+from tests.marks import examples
 
 NUMBER = b"\x05\0\0\0\0\0"
 EPOCH = datetime.datetime(1970, 1, 1)
@@ -270,6 +271,7 @@ def decode(decoder: RowsDecoder, *events: bytes, room: int = ENOUGH) -> tuple[in
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.declared)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_each_type_has_its_wire_form(cell: Cell, data: st.DataObject) -> None:
     values = data.draw(st.lists(cell.values | st.none(), min_size=1, max_size=3))
