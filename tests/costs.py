@@ -64,7 +64,7 @@ class Meter:
     below: int = 0
     looked_s: float = -LOOK_PAUSE_S
     found_s: float = 0.0
-    """What the last look found."""
+    """By the last look."""
     ended_s: float = 0.0
     """Of all children that had ended by then."""
     jvms: set[tuple[int, int]] = field(default_factory=set)
@@ -90,7 +90,7 @@ class Meter:
 
     def cpu_s(self) -> float:
         """The kernel's table is read only where the last look found somebody below, and is a fifth of a second old: most tests
-        start nothing and are shorter than a look. What servers used since then is charged to a later test.
+        start nothing and are shorter than a look. CPU of servers since then is charged to a later test.
         """
         used = os.times()
         ended_s = used.children_user + used.children_system

@@ -1,10 +1,10 @@
 """Workers of pytest-xdist that are forks of the run's own process, which imports all tests once.
 
-Tests and what they test take ten CPU seconds to import, and thirty in a fresh clone, in each worker again. Here the controller
-imports them and has as many forks as there are to be workers, and execnet speaks to these instead of interpreters of its own.
-A worker that is started later, in place of one that crashed, is an interpreter as usual.
+Tests and the code that they test take ten CPU seconds to import, and thirty in a fresh clone, in each worker again. Here the
+controller imports them and has as many forks as there are to be workers, and execnet speaks to these instead of interpreters of
+its own. A worker that is started later, in place of one that crashed, is an interpreter as usual.
 
-What is imported stays until the end. Python's collector would go through it again and again, for a third of a collection's
+All that is imported stays until the end. Python's collector would go through it again and again, for a third of a collection's
 CPU, and at each full run of it later; and it would write to pages that all workers share.
 """
 
@@ -35,12 +35,12 @@ class Fork:
 
     pid: int
     reads: int
-    """Descriptor of what it writes."""
+    """Descriptor of its output."""
     writes: int
 
 
 class ForkIO(Popen2IO):
-    """What execnet needs of a process that it started."""
+    """A process as execnet uses it."""
 
     def __init__(self, fork: Fork, execmodel: Any) -> None:
         self._pid = fork.pid
@@ -72,7 +72,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[execnet.XSpec
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What a worker collects stays too."""
+    """A worker's items stay too."""
     gc.disable()
     try:
         return (yield)

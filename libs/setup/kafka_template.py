@@ -30,7 +30,7 @@ def template_dir(java: Java, cache: Path) -> Path:
     """Where it lies: one for each Java and state of the jars, since Java takes only jars that it knows by their times.
 
     Raises:
-        InvalidSettings: set-up has not put the jars there.
+        InvalidSettings: the jars are missing.
     """
     release = java.home / "release"
     verified = (jars_dir("kafka", cache) / VERIFIED_FILE).read_text()

@@ -411,7 +411,7 @@ RANDOM = [(cut, seed) for cut in CUTS for seed in range(6)]
     gate(
         [("split", 0), ("both", 1)],
         RANDOM,
-        because="the gate has one reader and two, and each cut by the tests of what was found",
+        because="the gate has one reader and two, and each cut by the tests above",
     ),
 )
 async def test_readers_killed_at_random_around_a_reshard_in_the_copy_lose_and_repeat_nothing(

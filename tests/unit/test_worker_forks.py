@@ -22,7 +22,7 @@ group.terminate(60)
 
 
 def test_each_fork_carries_out_what_it_is_sent_and_ends() -> None:
-    """It has loaded what the process had that it was forked from; the next worker is an interpreter."""
+    """It has the modules of the process that it was forked from; the next worker is an interpreter."""
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=Path(__file__).parents[2],

@@ -1,4 +1,4 @@
-"""A broker's template: where it lies, and what is left where none can be made."""
+"""A broker's template: where it lies, and which remains where none can be made."""
 
 from pathlib import Path
 
