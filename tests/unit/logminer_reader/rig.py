@@ -3,19 +3,14 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
-from decimal import Decimal
 
 import msgspec
 
 from libs.config.load import Secret
 from libs.oracle.log_position import LogminerPosition
 from libs.oracle.log_rows import LogRow, Operation
-from libs.oracle.redo_sql import read_statement
-from libs.oracle.redo_values import Expression, Quoted, RedoValue
 from libs.oracle.undo import changes_left
 from libs.source.oracle.settings import MiningSettings, OracleDatabaseSettings
-from libs.stand_ins.oracle.answers import Column, OracleType, Value
 from libs.stand_ins.oracle.server import Listener
 from libs.types.table import TableId
 from services.logminer_reader.log_steps import Committed, LogSteps, Step
@@ -24,22 +19,12 @@ from services.logminer_reader.mining import mine
 from services.logminer_reader.position import decode_position, encode_position
 from services.logminer_reader.transactions import OpenTransactions
 from services.logminer_reader.windows import Windows
+from tests.oracle.traffic import Rows, apply
 
-COLUMNS = (
-    Column("ID", OracleType.NUMBER, 22, 18, 0),
-    Column("AMOUNT", OracleType.NUMBER, 22, 12, 2),
-    Column("note"),
-    Column("MADE", OracleType.DATE, 7),
-)
 FAST = MiningSettings(min_pause_s=0.0)
 RESETLOGS_ID = 1_014_585_229
 Place = tuple[int, int]
 """SCN of a commit, and its number there."""
-
-
-def order(number: int, note: str | None = "it's") -> dict[str, Value]:
-    """A row of ``COLUMNS``."""
-    return {"ID": number, "AMOUNT": Decimal("1.50"), "note": note, "MADE": datetime(2024, 2, 29, 1, 2, 3)}
 
 
 def database(listener: Listener) -> OracleDatabaseSettings:
@@ -63,7 +48,7 @@ class Reader:
     position: LogminerPosition
     settings: MiningSettings = FAST
     memory_bytes: int = 64 << 20
-    rows: dict[int, dict[str, dict[str, Value]]] = field(default_factory=lambda: defaultdict(dict))
+    rows: dict[int, Rows] = field(default_factory=lambda: defaultdict(dict))
     """By object id and ROWID."""
     places: list[Place] = field(default_factory=list)
     """Of the transactions that were delivered."""
@@ -115,28 +100,3 @@ def _changes(step: Committed) -> Iterator[tuple[int, str, str]]:
     for group in changes_left(rows):
         assert group.row_id is not None
         yield group.object_id, group.row_id, stored[group.nths[0]].sql
-
-
-def apply(rows: dict[str, dict[str, Value]], row_id: str, text: str) -> None:
-    """Carry out a row's SQL_REDO; the row before is the one that it names."""
-    statement = read_statement(text)
-    before = {name: value_of(name, value) for name, value in statement.before.items()}
-    after = {name: value_of(name, value) for name, value in statement.after.items()}
-    if before:
-        assert rows.pop(row_id) == before
-    else:
-        assert row_id not in rows
-    if after:
-        rows[row_id] = before | after
-
-
-def value_of(name: str, value: RedoValue) -> Value:
-    """A value of ``COLUMNS``."""
-    match value:
-        case None:
-            return None
-        case Quoted(text):
-            return Decimal(text) if name in ("ID", "AMOUNT") else text
-        case Expression(sql):
-            return datetime.strptime(sql, "TO_DATE('%Y-%m-%d %H:%M:%S', 'YYYY-MM-DD HH24:MI:SS')")
-    raise AssertionError(value)

@@ -1,6 +1,5 @@
 """Mining makes the source's tables of its redo, whatever the transactions, windows, faults and restarts are."""
 
-import itertools
 from collections.abc import Iterator
 from random import Random
 
@@ -12,7 +11,8 @@ from libs.stand_ins.oracle.database import ModelDatabase
 from libs.stand_ins.oracle.model import Model, ModelTable, Transaction
 from libs.stand_ins.oracle.server import Listener, listening
 from libs.types.table import TableId
-from tests.unit.logminer_reader.rig import COLUMNS, Reader, order, position_at
+from tests.oracle.traffic import COLUMNS, Traffic, order
+from tests.unit.logminer_reader.rig import Reader, position_at
 
 ORDERS = TableId(database="SHOP", table="ORDERS")
 USERS = {"C##HEADWATER": "secret"}
@@ -135,41 +135,3 @@ def test_each_commit_is_delivered_once_whatever_happens(steps: list[str], chance
             table.object_id: table.at(done) for table in tables
         }
         assert reader.places == sorted(set(reader.places))
-
-
-class Traffic:
-    """Clients, each with a transaction; none waits for another's locks."""
-
-    def __init__(self, model: Model, tables: list[ModelTable], chance: Random) -> None:
-        self._model = model
-        self._tables = tables
-        self._chance = chance
-        self._numbers = itertools.count(1)
-        self._open: list[tuple[Transaction, list[int]]] = []
-
-    def take(self, step: str) -> None:
-        """One client goes a step on."""
-        if step == "switch":
-            self._model.switch_logs(archives=True)
-        elif step == "begin" or not self._open:
-            self._open.append((self._model.begin(), [0]))
-        else:
-            self._take_in(step, *self._chance.choice(self._open))
-
-    def _take_in(self, step: str, transaction: Transaction, savepoints: list[int]) -> None:
-        table = self._chance.choice(self._tables)
-        free = [row_id for row_id in table.at(self._model.scn) if row_id not in table.pending]
-        free += transaction.changed(table)
-        if step == "insert":
-            transaction.insert(table, order(next(self._numbers), self._chance.choice([None, "it''s", "; where", "é"])))
-        elif step == "update" and free:
-            transaction.update(table, self._chance.choice(free), {"note": self._chance.choice([None, "new", "'"])})
-        elif step == "delete" and free:
-            transaction.delete(table, self._chance.choice(free))
-        elif step == "savepoint":
-            savepoints.append(transaction.savepoint())
-        elif step == "back":
-            transaction.roll_back_to(savepoints[-1])
-        elif step in ("commit", "abort"):
-            transaction.commit() if step == "commit" else transaction.roll_back()
-            self._open.remove((transaction, savepoints))

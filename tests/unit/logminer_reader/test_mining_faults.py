@@ -11,7 +11,8 @@ from libs.stand_ins.oracle.model import Model, ModelTable
 from libs.stand_ins.oracle.server import Listener, listening
 from libs.types.table import TableId
 from services.logminer_reader.windows import MissingRedo
-from tests.unit.logminer_reader.rig import COLUMNS, Reader, order, position_at
+from tests.oracle.traffic import COLUMNS, order
+from tests.unit.logminer_reader.rig import Reader, position_at
 
 ORDERS = TableId(database="SHOP", table="ORDERS")
 CONTENTS = r"FROM V\$LOGMNR_CONTENTS"

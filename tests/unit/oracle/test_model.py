@@ -4,8 +4,6 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import datetime
-from decimal import Decimal
 
 import hypothesis.strategies as st
 import oracledb
@@ -14,25 +12,16 @@ from hypothesis import given, settings
 
 from libs.oracle import redo_logs
 from libs.oracle.log_rows import LogRow, Operation
-from libs.oracle.redo_sql import read_statement
-from libs.oracle.redo_values import Expression, Quoted, RedoValue
 from libs.oracle.undo import changes_left
-from libs.stand_ins.oracle.answers import Column, OracleType, Value
 from libs.stand_ins.oracle.database import ModelDatabase
-from libs.stand_ins.oracle.model import Model, ModelTable, Transaction
+from libs.stand_ins.oracle.model import Model, ModelTable
 from libs.stand_ins.oracle.server import Listener, listening
+from tests.oracle.traffic import COLUMNS, Rows, Traffic, apply, order
 
-COLUMNS = (
-    Column("ID", OracleType.NUMBER, 22, 18, 0),
-    Column("AMOUNT", OracleType.NUMBER, 22, 12, 2),
-    Column("note"),
-    Column("MADE", OracleType.DATE, 7),
-)
 CONTENTS = (
     'SELECT SCN, XID, OPERATION_CODE, "ROLLBACK", CSF, "DATA_OBJ#", ROW_ID, RS_ID, SQL_REDO FROM V$LOGMNR_CONTENTS'
     " WHERE SCN > :1 AND SCN <= :2"
 )
-Rows = dict[str, dict[str, Value]]
 
 
 @pytest.fixture
@@ -53,10 +42,6 @@ def connection(model: Model) -> Iterator[oracledb.Connection]:
 
 def connect(listener: Listener) -> oracledb.Connection:
     return oracledb.connect(user="c##headwater", password="secret", dsn=listener.dsn)
-
-
-def order(number: int, note: str | None = "it's") -> dict[str, Value]:
-    return {"ID": number, "AMOUNT": Decimal("1.50"), "note": note, "MADE": datetime(2024, 2, 29, 1, 2, 3)}
 
 
 def query(connection: oracledb.Connection, statement: str, *binds: object) -> list[tuple[object, ...]]:
@@ -121,27 +106,6 @@ def tables_of(rows: list[tuple[object, ...]]) -> dict[int, Rows]:
             open_rows[xid].append((row, text))
         text = ""
     return tables
-
-
-def apply(rows: Rows, row_id: str, text: str) -> None:
-    statement = read_statement(text)
-    before = {name: value_of(name, value) for name, value in statement.before.items()}
-    after = {name: value_of(name, value) for name, value in statement.after.items()}
-    if before:
-        assert rows.pop(row_id) == before
-    if after:
-        rows[row_id] = before | after
-
-
-def value_of(name: str, value: RedoValue) -> Value:
-    match value:
-        case None:
-            return None
-        case Quoted(text):
-            return Decimal(text) if name in ("ID", "AMOUNT") else text
-        case Expression(sql):
-            return datetime.strptime(sql, "TO_DATE('%Y-%m-%d %H:%M:%S', 'YYYY-MM-DD HH24:MI:SS')")
-    raise AssertionError(value)
 
 
 def test_a_transaction_is_seen_from_its_commit_on(
@@ -263,12 +227,14 @@ STEPS = st.lists(
 
 @settings(max_examples=8, deadline=None)
 @given(steps=STEPS, chance=st.randoms(use_true_random=False))
-def test_whatever_the_transactions_and_windows_are_the_redo_makes_the_tables(steps: list[str], chance: object) -> None:
+def test_whatever_the_transactions_and_windows_are_the_redo_makes_the_tables(
+    steps: list[str], chance: random.Random
+) -> None:
     """Several open transactions, savepoints, log switches, and windows that end anywhere."""
     model = Model()
     tables = [model.create("SHOP", name, COLUMNS) for name in ("ORDERS", "Odd 'name'")]
     with listening(ModelDatabase(model, {"C##HEADWATER": "secret"})) as listener, connect(listener) as connection:
-        traffic = _Traffic(model, tables, chance)
+        traffic = Traffic(model, tables, chance)
         mined: list[tuple[object, ...]] = []
         done = model.scn
         for step in [*steps, "mine"]:
@@ -291,7 +257,7 @@ def test_windows_that_follow_each_other_have_each_row_once(seed: int) -> None:
     model = Model(threads=2)
     table = model.create("SHOP", "ORDERS", COLUMNS)
     begun = model.scn
-    traffic = _Traffic(model, [table], chance)
+    traffic = Traffic(model, [table], chance)
     for _ in range(60):
         traffic.take(chance.choice(["begin", "insert", "insert", "update", "delete", "savepoint", "back", "commit"]))
         if chance.random() < 0.1:
@@ -326,40 +292,3 @@ def mined(connection: oracledb.Connection, model: Model, begin: int, start: int,
             cursor.execute(f"BEGIN DBMS_LOGMNR.ADD_LOGFILE(LOGFILENAME => :1, OPTIONS => {options}); END;", [path])
         cursor.execute("BEGIN DBMS_LOGMNR.START_LOGMNR(STARTSCN => :1, ENDSCN => :2); END;", [begin, end])
         return list(cursor.execute(CONTENTS, [start, end]))
-
-
-class _Traffic:
-    """Clients, each with a transaction; none waits for another's locks."""
-
-    def __init__(self, model: Model, tables: list[ModelTable], chance: object) -> None:
-        self._model = model
-        self._tables = tables
-        self._chance = chance
-        self._numbers = itertools.count(1)
-        self._open: list[tuple[Transaction, list[int]]] = []
-
-    def take(self, step: str) -> None:
-        if step == "switch":
-            self._model.switch_logs(archives=True)
-        elif step == "begin" or not self._open:
-            self._open.append((self._model.begin(), [0]))
-        else:
-            self._take_in(step, *self._chance.choice(self._open))
-
-    def _take_in(self, step: str, transaction: Transaction, savepoints: list[int]) -> None:
-        table = self._chance.choice(self._tables)
-        free = [row_id for row_id in table.at(self._model.scn) if row_id not in table.pending]
-        free += transaction.changed(table)
-        if step == "insert":
-            transaction.insert(table, order(next(self._numbers), self._chance.choice([None, "it''s", "; where", "é"])))
-        elif step == "update" and free:
-            transaction.update(table, self._chance.choice(free), {"note": self._chance.choice([None, "new", "'"])})
-        elif step == "delete" and free:
-            transaction.delete(table, self._chance.choice(free))
-        elif step == "savepoint":
-            savepoints.append(transaction.savepoint())
-        elif step == "back":
-            transaction.roll_back_to(savepoints[-1])
-        elif step in ("commit", "abort"):
-            transaction.commit() if step == "commit" else transaction.roll_back()
-            self._open.remove((transaction, savepoints))
