@@ -55,8 +55,20 @@ _MOMENT_KINDS: Final = {
 _INTEGERS: Final = ((2, LogicalKind.INT8), (4, LogicalKind.INT16), (9, LogicalKind.INT32), (18, LogicalKind.INT64))
 """Digits that each type holds."""
 _CHARACTER: Final = frozenset({"CHAR", "VARCHAR2", "NCHAR", "NVARCHAR2", "CLOB", "NCLOB", "LONG"})
-LARGE_TYPES: Final = frozenset({"CLOB", "NCLOB", "BLOB", "XMLTYPE", "JSON", "LONG", "LONG RAW"})
-"""The log's WHERE clauses never have them, and an INSERT may hold a locator in their place."""
+_LARGE: Final = frozenset({"CLOB", "NCLOB", "BLOB", "XMLTYPE", "JSON", "LONG", "LONG RAW"})
+_LONGEST_PLAIN: Final = {"VARCHAR2": 4_000, "NVARCHAR2": 2_000, "RAW": 2_000}
+"""Longer ones exist with MAX_STRING_SIZE = EXTENDED, and are stored as LOBs."""
+
+
+def is_large(oracle_type: OracleType) -> bool:
+    """Whether the log may hold the values apart from their rows. Its WHERE clauses never have them, and an INSERT may hold a
+    locator in their place.
+
+    >>> is_large(OracleType("CLOB")), is_large(OracleType("VARCHAR2", 32_767)), is_large(OracleType("VARCHAR2", 4_000))
+    (True, True, False)
+    """
+    longest = _LONGEST_PLAIN.get(oracle_type.name)
+    return oracle_type.name in _LARGE or (longest is not None and (oracle_type.size or 0) > longest)
 
 
 def logical_type(oracle_type: OracleType, modes: OracleValueModes = DEFAULT_ORACLE_MODES) -> LogicalType:

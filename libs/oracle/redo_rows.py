@@ -13,7 +13,7 @@ import orjson
 from libs.events.batch import OP_CREATE, OP_DELETE, OP_UPDATE
 from libs.oracle import redo
 from libs.oracle.column_type import OracleType, parse_column_type
-from libs.oracle.logical import LARGE_TYPES
+from libs.oracle.logical import is_large
 from libs.oracle.printed_values import redo_reader
 from libs.oracle.redo import RedoDecoder
 from libs.oracle.redo_sql import RowOperation, read_statement
@@ -59,6 +59,10 @@ class UnloggedValue(ValueError):
         self.column = column
 
 
+class LostValue(ValueError):
+    """The log lacks the value of a column, and the source no longer has it. The message has the reason and the remedy."""
+
+
 class ColumnReading(NamedTuple):
     """How the compiled decoder reads one column."""
 
@@ -102,12 +106,15 @@ def failure_reason(schema: TableSchema, column: str | None, error: Exception) ->
                 f"{error}; run ALTER TABLE {table} ADD SUPPLEMENTAL LOG DATA (ALL) COLUMNS at the source, or name a "
                 "values.unavailable_placeholder"
             )
-        case UnwritableValue():
+        case UnwritableValue() | LostValue():
             return f"{place}{error}"
         case UnicodeDecodeError():
             return "its SQL_REDO is no UTF-8 text; repair the row at the source, or exclude the table"
         case _:
             return f"{place}its SQL_REDO has no form that is known ({error}); exclude the table, and report the form"
+
+
+_NOTHING: Final[Mapping[str, bytes]] = {}
 
 
 class PlainRows:
@@ -124,9 +131,7 @@ class PlainRows:
         placeholder = None if unavailable is None else orjson.dumps(unavailable)
         self.unavailable = {column: None if column in schema.key else placeholder for column in self._columns}
         """JSON by column; None: a row that lacks it fails."""
-        self.large = {
-            column.name for column in schema.columns if parse_column_type(column.source_type).name in LARGE_TYPES
-        }
+        self.large = {column.name for column in schema.columns if is_large(parse_column_type(column.source_type))}
         """Columns whose values may come in rows of their own."""
         self.column: str | None = None
         """After an error: the column where it happened; None: the statement itself is wrong."""
@@ -142,13 +147,30 @@ class PlainRows:
         statement = read_statement(sql.decode())
         return self.cells(_OPS[statement.operation], statement.before, statement.after)
 
-    def cells(self, op: int, before: Mapping[str, RedoValue], after: Mapping[str, RedoValue]) -> RowCells:
-        """A change whose values are at hand, by the names that the log has. Raises as ``read``."""
+    def named(self, values: Mapping[str, RedoValue]) -> dict[str, RedoValue]:
+        """Values by the names of the schema, where the log may have numbers. Raises as ``read``."""
         self.column = None
-        new = self._cells(after)
+        found = {name: value for printed, value in values.items() if (name := self._name(printed)) is not None}
+        self.column = None
+        return found
+
+    def cells(
+        self,
+        op: int,
+        before: Mapping[str, RedoValue],
+        after: Mapping[str, RedoValue],
+        read_before: Mapping[str, bytes] = _NOTHING,
+        read_after: Mapping[str, bytes] = _NOTHING,
+    ) -> RowCells:
+        """A change whose values are at hand, by the names that the log has. Raises as ``read``.
+
+        ``read_before`` and ``read_after``: JSON of columns that ``before`` and ``after`` lack, read at the source.
+        """
+        self.column = None
+        new = {**self._cells(after), **read_after}
         if op == OP_CREATE:
             return RowCells(op, None, [new.get(column) or self._not_inserted(column) for column in self._columns])
-        known = self._cells(before)
+        known = {**self._cells(before), **read_before}
         old = [known.get(column) or self._missing(column) for column in self._columns]
         if op == OP_DELETE:
             return RowCells(op, old, None)

@@ -36,6 +36,9 @@ _PLACES: Final = {
     "TIMESTAMP": f"TO_TIMESTAMP(:{{}}, '{_DATE}.FF9')",
 }
 """By type: SQL of a value whose text is bound. Other types have no order that a text can say."""
+MOST_ROW_IDS: Final = 500
+"""Of one ``rows_select``."""
+_IN_SIZES: Final = (1, 10, 100, MOST_ROW_IDS)
 ROW_ID: Final = "ROWID"
 """The key of a table that is read along its storage."""
 
@@ -90,6 +93,27 @@ def page_select(
     names = ROW_ID if is_by_row_id else ", ".join(map(quote_identifier, key))
     sql = _select(schema, scn, where, condition, ROW_ID if is_by_row_id else "")
     return Select(f"{sql} ORDER BY {names} FETCH FIRST {rows} ROWS ONLY", binds)
+
+
+def rows_select(schema: TableSchema, scn: int, columns: Sequence[str], row_ids: Sequence[str]) -> Select:
+    """ROWID and some columns of some rows. Few texts of statements come of it, so the server seldom parses one.
+
+    >>> from libs.oracle.logical import column
+    >>> from libs.types.table import TableId
+    >>> schema = TableSchema(table_id=TableId(database="S", table="T"), columns=(column("DOC", "CLOB"),))
+    >>> found = rows_select(schema, 7, ["DOC"], ["AAAR3sAAEAAAACXAAA"])
+    >>> found.sql
+    'SELECT ROWID, "DOC" FROM "S"."T" AS OF SCN :scn WHERE ROWID IN (CHARTOROWID(:r0))'
+    """
+    places = next(size for size in _IN_SIZES if size >= len(row_ids))
+    padded = [*row_ids, *([row_ids[-1]] * (places - len(row_ids)))]
+    names = ", ".join(selected(schema.column(name)) for name in columns)
+    listed = ", ".join(f"CHARTOROWID(:r{nth})" for nth in range(places))
+    table = quote_table(schema.table_id)
+    return Select(
+        f"SELECT ROWID, {names} FROM {table} AS OF SCN :scn WHERE ROWID IN ({listed})",
+        {"scn": scn, **{f"r{nth}": row_id for nth, row_id in enumerate(padded)}},
+    )
 
 
 def place_of(schema: TableSchema, key: Sequence[str], row: Sequence[Any]) -> bytes:

@@ -18,6 +18,7 @@ class Area(enum.Enum):
     READER = "every reader"
     VSTREAM = "vstream_reader"
     DTS = "dts_decoder"
+    LOGMINER = "logminer_reader"
     ROUTER = "router"
     SCHEMA_HISTORY = "schema_history"
     CHECKPOINT_COMMITTER = "checkpoint_committer"
@@ -281,6 +282,28 @@ READER_SET_ASIDE = _counter(
     "Rows (of DTS: messages and entries too) that could not be decoded and were left out, by the setting failure_handling.",
     "Any at all: read the reader's log or headwater.dead-letter.<source>, repair the rows, snapshot the table again.",
     (*_PARTITION, "handling"),
+)
+ORACLE_REREADS = _counter(
+    Area.LOGMINER,
+    "headwater_oracle_rereads_total",
+    "Rows read at the source as of a commit because the log lacks a value of theirs, by outcome: read, gone (no row), "
+    "undo_gone, definition_changed, other_incarnation.",
+    "undo_gone: larger UNDO_RETENTION, or a reader that lags less; definition_changed: statements overtake the reader.",
+    (*_PARTITION, "outcome"),
+)
+ORACLE_UNAVAILABLE = _counter(
+    Area.LOGMINER,
+    "headwater_oracle_unavailable_values_total",
+    "Values that neither the log nor the source's undo holds: values.unavailable_placeholder stands for them.",
+    "Any at all: `value_unavailable` in the reader's log has the reason; snapshot the table again.",
+    _PARTITION,
+)
+ORACLE_REMINED = _counter(
+    Area.LOGMINER,
+    "headwater_oracle_remined_transactions_total",
+    "Transactions mined again by themselves: cut (two windows had parts of one with large values), contradiction.",
+    "contradiction, any at all: report it with the release of the database. cut: each costs the source a pass of LogMiner.",
+    (*_PARTITION, "reason"),
 )
 PUBLISH_TRANSACTION_SECONDS = _histogram(
     Area.READER,

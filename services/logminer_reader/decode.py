@@ -11,10 +11,12 @@ from libs.oracle.redo_values import Expression, Quoted, RedoValue, UnreadableRed
 from libs.oracle.undo import UndoContradiction
 from libs.types.table import TableId, TableSchema
 from services.logminer_reader.gather import Gatherer
+from services.logminer_reader.lacking_values import HeldChanges, Rereading
 from services.logminer_reader.log_steps import Committed
 from services.logminer_reader.row_changes import RowChange, row_changes, values_of
-from services.logminer_reader.row_runs import RowRuns, TableVersion
-from services.logminer_reader.transactions import StoredRow
+from services.logminer_reader.row_runs import RowRuns
+from services.logminer_reader.table_version import TableVersion
+from services.logminer_reader.transactions import OpenTransaction, StoredRow
 
 
 class Schemas(Protocol):
@@ -46,10 +48,14 @@ class TransactionDecoder:
         *,
         epoch: int,
         unavailable: str | None,
+        rereading: Rereading | None = None,
         signal_table: str | None,
         transaction_metadata: bool,
     ) -> None:
-        """``database``: of the events' source block. ``names``: tables by the numbers that the log gave with their names."""
+        """``database``: of the events' source block. ``names``: tables by the numbers that the log gave with their names.
+
+        ``rereading``: has the values that the log lacks; None: nobody has.
+        """
         self._schemas = schemas
         self._names = names
         self._runs = RowRuns(
@@ -58,8 +64,10 @@ class TransactionDecoder:
             gatherer,
             epoch=epoch,
             unavailable=unavailable,
+            reads_again=rereading is not None,
             transaction_metadata=transaction_metadata,
         )
+        self._rereading = rereading
         self._signal_table = signal_table
         self._signals: list[tuple[object, ...]] = []
         self.events = 0
@@ -75,21 +83,37 @@ class TransactionDecoder:
         runs, signal_table = self._runs, self._signal_table
         runs.begin(committed)
         tables: dict[tuple[int, int], TableVersion | None] = {}
-        for change in row_changes(committed.transaction):
-            row = change.rows[0]
+
+        def table_of(row: StoredRow) -> TableVersion | None:
             place = row.object_id, row.object_version
-            table = tables[place] if place in tables else tables.setdefault(place, self._table(row))
+            return tables[place] if place in tables else tables.setdefault(place, self._table(row))
+
+        held: HeldChanges | None = None
+        for nth, change in enumerate(row_changes(committed.transaction)):
+            table = table_of(change.rows[0])
             if table is None:
                 continue
             if signal_table is not None and str(table.schema.table_id) == signal_table:
                 self._take_signal(table, change)
-            if not change.is_statement:
-                yield from runs.add_assembled(table, change)
-            elif not runs.add(table, change):
-                yield from runs.flush()
-                runs.add(table, change)
+            if table.lacking or not (held is None or held.is_empty):
+                held = held or HeldChanges(committed.transaction, committed.scn, table_of)
+                held.add(nth, table, change)
+                yield from self._deliver(held, is_last=False)
+            else:
+                yield from self._add(table, change)
+        if held is not None:
+            yield from self._deliver(held, is_last=True)
         yield from runs.flush()
         self.events = runs.end()
+
+    def is_slow(self, committed: Committed) -> bool:
+        """``gather`` may ask the source, and blocks meanwhile."""
+        return self._rereading is not None and self.has_large(committed.transaction)
+
+    def has_large(self, transaction: OpenTransaction) -> bool:
+        """It changes rows of tables whose values the log may hold apart from their rows."""
+        schemas = (self._schema(*place) for place in transaction.versions)
+        return any(schema is not None and bool(self._runs.table(schema).plain.large) for schema in schemas)
 
     def gather_or_leave_out(self, committed: Committed) -> Iterator[None]:
         """As ``gather``; a transaction that contradicts itself is left out, row by row.
@@ -100,27 +124,56 @@ class TransactionDecoder:
         try:
             yield from self.gather(committed)
         except UndoContradiction as error:
-            transaction = committed.transaction
-            self._runs.begin(committed)
-            why = f"transaction {transaction.xid.hex()} contradicts itself: {error}"
-            for row in transaction.stored():
-                table = self._table(row)
-                if table is not None and row.operation != ROW_ENDS:
-                    self._runs.leave_out(table, row, why)
-            self.events = self._runs.end()
+            self.leave_out(committed, f"transaction {committed.transaction.xid.hex()} contradicts itself: {error}")
+
+    def leave_out(self, committed: Committed, why: str) -> None:
+        """A transaction that cannot be delivered, row by row.
+
+        Raises:
+            UndecodableValue: no row may be left out.
+        """
+        self._runs.begin(committed)
+        for row in committed.transaction.stored():
+            table = self._table(row)
+            if table is not None and row.operation != ROW_ENDS:
+                self._runs.leave_out(table, row, why)
+        self.events = self._runs.end()
 
     def taken_signals(self) -> list[tuple[object, ...]]:
         """Rows that were inserted into the signal table since this was asked last: id, type, data."""
         signals, self._signals = self._signals, []
         return signals
 
+    def _deliver(self, held: HeldChanges, *, is_last: bool) -> Iterator[None]:
+        """The changes that wait, once they are many, or the last ones."""
+        rereading = self._rereading
+        if rereading is None or not (is_last or held.is_full(rereading.batch_rows)):
+            return
+        for each in held.take(rereading):
+            if each.found is None:
+                yield from self._add(each.table, each.change)
+            else:
+                yield from self._runs.add_assembled(each.table, each.change, each.found)
+
+    def _add(self, table: TableVersion, change: RowChange) -> Iterator[None]:
+        runs = self._runs
+        if not change.is_statement:
+            yield from runs.add_assembled(table, change)
+        elif not runs.add(table, change):
+            yield from runs.flush()
+            runs.add(table, change)
+
     def _table(self, row: StoredRow) -> TableVersion | None:
         """None: nobody captures it."""
-        schema = self._schemas.schema_of(row.object_id, row.object_version)
-        name = self._names.get(row.object_id)
-        if schema is None and name is not None and self._schemas.note_object(row.object_id, name.database, name.table):
-            schema = self._schemas.schema_of(row.object_id, row.object_version)
+        schema = self._schema(row.object_id, row.object_version)
         return None if schema is None else self._runs.table(schema)
+
+    def _schema(self, object_id: int, object_version: int) -> TableSchema | None:
+        schema = self._schemas.schema_of(object_id, object_version)
+        name = self._names.get(object_id)
+        if schema is None and name is not None and self._schemas.note_object(object_id, name.database, name.table):
+            schema = self._schemas.schema_of(object_id, object_version)
+        return schema
 
     def _take_signal(self, table: TableVersion, change: RowChange) -> None:
         """A row that was inserted; no other change of the table is a signal."""

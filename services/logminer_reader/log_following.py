@@ -2,29 +2,34 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from libs.errors import PipelineHalted
+from libs.oracle.column_type import parse_column_type
 from libs.oracle.log_position import commit_order
+from libs.oracle.logical import is_large
 from libs.oracle.undo import UndoContradiction
+from libs.source.oracle.settings import LackingValues
 from libs.source.port import ReadBatch, ResumePoint
+from libs.telemetry import metrics
 from libs.types.order import EventOrder
-from libs.types.table import TableId, TableSchema
+from libs.types.table import TableSchema
 from services.logminer_reader.decode import Schemas, TransactionDecoder
 from services.logminer_reader.gather import Gatherer
 from services.logminer_reader.incremental import IncrementalCopy
 from services.logminer_reader.log_steps import Committed, LogSteps, Step
 from services.logminer_reader.log_views import Incarnation, incarnation, server_offset
-from services.logminer_reader.mined_rows import MinedDdl
+from services.logminer_reader.mined_rows import CapturedTables, MinedDdl
 from services.logminer_reader.mining import Mined, mine
-from services.logminer_reader.position import LogminerPosition
-from services.logminer_reader.remining import Remining
+from services.logminer_reader.position import SOURCE_PARTITION, LogminerPosition
+from services.logminer_reader.remining import Remining, TornTransaction
+from services.logminer_reader.rereading import SourceReader
 from services.logminer_reader.schema_changes import SchemaChanges
 from services.logminer_reader.settings import LogminerReaderSettings
 from services.logminer_reader.signals import Signals
@@ -36,6 +41,8 @@ log = structlog.get_logger()
 _POSITION_S: Final = 5.0
 """The position is kept at least so often, whatever changes: an idle source is never read again from long ago."""
 _CLOSE_S: Final = 2.0
+_GATHERED: Final = object()
+_Answer = TypeVar("_Answer")
 
 
 class FollowedSchemas(Schemas, Protocol):
@@ -95,19 +102,29 @@ class _Mining:
     transactions: OpenTransactions
     steps: LogSteps
     remining: Remining
-    next: asyncio.Future[Mined] | None = None
-    """The call that a thread is in."""
+    rereading: SourceReader
+    call: asyncio.Future[Any] | None = None
+    """What a thread is in."""
+
+    async def in_thread(self, function: Callable[..., _Answer], *arguments: Any) -> _Answer:
+        """Carry a call out that blocks; one at a time. Where the caller is cancelled, the call goes on."""
+        self.call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+        answer: _Answer = await asyncio.shield(self.call)
+        return answer
 
     async def close(self) -> None:
         """Let go of the database. A thread that waits for it is interrupted after a while."""
-        if self.next is not None:
+        parts = (self.windows, self.remining, self.rereading)
+        if self.call is not None:
             for _ in range(2):
-                await asyncio.wait([self.next], timeout=_CLOSE_S)
-                if self.next.done():
+                await asyncio.wait([self.call], timeout=_CLOSE_S)
+                if self.call.done():
                     break
-                self.windows.interrupt()
-        if self.next is None or self.next.done():
-            await asyncio.to_thread(self.windows.close)
+                for part in parts:
+                    part.interrupt()
+        if self.call is None or self.call.done():
+            for part in parts:
+                await asyncio.to_thread(part.close)
         self.transactions.close()
 
 
@@ -122,6 +139,8 @@ class LogFollowing:
         self._beside = beside
         self._gatherer = gatherer
         self._mining: _Mining | None = None
+        self._captured_of: list[TableSchema] = []
+        self._captured_tables = CapturedTables(())
 
     async def close(self) -> None:
         """Let go of the database."""
@@ -137,18 +156,17 @@ class LogFollowing:
             MissingRedo, SourceUnavailable, AccessDenied, PipelineHalted, UndecodableValue, DiskFull: as the port has them.
         """
         self._mining = mining = await asyncio.to_thread(self._open, position)
-        decoder = self._decoder(position.epoch, mining.transactions)
+        decoder = self._decoder(position.epoch, mining)
         place = _Place(position, order, committed_at_us)
         log.info("log_opened", done_scn=position.done_scn, mined_from=position.mined_from)
         kept_s = time.monotonic()
         mined = mine(mining.windows, mining.steps, self._captured, self._settings.mining)
         while True:
-            mining.next = asyncio.ensure_future(asyncio.to_thread(next, mined))
-            each = await asyncio.shield(mining.next)
+            each: Mined = await mining.in_thread(next, mined)
             for step in each.steps:
                 async for batch in self._copies_before(step.scn, place):
                     yield batch
-                async for batch in self._act_on(step, place, decoder, mining.remining):
+                async for batch in self._act_on(step, place, decoder, mining):
                     yield batch
                 if self._gatherer.entries.is_full:
                     yield self._gatherer.take(self._resume_point(place))
@@ -168,7 +186,7 @@ class LogFollowing:
                 await asyncio.sleep(each.pause_s)
 
     async def _act_on(
-        self, step: Step, place: _Place, decoder: TransactionDecoder, remining: Remining
+        self, step: Step, place: _Place, decoder: TransactionDecoder, mining: _Mining
     ) -> AsyncIterator[ReadBatch]:
         """Gather one step; then its signals, where it has rows of the signal table."""
         if isinstance(step, MinedDdl):
@@ -176,7 +194,7 @@ class LogFollowing:
             await self._beside.changes.apply(step, place.position)
             self._beside.copies.tables_changed(before)
             return
-        async for batch in self._transaction(step, decoder, remining):
+        async for batch in self._transaction(step, decoder, mining):
             yield batch
         place.advance(step, decoder.events)
         for row in decoder.taken_signals():
@@ -205,47 +223,85 @@ class LogFollowing:
             whole_from_scn=position.done_scn,
             server_offset=offset,
         )
-        remining = Remining(settings.database, settings.mining, position.resetlogs_id, transactions, spill_dir)
-        return _Mining(windows, transactions, LogSteps(position, transactions), remining)
+        remining = Remining(settings.database, settings.mining, position, transactions, spill_dir)
+        rereading = SourceReader(settings.source, settings.database)
+        return _Mining(windows, transactions, LogSteps(position, transactions), remining, rereading)
 
-    def _decoder(self, epoch: int, transactions: OpenTransactions) -> TransactionDecoder:
+    def _decoder(self, epoch: int, mining: _Mining) -> TransactionDecoder:
         settings = self._settings
+        reads_again = settings.lacking_values is LackingValues.READ_AGAIN
         return TransactionDecoder(
             settings.source,
             settings.database.database_name,
             self._schemas,
             self._gatherer,
-            transactions.names,
+            mining.transactions.names,
             epoch=epoch,
             unavailable=settings.values.unavailable_placeholder,
+            rereading=mining.rereading if reads_again else None,
             signal_table=settings.signal_table,
             transaction_metadata=settings.transaction_metadata,
         )
 
-    def _captured(self) -> list[TableId]:
-        return [schema.table_id for schema in self._schemas.captured]
+    def _captured(self) -> CapturedTables:
+        """Made once for the same definitions: there may be thousands, and each window asks."""
+        schemas = self._schemas.captured
+        if schemas != self._captured_of:
+            types = {column.source_type for schema in schemas for column in schema.columns}
+            has_large = any(is_large(parse_column_type(text)) for text in types)
+            self._captured_tables = CapturedTables(tuple(schema.table_id for schema in schemas), has_large)
+            self._captured_of = schemas
+        return self._captured_tables
 
     def _resume_point(self, place: _Place) -> ResumePoint:
         position = msgspec.structs.replace(place.position, quarantined=self._schemas.quarantined)
         return self._gatherer.resume_point(position, place.order, place.committed_at_us)
 
     async def _transaction(
-        self, step: Committed, decoder: TransactionDecoder, remining: Remining
+        self, step: Committed, decoder: TransactionDecoder, mining: _Mining
     ) -> AsyncIterator[ReadBatch]:
-        """Gather a transaction. One that contradicts itself is mined once more, by itself."""
+        """Gather a transaction. One that cannot be trusted is mined once more, by itself."""
+        first = step.transaction
         try:
-            for _ in decoder.gather(step):
-                yield self._gatherer.take(None)
-        except UndoContradiction as error:
-            log.warning("transaction_mined_again", xid=step.transaction.xid.hex(), scn=step.scn, reason=str(error))
-            again = await asyncio.to_thread(remining.mined_again, step, self._captured())
             try:
-                for _ in decoder.gather_or_leave_out(replace(step, transaction=again)):
-                    yield self._gatherer.take(None)
-            finally:
-                again.close()
+                if not step.is_whole and decoder.has_large(first):
+                    step = await self._mined_again(step, mining, "cut")
+                async for batch in self._gathered(decoder, decoder.gather, step, mining):
+                    yield batch
+            except UndoContradiction as error:
+                log.warning("transaction_contradicts_itself", xid=first.xid.hex(), scn=step.scn, reason=str(error))
+                again = await self._mined_again(step, mining, "contradiction")
+                step.transaction.close()
+                step = again
+                async for batch in self._gathered(decoder, decoder.gather_or_leave_out, step, mining):
+                    yield batch
+            except TornTransaction as error:
+                decoder.leave_out(step, str(error))
         finally:
+            first.close()
             step.transaction.close()
+
+    async def _mined_again(self, step: Committed, mining: _Mining, why: str) -> Committed:
+        log.info("transaction_mined_again", xid=step.transaction.xid.hex(), scn=step.scn, why=why)
+        metrics.ORACLE_REMINED.labels(self._settings.source, SOURCE_PARTITION, why).inc()
+        again = await mining.in_thread(mining.remining.mined_again, step, self._captured())
+        return replace(step, transaction=again, is_whole=True)
+
+    async def _gathered(
+        self,
+        decoder: TransactionDecoder,
+        gather: Callable[[Committed], Iterator[None]],
+        step: Committed,
+        mining: _Mining,
+    ) -> AsyncIterator[ReadBatch]:
+        """Batches of a transaction that is larger than one. A thread gathers where the source may be asked."""
+        gathering = gather(step)
+        if not decoder.is_slow(step):
+            for _ in gathering:
+                yield self._gatherer.take(None)
+            return
+        while await mining.in_thread(next, gathering, _GATHERED) is not _GATHERED:
+            yield self._gatherer.take(None)
 
 
 def require_same_incarnation(found: Incarnation, position: LogminerPosition) -> None:

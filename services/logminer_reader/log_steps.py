@@ -6,7 +6,7 @@ one SCN are brought into their order, and an error within an SCN leaves nothing 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from libs.errors import PipelineHalted
 from libs.oracle.log_position import COMMITS_OF_AN_SCN, LogminerPosition
@@ -27,9 +27,16 @@ class Committed:
     """Microseconds since 1970."""
     low_scn: int | None
     """``LogminerPosition.low_scn`` once it is delivered; ``done_scn`` and ``done_commits`` are its own SCN and ``nth + 1``."""
+    start_scn: int | None = None
+    """Of its START; None: no window had it, or windows are mined without them."""
+    is_whole: bool = False
+    """The window of its COMMIT has its START too."""
 
 
 Step = Committed | MinedDdl
+
+
+_SLOT_BYTES: Final = 4
 
 
 class _Place(NamedTuple):
@@ -40,6 +47,15 @@ class _Place(NamedTuple):
     ssn: int
 
 
+class _Start(NamedTuple):
+    """The beginning of an open transaction, of whatever tables."""
+
+    xid: bytes
+    scn: int
+    window: int
+    """Number of the window that had it."""
+
+
 class LogSteps:
     """Takes rows, and gives steps. Commits before ``position`` are passed over, and so are statements."""
 
@@ -48,6 +64,9 @@ class LogSteps:
         self._transactions = transactions
         self._held: list[MinedRow] = []
         """All of one SCN."""
+        self._starts: dict[bytes, _Start] = {}
+        """By undo segment and slot, which one transaction has at a time."""
+        self._window = 0
         self.mined_scn = position.mined_from - 1
         """Every row up to this SCN was taken."""
         self.commits = 0
@@ -61,8 +80,16 @@ class LogSteps:
     @property
     def low_scn(self) -> int | None:
         """As ``LogminerPosition.low_scn``."""
-        oldest = self._transactions.oldest_scn
-        return None if oldest is None or oldest >= self.done[0] else oldest
+        oldest = self._transactions.oldest
+        if oldest is None:
+            return None
+        start = self._start(oldest.xid)
+        scn = oldest.first_scn if start is None else min(start.scn, oldest.first_scn)
+        return None if scn >= self.done[0] else scn
+
+    def begin_window(self) -> None:
+        """The next rows are of another session of LogMiner. It does not show a change of several rows that it has a part of."""
+        self._window += 1
 
     def take(self, rows: Sequence[MinedRow], begin: int = 0) -> tuple[list[Step], int]:
         """The steps that are complete with these rows from the ``begin``th on, and the row to go on with.
@@ -109,7 +136,10 @@ class LogSteps:
             match row.operation:
                 case Operation.COMMIT:
                     ends.append(row)
+                case Operation.START:
+                    self._starts[row.xid[:_SLOT_BYTES]] = _Start(row.xid, row.scn, self._window)
                 case Operation.ROLLBACK:
+                    self._starts.pop(row.xid[:_SLOT_BYTES], None)
                     if (transaction := self._transactions.ended(row.xid, row.scn)) is not None:
                         transaction.close()
                         self.rolled_back += 1
@@ -134,6 +164,8 @@ class LogSteps:
     def _commit(self, row: MinedRow, nth: int) -> Iterator[Step]:
         self.commits += 1
         transaction = self._transactions.ended(row.xid, row.scn)
+        start = self._start(row.xid if transaction is None else transaction.xid)
+        self._starts.pop(row.xid[:_SLOT_BYTES], None)
         if self._begun.has(row.scn, nth):
             if transaction is not None:
                 transaction.close()
@@ -141,7 +173,19 @@ class LogSteps:
         self.done = (row.scn, nth + 1)
         self.committed_at_us = self._transactions.time_us(row.timestamp)
         if transaction is not None:
-            yield Committed(transaction, row.scn, nth, self.committed_at_us, self.low_scn)
+            yield Committed(
+                transaction,
+                row.scn,
+                nth,
+                self.committed_at_us,
+                self.low_scn,
+                start_scn=None if start is None else start.scn,
+                is_whole=start is not None and start.window == self._window,
+            )
+
+    def _start(self, xid: bytes) -> _Start | None:
+        start = self._starts.get(xid[:_SLOT_BYTES])
+        return start if start is not None and start.xid == xid else None
 
 
 def _place(row: MinedRow) -> _Place:

@@ -1,6 +1,6 @@
 """Rows of V$LOGMNR_CONTENTS as this reader selects them, and as it keeps them until their transaction ends."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -50,6 +50,14 @@ class MinedDdl(NamedTuple):
     info: str
 
 
+class CapturedTables(NamedTuple):
+    """What windows are mined for."""
+
+    tables: tuple[TableId, ...]
+    has_large: bool = False
+    """Some have columns whose values the log may hold in rows of their own (``libs.oracle.logical.is_large``)."""
+
+
 _COLUMNS: Final = (
     'SCN, XID, "THREAD#", RS_ID, SSN, OPERATION_CODE, "ROLLBACK", CSF, STATUS, "DATA_OBJ#", "DATA_OBJV#", ROW_ID,'
     ' TIMESTAMP, USERNAME, "SEQUENCE#", SEG_OWNER, TABLE_NAME, INFO, SQL_REDO'
@@ -62,7 +70,7 @@ _OF_TABLES: Final = tuple(
 )
 
 
-def window_query(tables: Collection[TableId], pdb: str | None = None) -> str:
+def window_query(captured: CapturedTables, pdb: str | None = None) -> str:
     """The SELECT of a window's rows: ``:1`` < SCN <= ``:2``.
 
     ``pdb``: of this pluggable database alone, its COMMITs too. With local undo one XID may be open in two of them.
@@ -70,20 +78,21 @@ def window_query(tables: Collection[TableId], pdb: str | None = None) -> str:
     Ends of all transactions come, because commits are counted; all DDL comes too. Rows of tables come by name.
     LogMiner calls a table that its dictionary does not know ``OBJ# n``, and its owner UNKNOWN; the reader knows them by the
     object id.
+    START of every transaction comes where large values do: it says whether a window has the whole transaction.
     """
+    always = (*_ALWAYS, Operation.START) if captured.has_large else _ALWAYS
     within = f" AND SRC_CON_NAME = {_quoted(pdb)}" if pdb else ""
     return (
         f"SELECT {_COLUMNS} FROM V$LOGMNR_CONTENTS WHERE SCN > :1 AND SCN <= :2{within}"
-        f" AND (OPERATION_CODE IN ({_codes(_ALWAYS)})"
+        f" AND (OPERATION_CODE IN ({_codes(always)})"
         f" OR (OPERATION_CODE = {Operation.DDL.value} AND INFO LIKE 'USER DDL%')"
-        f" OR (OPERATION_CODE IN ({_codes(_OF_TABLES)}) AND ({' OR '.join(_conditions(tables))})))"
+        f" OR (OPERATION_CODE IN ({_codes(_OF_TABLES)}) AND ({' OR '.join(_conditions(captured.tables))})))"
     )
 
 
-def transactions_query(xids: Sequence[bytes], tables: Collection[TableId], pdb: str | None = None) -> str:
-    """The SELECT of the rows of some transactions, as ``window_query``."""
-    listed = ", ".join(f"HEXTORAW('{xid.hex().upper()}')" for xid in xids)
-    return f"{window_query(tables, pdb)} AND XID IN ({listed})"
+def transaction_query(xid: bytes, captured: CapturedTables, pdb: str | None = None) -> str:
+    """The SELECT of one transaction's rows, as ``window_query``."""
+    return f"{window_query(captured, pdb)} AND XID = HEXTORAW('{xid.hex().upper()}')"
 
 
 def _codes(operations: Iterable[Operation]) -> str:

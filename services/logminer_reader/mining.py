@@ -1,15 +1,14 @@
 """Mining without end: window after window, with the pauses between them. Blocks; a generator that one thread at a time runs."""
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from libs.errors import HeadwaterError
 from libs.source.oracle.settings import MiningSettings
-from libs.types.table import TableId
 from services.logminer_reader.log_steps import LogSteps, Step
-from services.logminer_reader.mined_rows import MinedDdl
+from services.logminer_reader.mined_rows import CapturedTables, MinedDdl
 from services.logminer_reader.windows import Window, Windows
 
 _MOST_PAUSE_S: Final = 10.0
@@ -46,11 +45,11 @@ class _Retry:
 
 
 def mine(
-    windows: Windows, steps: LogSteps, tables: Callable[[], Collection[TableId]], settings: MiningSettings
+    windows: Windows, steps: LogSteps, captured: Callable[[], CapturedTables], settings: MiningSettings
 ) -> Iterator[Mined]:
     """Everything after ``steps.mined_scn``, for good.
 
-    ``tables``: the captured ones. Where a statement among the steps changes them, the rest of its window is mined again.
+    ``captured``: the tables. Where a statement among the steps changes them, the rest of its window is mined again.
 
     Raises:
         MissingRedo, SourceUnavailable, AccessDenied, PipelineHalted, DiskFull: as ``Windows`` and ``LogSteps``.
@@ -65,7 +64,7 @@ def mine(
             )
             continue
         try:
-            yield from _window(windows, window, steps, tables)
+            yield from _window(windows, window, steps, captured)
         except HeadwaterError as error:
             steps.drop_held()
             windows.recover(error)
@@ -77,16 +76,17 @@ def mine(
 
 
 def _window(
-    windows: Windows, window: Window, steps: LogSteps, tables: Callable[[], Collection[TableId]]
+    windows: Windows, window: Window, steps: LogSteps, captured: Callable[[], CapturedTables]
 ) -> Iterator[Mined]:
-    mined = tables()
+    mined = captured()
+    steps.begin_window()
     for rows in windows.rows(window, mined):
         nth = 0
         while nth < len(rows):
             found, nth = steps.take(rows, nth)
             if found:
                 yield Mined(found)
-            if found and isinstance(found[-1], MinedDdl) and tables() != mined:
+            if found and isinstance(found[-1], MinedDdl) and captured() != mined:
                 steps.drop_held()
                 return
     yield Mined(steps.end_window(window.end), ends_window=True)

@@ -4,9 +4,11 @@ A change that one statement of the log holds waits for others of its table: ``li
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+import structlog
 
 from libs.errors import UndecodableValue
 from libs.events.batch import OP_CREATE, OP_DELETE, OP_UPDATE, RowRun
@@ -14,15 +16,21 @@ from libs.events.dead_letter import UndecodedRow
 from libs.events.envelope import OracleSourceBlock, event_tail, json_text
 from libs.oracle.log_position import commit_order
 from libs.oracle.log_rows import Operation
-from libs.oracle.redo import OracleFrame, RedoDecoder
-from libs.oracle.redo_rows import RedoRow, failure_reason, redo_decoder
+from libs.oracle.redo import OracleFrame
+from libs.oracle.redo_rows import LostValue, RedoRow, failure_reason, redo_decoder
+from libs.oracle.redo_values import RedoValue
+from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from services.logminer_reader.gather import Gatherer
+from services.logminer_reader.lacking_values import FoundValues
 from services.logminer_reader.log_steps import Committed
 from services.logminer_reader.position import SOURCE_PARTITION
 from services.logminer_reader.row_changes import RowChange, values_of
+from services.logminer_reader.table_version import TableVersion
 from services.logminer_reader.transactions import StoredRow
+
+log = structlog.get_logger()
 
 _MAX_RUN_ROWS: Final = 500
 """A run is closed at so many rows, so that a transaction of one table can be cut into batches too."""
@@ -31,15 +39,6 @@ _OPS: Final = {Operation.INSERT: OP_CREATE, Operation.UPDATE: OP_UPDATE, Operati
 _NO_VALUES: Final = "the log holds the change, and not its values (UNSUPPORTED)"
 _UNREADABLE: Final = (UndecodableValue, ValueError, ArithmeticError)
 """Errors of a row's values. Each is definite: it comes again however often the row is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableVersion:
-    """How rows of one version of a table become events."""
-
-    schema: TableSchema
-    decoder: RedoDecoder
-    block: OracleSourceBlock
 
 
 @dataclass(slots=True)
@@ -85,15 +84,17 @@ class RowRuns:
         *,
         epoch: int,
         unavailable: str | None,
+        reads_again: bool,
         transaction_metadata: bool,
     ) -> None:
-        """``database``: of the events' source block. ``unavailable`` stands for a value that the log lacks; None: such a row
-        fails."""
+        """``database``: of the events' source block. ``unavailable`` stands for a value that is not to be had; None: such a row
+        fails. ``reads_again``: values that the log lacks come from the source."""
         self._source = source
         self._database = database
         self._gatherer = gatherer
         self._epoch = epoch
         self._unavailable = unavailable
+        self._reads_again = reads_again
         self._transaction_metadata = transaction_metadata
         self._tables: dict[tuple[TableId, int], TableVersion] = {}
         self._waiting = _Waiting()
@@ -111,7 +112,9 @@ class RowRuns:
         found = self._tables.get(place)
         if found is None:
             block = OracleSourceBlock(self._source, self._database, schema.table_id.database, schema.table_id.table)
-            found = TableVersion(schema, redo_decoder(schema, unavailable=self._unavailable), block)
+            decoder = redo_decoder(schema, unavailable=self._unavailable)
+            lacking = frozenset(decoder.plain.large.difference(schema.key)) if self._reads_again else frozenset()
+            found = TableVersion(schema, decoder, block, lacking)
             self._tables[place] = found
         return found
 
@@ -129,8 +132,11 @@ class RowRuns:
         waiting.size_bytes += len(row[0])
         return True
 
-    def add_assembled(self, table: TableVersion, change: RowChange) -> Iterator[None]:
-        """A change whose values are put together of several rows, or that has none. Yields as ``flush``, and raises so."""
+    def add_assembled(self, table: TableVersion, change: RowChange, found: FoundValues | None = None) -> Iterator[None]:
+        """A change whose values are put together of several rows, or that has none. Yields as ``flush``, and raises so.
+
+        ``found``: its values, some of them read at the source.
+        """
         yield from self.flush()
         row = self._redo_row(change.rows[0], change.row_id)
         op = _OPS.get(Operation(change.operation))
@@ -140,8 +146,13 @@ class RowRuns:
         plain = table.decoder.plain
         plain.column = None
         try:
-            values = values_of(change)
-            cells = plain.cells(op, values.before, values.after)
+            if found is None:
+                values = values_of(change)
+                cells = plain.cells(op, values.before, values.after)
+            else:
+                self._require_found(table, row, found)
+                before, after = _without(found.values.before, found.before), _without(found.values.after, found.after)
+                cells = plain.cells(op, before, after, found.before, found.after)
         except _UNREADABLE as error:
             self._refuse(table, row, plain.column, error)
             return
@@ -151,6 +162,16 @@ class RowRuns:
         self._count(opened, len(opened.run.rows) - count)
         if self._gatherer.entries.is_overfull:
             yield
+
+    def _require_found(self, table: TableVersion, row: RedoRow, found: FoundValues) -> None:
+        """Raises LostValue: a value is not to be had, and nothing stands for it."""
+        name = table.schema.table_id
+        for column, why in found.lost.items():
+            if table.plain.unavailable[column] is None:
+                table.plain.column = column
+                raise LostValue(why)
+            log.warning("value_unavailable", table=str(name), column=column, scn=row.scn, reason=why)
+            metrics.ORACLE_UNAVAILABLE.labels(self._source, SOURCE_PARTITION).inc()
 
     def leave_out(self, table: TableVersion, row: StoredRow, why: str) -> None:
         """A row of a transaction that cannot be delivered.
@@ -290,3 +311,8 @@ class RowRuns:
                 images=row.sql,
             )
         )
+
+
+def _without(values: Mapping[str, RedoValue], read: Container[str]) -> dict[str, RedoValue]:
+    """Those that were not read at the source."""
+    return {column: value for column, value in values.items() if column not in read}

@@ -63,6 +63,8 @@ class OpenTransaction:
     """Some of its rows take others back."""
     has_pieces: bool = False
     """Some of its changes are several rows."""
+    versions: set[tuple[int, int]] = field(default_factory=set)
+    """Tables that it changes, each by its number and that of its version."""
     data: bytearray = field(default_factory=bytearray)
     file: BinaryIO | None = None
     """Earlier rows than those of ``data``."""
@@ -117,9 +119,9 @@ class OpenTransactions:
         return len(self._open)
 
     @property
-    def oldest_scn(self) -> int | None:
-        """SCN of the first captured row of the oldest; None: none is open."""
-        return next((transaction.first_scn for transaction in self._open.values()), None)
+    def oldest(self) -> OpenTransaction | None:
+        """By its first captured row; None: none is open."""
+        return next(iter(self._open.values()), None)
 
     @property
     def in_memory_bytes(self) -> int:
@@ -161,6 +163,7 @@ class OpenTransactions:
         if row.object_id not in self.names and row.owner and row.table:
             self.names[row.object_id] = TableId(database=row.owner, table=row.table)
         transaction.rows += 1
+        transaction.versions.add((row.object_id, row.object_version))
         transaction.has_undo = transaction.has_undo or bool(row.is_undo)
         is_piece = row.operation in _LARGE_VALUES or row.row_id == NO_ROW_ID
         transaction.has_pieces = transaction.has_pieces or is_piece

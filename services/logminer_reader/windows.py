@@ -7,7 +7,7 @@ Everything here blocks.
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import structlog
@@ -18,9 +18,8 @@ from libs.oracle.redo_logs import LogChoice, LogFile, MissingLog, choose_logs, e
 from libs.source.oracle import client
 from libs.source.oracle.client import Connection, call, fetch, oracle_error_code
 from libs.source.oracle.settings import MiningSettings, OracleDatabaseSettings
-from libs.types.table import TableId
 from services.logminer_reader.log_views import need_archived, read_log_views
-from services.logminer_reader.mined_rows import MinedRow, transactions_query, window_query
+from services.logminer_reader.mined_rows import CapturedTables, MinedRow, transaction_query, window_query
 
 log = structlog.get_logger()
 
@@ -153,17 +152,17 @@ class Windows:
             raise _missing_redo((deleted or followed)[0], start)
         log.warning("log_awaited", thread=choice.missing[0].thread, sequence=choice.missing[0].sequence)
 
-    def rows(self, window: Window, tables: Collection[TableId]) -> Iterator[list[MinedRow]]:
+    def rows(self, window: Window, captured: CapturedTables) -> Iterator[list[MinedRow]]:
         """The window's rows of these tables, by SCN, some thousands at a time.
 
         Raises:
             SourceUnavailable, AccessDenied, PipelineHalted: as ``query``; see ``recover``.
         """
-        yield from self._rows(window, window_query(tables, self._database.pdb_name))
+        yield from self._rows(window, window_query(captured, self._database.pdb_name))
 
-    def rows_of(self, window: Window, tables: Collection[TableId], xids: Sequence[bytes]) -> Iterator[list[MinedRow]]:
-        """The same, of some transactions alone."""
-        yield from self._rows(window, transactions_query(xids, tables, self._database.pdb_name))
+    def rows_of(self, window: Window, captured: CapturedTables, xid: bytes) -> Iterator[list[MinedRow]]:
+        """The same, of one transaction alone."""
+        yield from self._rows(window, transaction_query(xid, captured, self._database.pdb_name))
 
     def _rows(self, window: Window, statement: str) -> Iterator[list[MinedRow]]:
         began_s = time.monotonic()

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 import oracledb
 
+from libs.config.connections import GrpcClientSettings
 from libs.config.load import Secret
 from libs.events.batch import BatchIdentity
 from libs.oracle.log_position import LogminerPosition, snapshot_order
@@ -16,19 +17,22 @@ from libs.oracle.log_rows import Operation
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_policy import FailureHandling
 from libs.source.oracle.client import Connection, connect_to_tables
-from libs.source.oracle.settings import OracleDatabaseSettings, OracleSnapshotSettings, OracleSourceSettings
+from libs.source.oracle.settings import LackingValues, MiningSettings, OracleDatabaseSettings, OracleSnapshotSettings
 from libs.source.port import ReadBatch, ResumePoint
 from libs.stand_ins.oracle.database import ModelDatabase
 from libs.stand_ins.oracle.model import Model
+from libs.stand_ins.oracle.performance_views import DBID
 from libs.stand_ins.oracle.server import Listener, listening
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
+from libs.types.value_modes import OracleValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from services.logminer_reader.gather import Gatherer
 from services.logminer_reader.mined_rows import MinedDdl
 from services.logminer_reader.position import decode_position
 from services.logminer_reader.schema_changes import SchemaChanges
 from services.logminer_reader.schemas import SourceSchemas
+from services.logminer_reader.settings import LogminerReaderSettings
 
 USER: Final = "C##HEADWATER"
 PASSWORD: Final = "secret"
@@ -65,6 +69,8 @@ class Reading:
     snapshot: OracleSnapshotSettings = field(default_factory=OracleSnapshotSettings)
     include_tables: tuple[str, ...] = (r"SHOP\..*",)
     handling: FailureHandling = FailureHandling.FAIL
+    placeholder: str | None = None
+    lacking_values: LackingValues = LackingValues.READ_AGAIN
     history: MemoryHistory = field(default_factory=MemoryHistory)
     batches: list[ReadBatch] = field(default_factory=list)
     """Everything that was delivered."""
@@ -72,7 +78,14 @@ class Reading:
     def __post_init__(self) -> None:
         host, _, rest = self.listener.dsn.partition(":")
         port, _, service = rest.partition("/")
-        self.settings = OracleSourceSettings(
+        unused = GrpcClientSettings(address="127.0.0.1:1")
+        self.settings = LogminerReaderSettings(
+            source="src",
+            schema_history=unused,
+            checkpoint_committer=unused,
+            mining=MiningSettings(min_pause_s=0.0),
+            lacking_values=self.lacking_values,
+            values=OracleValueModes(unavailable_placeholder=self.placeholder),
             database=OracleDatabaseSettings(
                 host=host, port=int(port), service_name=service, user=USER, password=Secret(PASSWORD)
             ),
@@ -102,6 +115,8 @@ class Reading:
             self.snapshot,
             self.include_tables,
             self.handling,
+            self.placeholder,
+            self.lacking_values,
             self.history,
             [*self.batches[: self._durable]],
         )
@@ -119,7 +134,10 @@ class Reading:
 
     def position(self, scn: int) -> LogminerPosition:
         """At an SCN."""
-        return LogminerPosition(dbid=1, resetlogs_change=1, resetlogs_id=1, done_scn=scn)
+        last = self.model.incarnations[-1]
+        return LogminerPosition(
+            dbid=DBID, resetlogs_change=last.resetlogs_scn, resetlogs_id=last.resetlogs_id, done_scn=scn
+        )
 
     async def begin(self) -> LogminerPosition:
         """Learn the tables."""

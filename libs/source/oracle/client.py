@@ -98,12 +98,17 @@ def fetch(
     Raises:
         SourceUnavailable, AccessDenied, PipelineHalted: as ``query``. Rows before the error were handed over already.
     """
-    with _ours(), connection.cursor() as cursor:
-        cursor.arraysize = rows
-        cursor.prefetchrows = rows + 1
-        cursor.execute(statement, _bound(binds), fetch_lobs=False)
-        while fetched := cursor.fetchmany():
-            yield fetched
+    with _ours():
+        cursor = connection.cursor()
+        try:
+            cursor.arraysize = rows
+            cursor.prefetchrows = rows + 1
+            cursor.execute(statement, _bound(binds), fetch_lobs=False)
+            while fetched := cursor.fetchmany():
+                yield fetched
+        finally:
+            with contextlib.suppress(oracledb.Error):  # the connection was closed meanwhile
+                cursor.close()
 
 
 def call(connection: Connection, statement: str, binds: Binds = ()) -> None:

@@ -1,5 +1,6 @@
 """How an Oracle database is reached and its redo mined: the same in a reader's settings and in a source's document."""
 
+import enum
 from typing import Annotated
 
 import msgspec
@@ -67,6 +68,16 @@ class OracleSnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     (``snapshot.select.statement.overrides``)."""
 
 
+class LackingValues(enum.Enum):
+    """What becomes of a value that the log lacks, such as a LOB that an UPDATE left alone."""
+
+    READ_AGAIN = "read_again"
+    """It is read at the source, as of the transaction's commit. Where undo no longer has it,
+    ``values.unavailable_placeholder`` stands for it; without one the row fails by name (``failure_handling``)."""
+    UNAVAILABLE = "unavailable"
+    """The source is not asked (``lob.enabled=false``): ``values.unavailable_placeholder`` stands for it, or the row fails."""
+
+
 class OracleSourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One Oracle database, and how its changes become events: the same in a reader's settings and in a source's document."""
 
@@ -81,6 +92,8 @@ class OracleSourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     Signals come by ``headwater.signals`` too, which needs no table at the source."""
     values: OracleValueModes = OracleValueModes()
     """Which of Debezium's forms times, decimals, intervals and bytes take."""
+    lacking_values: LackingValues = LackingValues.READ_AGAIN
+    """Treatment of a value that the log lacks: read_again, unavailable."""
     key_columns: tuple[KeyColumns, ...] = ()
     """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
     failure_handling: FailureHandling = FailureHandling.DEAD_LETTER

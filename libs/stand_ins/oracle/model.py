@@ -175,7 +175,7 @@ class Model:
             found = self.tables.get((owner, name))
             if found is None:
                 raise OracleError(942, "table or view does not exist")
-            if scn is not None and scn > self.scn:
+            if scn is not None and scn > self.scn + 1:  # V$THREAD shows this one as written, too
                 raise OracleError(8181, "specified number is not a valid system change number")
             if scn is not None and scn < self.undo_from:
                 raise OracleError(1555, "snapshot too old")

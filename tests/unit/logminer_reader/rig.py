@@ -14,7 +14,7 @@ from libs.source.oracle.settings import MiningSettings, OracleDatabaseSettings
 from libs.stand_ins.oracle.server import Listener
 from libs.types.table import TableId
 from services.logminer_reader.log_steps import Committed, LogSteps, Step
-from services.logminer_reader.mined_rows import MinedDdl
+from services.logminer_reader.mined_rows import CapturedTables, MinedDdl
 from services.logminer_reader.mining import mine
 from services.logminer_reader.position import decode_position, encode_position
 from services.logminer_reader.transactions import OpenTransactions
@@ -64,7 +64,7 @@ class Reader:
         transactions = OpenTransactions(None, memory_bytes=self.memory_bytes, whole_from_scn=self.position.done_scn)
         steps = LogSteps(self.position, transactions)
         try:
-            for each in mine(windows, steps, lambda: self.tables, self.settings):
+            for each in mine(windows, steps, lambda: CapturedTables(tuple(self.tables)), self.settings):
                 for step in each.steps:
                     self._act_on(step)
                     if until(self):

@@ -151,7 +151,7 @@ def test_undo_that_is_gone_and_scns_of_tomorrow_are_errors(
     with pytest.raises(oracledb.DatabaseError, match="ORA-01555"):
         query(connection, "SELECT * FROM SHOP.ORDERS AS OF SCN :1", model.scn - 1)
     with pytest.raises(oracledb.DatabaseError, match="ORA-08181"):
-        query(connection, "SELECT * FROM SHOP.ORDERS AS OF SCN :1", model.scn + 1)
+        query(connection, "SELECT * FROM SHOP.ORDERS AS OF SCN :1", model.scn + 2)
 
 
 @pytest.mark.parametrize(
