@@ -15,7 +15,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words widths planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-dts fuzz-vitess fuzz-views fuzz-sinks fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
+.PHONY: help setup setup-python setup-spark demo demo-sources up down status test-fast test test-all test-consumers test-costs words widths planted cluster-programs cluster-e2e images kube-score fuzz fuzz-source fuzz-dts fuzz-vitess fuzz-oracle fuzz-views fuzz-sinks fuzz-tenants fuzz-files wheel sdist chart debian-13 sbom audit lint format protos docs docs-metrics docs-faults docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ fuzz-dts: setup ## the same statements through the stand-in for Tencent DTS and 
 
 fuzz-vitess: setup ## the same statements over the shards of the stand-in for Vitess and through the VStream reader (as above)
 	@$(call DIFFERENTIAL,vitess)
+
+fuzz-oracle: setup ## 10,000 interleavings of transactions, windows and kills over the stand-in for Oracle (5 min; SEEDS=500 for fewer)
+	@$(VENV) -m tests.oracle.interleavings $(or $(SEEDS),10000)
 
 fuzz-views: setup ## random views of tenants over random rows, compared with MySQL's own evaluation (as above)
 	@$(call DIFFERENTIAL,views)

@@ -80,12 +80,12 @@ class LogSteps:
     @property
     def low_scn(self) -> int | None:
         """As ``LogminerPosition.low_scn``."""
+        needed = self.mined_scn + 1  # after a restart, rows from here to ``done`` are still to come
         oldest = self._transactions.oldest
-        if oldest is None:
-            return None
-        start = self._start(oldest.xid)
-        scn = oldest.first_scn if start is None else min(start.scn, oldest.first_scn)
-        return None if scn >= self.done[0] else scn
+        if oldest is not None:
+            start = self._start(oldest.xid)
+            needed = min(needed, oldest.first_scn if start is None else min(start.scn, oldest.first_scn))
+        return None if needed >= self.done[0] else needed
 
     def begin_window(self) -> None:
         """The next rows are of another session of LogMiner. It does not show a change of several rows that it has a part of."""
@@ -154,10 +154,10 @@ class LogSteps:
                     self._transactions.add(row)
         if len(ends) > COMMITS_OF_AN_SCN:
             raise PipelineHalted(f"{len(ends)} transactions committed at SCN {ends[0].scn}: no order has room for them")
-        for nth, row in enumerate(sorted(ends, key=_place)):
-            yield from self._commit(row, nth)
         if held:
             self.mined_scn = held[0].scn
+        for nth, row in enumerate(sorted(ends, key=_place)):
+            yield from self._commit(row, nth)
         if statements and statements[0].scn >= self._begun.done_scn:
             yield from (_ddl(row, self._transactions.time_us(row.timestamp)) for row in sorted(statements, key=_place))
 

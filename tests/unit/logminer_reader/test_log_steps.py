@@ -103,6 +103,17 @@ def test_the_low_scn_is_the_oldest_open_transactions() -> None:
     assert (steps.done, steps.low_scn, steps.rolled_back) == ((121, 0), 103, 1)
 
 
+def test_the_low_scn_is_not_above_redo_that_is_still_to_be_mined_again() -> None:
+    """After a restart windows begin before the position. A transaction of theirs may have no row yet in the first of them."""
+    steps = steps_from(msgspec.structs.replace(FIRST, done_scn=120, low_scn=100))
+
+    assert taken(steps, [], end=101) == []
+
+    assert (steps.done, steps.low_scn) == ((120, 0), 102)
+    assert taken(steps, [row(103, A), row(125, A, Operation.COMMIT)], end=130) == [(125, 0, A)]
+    assert steps.low_scn is None
+
+
 def test_the_rows_of_an_scn_that_broke_off_are_taken_once() -> None:
     """An error after half of an SCN's rows: they come again, with the rest."""
     steps = steps_from(FIRST)
