@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from libs.failpoints import ENVIRONMENT_VARIABLE, armed
-from libs.servers.process import ProcessSpec, Running
-from libs.telemetry import last_words
+from libs.servers.process import ProcessSpec, Running, environment_of, last_words_of
 
 _REPOSITORY: Final = Path(__file__).parents[1]
 _PR_SET_PDEATHSIG: Final = 1
@@ -147,10 +146,9 @@ def start_fork(spec: ProcessSpec, log_dir: Path) -> Running:
     _, option, module, *arguments = spec.command
     assert option == "-m", spec.command
     log_dir.mkdir(parents=True, exist_ok=True)
-    log_path, last_words_path = log_dir / f"{spec.name}.log", log_dir / f"{spec.name}.last-words"
+    log_path, last_words_path = log_dir / f"{spec.name}.log", last_words_of(spec, log_dir)
     last_words_path.unlink(missing_ok=True)
-    environ = {**os.environ, last_words.VARIABLE: str(last_words_path), **spec.environ}
-    fork: Any = forks().start(module, arguments, environ, log_path)
+    fork: Any = forks().start(module, arguments, environment_of(spec, log_dir), log_path)
     return Running(spec, fork, log_path, last_words_path)
 
 

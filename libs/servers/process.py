@@ -18,7 +18,7 @@ from pathlib import Path
 
 from libs.errors import ServiceUnavailable
 from libs.setup.installation import SETUP_COMMAND
-from libs.telemetry import last_words
+from libs.telemetry import last_words, outliving_faults
 
 PROBE_PAUSE_S = 0.1
 LAST_LOG_LINES = 15
@@ -69,8 +69,7 @@ def start(spec: ProcessSpec, log_dir: Path, *, dies_with_parent: bool = False) -
     """
     spec.working_dir.mkdir(parents=True, exist_ok=True)
     log_dir.mkdir(parents=True, exist_ok=True)
-    log_path = log_dir / f"{spec.name}.log"
-    last_words_path = log_dir / f"{spec.name}.last-words"
+    log_path, last_words_path = log_dir / f"{spec.name}.log", last_words_of(spec, log_dir)
     last_words_path.unlink(missing_ok=True)
     command = list(spec.command)
     if dies_with_parent and (setpriv := shutil.which("setpriv")):
@@ -80,7 +79,7 @@ def start(spec: ProcessSpec, log_dir: Path, *, dies_with_parent: bool = False) -
             popen = subprocess.Popen(
                 command,
                 cwd=spec.working_dir,
-                env={**os.environ, last_words.VARIABLE: str(last_words_path), **spec.environ},
+                env=environment_of(spec, log_dir),
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
@@ -89,6 +88,20 @@ def start(spec: ProcessSpec, log_dir: Path, *, dies_with_parent: bool = False) -
         except OSError as error:
             raise ServiceUnavailable(f"{spec.name} could not be started: {error}; run `{SETUP_COMMAND}`") from error
     return Running(spec, popen, log_path, last_words_path)
+
+
+def environment_of(spec: ProcessSpec, log_dir: Path) -> dict[str, str]:
+    """The environment of a process: this one's, the files that it leaves for its supervisor and its successor, and its own."""
+    files = {
+        last_words.VARIABLE: str(last_words_of(spec, log_dir)),
+        outliving_faults.VARIABLE: str(log_dir / f"{spec.name}{outliving_faults.SUFFIX}"),
+    }
+    return {**os.environ, **files, **spec.environ}
+
+
+def last_words_of(spec: ProcessSpec, log_dir: Path) -> Path:
+    """See ``Running.last_words_path``."""
+    return log_dir / f"{spec.name}.last-words"
 
 
 def wait_ready(running: Running, timeout_s: float) -> None:

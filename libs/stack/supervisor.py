@@ -31,6 +31,7 @@ from libs.mesh.state import ServicePhase, ServiceState, StackPhase, StackState, 
 from libs.servers import process
 from libs.servers.process import ProcessSpec, Running
 from libs.stack.restart import EXIT_HALTED, LeaveStopped, RestartAfter, RestartPolicy, describe_exit, judge_exit
+from libs.telemetry import outliving_faults
 from libs.telemetry.last_words import read_last_words
 
 WATCH_PAUSE_S: Final = 0.1
@@ -111,6 +112,7 @@ async def supervise(
     """
     members = [_Member(item, _first_state(item)) for item in planned]
     stack = _Stack(home, members, policy, on_event, on_phase, time.time())
+    _forget_faults(home)
     _set_phase(stack, StackPhase.STARTING)
     watchers: list[asyncio.Task[None]] = []
     logs = asyncio.create_task(_bound_logs(home))
@@ -129,6 +131,12 @@ async def supervise(
         await _cancel([logs, *watchers])
         await _stop_all(stack)
         _set_phase(stack, StackPhase.STOPPED)
+
+
+def _forget_faults(home: Home) -> None:
+    """Faults of the stack before ended with it; those of its processes outlive their restarts alone."""
+    for file in home.logs_dir.glob(f"*{outliving_faults.SUFFIX}"):
+        file.unlink(missing_ok=True)
 
 
 async def _bring_up(stack: _Stack, watchers: list[asyncio.Task[None]]) -> None:

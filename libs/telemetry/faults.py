@@ -8,7 +8,8 @@ One truth for every reader of it: the log (``fault_raised``, ``fault_lifted``), 
 ("degraded: …"), ``/faults`` (JSON), gRPC (``libs.rpc.faults``), and through these ``headwater status``, which prints the worst
 first and exits with 1.
 ``CATALOGUE`` holds every kind; ``make docs-faults`` writes ``docs/faults.md`` from it. A process forgets its faults when it
-ends: the owner of one that outlives a restart raises it again at the start, from its store.
+ends: the owner of one that outlives a restart raises it again at the start, from its store, or by ``raise_again`` from the file
+that the process before has left (``outliving_faults``).
 """
 
 import threading
@@ -20,6 +21,7 @@ from typing import Final
 import structlog
 
 from libs.telemetry import metrics
+from libs.telemetry.outliving_faults import load_faults, store_faults
 from libs.types.fault import Fault, FaultScope, Severity, worst_first
 
 log = structlog.get_logger()
@@ -39,6 +41,8 @@ class FaultKind:
     docs: str = ""
     example: str = ""
     """What ``happened`` says, for example."""
+    outlives: bool = False
+    """The next process of the same supervisor has it too (``raise_again``)."""
 
 
 CATALOGUE: Final[list[FaultKind]] = []
@@ -46,9 +50,17 @@ CATALOGUE: Final[list[FaultKind]] = []
 
 
 def _kind(
-    id: str, severity: Severity, cause: str, remedy: str, *, command: str = "", docs: str = "", example: str = ""
+    id: str,
+    severity: Severity,
+    cause: str,
+    remedy: str,
+    *,
+    command: str = "",
+    docs: str = "",
+    example: str = "",
+    outlives: bool = False,
 ) -> FaultKind:
-    kind = FaultKind(id, severity, cause, remedy, command, docs, example)
+    kind = FaultKind(id, severity, cause, remedy, command, docs, example, outlives)
     CATALOGUE.append(kind)
     return kind
 
@@ -173,11 +185,12 @@ KEYS_PARKED = _kind(
 STRAY_RECORDS = _kind(
     "stray_records",
     Severity.DEGRADED,
-    "Somebody but the router wrote into a tenant's row topic; the sink passes such records over. A sink job forgets it when it "
-    "ends.",
+    "Somebody but the router wrote into a tenant's row topic; the sink passes such records over. The fault outlives a "
+    "restart of the job, and ends with the stack or the pod.",
     "Find out who wrote them: take away WRITE on the tenant's topics.",
     docs="docs/failure_modes.md#the-sink",
     example="acme.shop.orders/0: 1 record(s) up to offset 4711 without the headers … were passed over",
+    outlives=True,
 )
 CODE_CACHE_FILLS = _kind(
     "code_cache_fills",
@@ -230,11 +243,13 @@ COLUMN_REFUSED = _kind(
 EVENTS_SET_ASIDE = _kind(
     "events_set_aside",
     Severity.DIFFERS,
-    "Events of a table became dead letters of one tenant; its other events go on. A router forgets it when it ends.",
+    "Events of a table became dead letters of one tenant; its other events go on. The fault outlives a restart of the "
+    "router, and ends with a copy of the table, with the stack or with the pod.",
     "List the dead letters with their reasons. Mend the document or the row, then copy the table for the tenant again.",
     command="headwater tenant snapshot {tenant} {table}",
     docs="docs/failure_modes.md",
     example="shop.orders: 2 events are dead letters: the event is larger than 900000 bytes",
+    outlives=True,
 )
 TOPIC_REFUSED = _kind(
     "topic_refused",
@@ -256,10 +271,12 @@ TENANT_WAITS = _kind(
 CHANGES_RECORD_SET_ASIDE = _kind(
     "changes_record_set_aside",
     Severity.DIFFERS,
-    "A record of a source's changes topic is no batch of its reader, and was passed over for all tenants.",
+    "A record of a source's changes topic is no batch of its reader, and was passed over for all tenants. The fault outlives a "
+    "restart of the router, and ends with the stack or the pod.",
     "Find out who may write to the topic. Where a reader of another release wrote it, build the source's tables again.",
     docs="docs/failure_modes.md",
     example="headwater.changes.shop/0: the record at offset 4711 is no ChangeBatch (DecodeError)",
+    outlives=True,
 )
 
 CHANGES_TOPIC_REPLACED = _kind(
@@ -317,6 +334,9 @@ _lock = threading.Lock()
 _lasting: dict[tuple[str, FaultScope], Fault] = {}
 _raised_us: dict[tuple[str, FaultScope], int] = {}
 """When each of them was raised last."""
+_store_lock = threading.Lock()
+_left: dict[tuple[str, FaultScope], Fault] | None = None
+"""Those that the process before has left and that no owner has raised again; None: its file is still to be read."""
 
 
 def fault_of(
@@ -358,6 +378,8 @@ def raise_fault(
         _lasting[key] = fault
         _raised_us[key] = time.time_ns() // 1_000
         metrics.FAULTS.labels(*_labels(fault)).set(1)
+    if kind.outlives and fault != before:
+        _store()
     if before is None or before.happened != happened:
         log.warning(
             "fault_raised",
@@ -384,8 +406,47 @@ def lift_fault(kind: FaultKind, scope: FaultScope, *, raised_before_us: int | No
             del _raised_us[key]
             metrics.FAULTS.remove(*_labels(fault))
     if fault is not None:
+        if kind.outlives:
+            _store()
         log.info("fault_lifted", fault=kind.id, place=str(scope))
     return fault is not None
+
+
+def raise_again(kind: FaultKind, is_own: Callable[[FaultScope], bool]) -> list[Fault]:
+    """Raise the faults of a kind that the process before has left, of the scopes that ``is_own`` takes.
+
+    The owner calls it when it begins; another process may have its work by now, and then has its faults too. Returns all
+    lasting ones of the kind and of these scopes. Safe from any thread.
+    """
+    with _store_lock:
+        left = _faults_left()
+        ours = [place for place, fault in left.items() if fault.id == kind.id and is_own(fault.scope)]
+        taken = [left.pop(place) for place in ours]
+    for fault in taken:
+        raise_fault(
+            kind,
+            fault.scope,
+            happened=fault.happened,
+            remedy=fault.remedy,
+            command=fault.command,
+            since_us=fault.since_us,
+        )
+    return [fault for fault in lasting_faults() if fault.id == kind.id and is_own(fault.scope)]
+
+
+def _faults_left() -> dict[tuple[str, FaultScope], Fault]:
+    global _left
+    if _left is None:
+        _left = {(fault.id, fault.scope): fault for fault in load_faults()}
+    return _left
+
+
+def _store() -> None:
+    """Write the file for the next process: with the faults of this one those that no owner has raised again yet."""
+    outliving = {kind.id for kind in CATALOGUE if kind.outlives}
+    with _store_lock:
+        found = {(fault.id, fault.scope): fault for fault in lasting_faults() if fault.id in outliving}
+        store_faults(list((_faults_left() | found).values()))
 
 
 def keep_faults(found: Mapping[FaultKind, Mapping[FaultScope, str]], concerned: Callable[[FaultScope], bool]) -> None:

@@ -35,7 +35,13 @@ from confluent_kafka import TopicPartition as OffsetOf
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
 from libs.kafka.clients import client_config
 from libs.kafka.topic_id import topic_id
-from libs.telemetry.faults import CHANGES_TOPIC_REPLACED, lift_fault, raise_fault
+from libs.telemetry.faults import (
+    CHANGES_RECORD_SET_ASIDE,
+    CHANGES_TOPIC_REPLACED,
+    lift_fault,
+    raise_again,
+    raise_fault,
+)
 from libs.types.fault import FaultScope
 from services.router.awaited import PassedPartitions, awaited_ends
 from services.router.inbox import Inbox, call_in
@@ -227,6 +233,7 @@ class Lane:
                 await self._park(noted, own_id)
                 return
             lift_fault(CHANGES_TOPIC_REPLACED, FaultScope(source=source))
+            raise_again(CHANGES_RECORD_SET_ASIDE, lambda scope: scope.source == source)
             looked_s = time.monotonic()
             stragglers = self._stragglers
             found: Mapping[str, int] = {}

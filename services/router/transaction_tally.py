@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libs.telemetry import metrics
-from libs.telemetry.faults import EVENTS_SET_ASIDE, lift_fault, raise_fault
-from libs.types.fault import FaultScope
+from libs.telemetry.faults import EVENTS_SET_ASIDE, lift_fault, raise_again, raise_fault
+from libs.types.fault import Fault, FaultScope
 from services.router.delivery import Delivery
 from services.router.metering import Meter
 
@@ -22,8 +22,11 @@ class TransactionTally:
         self._meter = meter
         self._log = logger
         self._tallies: collections.defaultdict[str, _Tally] = collections.defaultdict(_Tally)
-        self._set_aside: dict[tuple[str, str], int] = {}
-        """By tenant and table: the dead letters of its events since the start, or since a copy of the table."""
+        self._set_aside = {
+            (fault.scope.tenant, fault.scope.table): _count_in(fault)
+            for fault in raise_again(EVENTS_SET_ASIDE, lambda scope: scope.source == source)
+        }
+        """By tenant and table: the dead letters of its events since the router's first start, or since a copy of the table."""
 
     def add(self, tenant: str, delivery: Delivery, size_bytes: int, cpu_ns: float) -> None:
         """One of the tenants that a delivery is for. ``cpu_ns``: this tenant's part of the work."""
@@ -54,15 +57,24 @@ class TransactionTally:
                 self._log.warning("event_dead_lettered", tenant_id=tenant, events=tally.dead_letters)
             for table, reason in tally.set_aside.items():
                 count = self._set_aside.get((tenant, table), 1)
-                happened = f"{table}: {count} {'event is a dead letter' if count == 1 else 'events are dead letters'}: {reason}"
                 scope = FaultScope(source=self._source, tenant=tenant, table=table)
-                raise_fault(EVENTS_SET_ASIDE, scope, happened=happened)
+                raise_fault(EVENTS_SET_ASIDE, scope, happened=_happened(table, count, reason))
         self._tallies.clear()
         return cpu_s
 
     def forget(self) -> None:
         """The transaction was aborted."""
         self._tallies.clear()
+
+
+def _happened(table: str, count: int, reason: str) -> str:
+    return f"{table}: {count} {'event is a dead letter' if count == 1 else 'events are dead letters'}: {reason}"
+
+
+def _count_in(fault: Fault) -> int:
+    """The number that ``_happened`` wrote; 0 where an earlier release wrote the text."""
+    count = fault.happened.removeprefix(f"{fault.scope.table}: ").partition(" ")[0]
+    return int(count) if count.isdecimal() else 0
 
 
 @dataclass(slots=True)

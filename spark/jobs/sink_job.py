@@ -21,6 +21,7 @@ import structlog
 from libs.config.load import load_settings
 from libs.errors import Fenced, InvalidSettings, PipelineHalted
 from libs.telemetry.endpoint import start_endpoint
+from libs.telemetry.faults import STRAY_RECORDS, raise_again
 from libs.telemetry.log import configure_logging
 from libs.tenants.document import TenantFolder
 from spark.jobs.fleet import Fleet
@@ -78,6 +79,7 @@ def serve(settings: SinkJobSettings, sinks: Mapping[str, Sink], stop: threading.
     """
     folder = TenantFolder(Path(settings.tenants_dir), state_folder=Path(settings.state_dir) / "tenants")
     fleet = Fleet(settings, sinks)
+    raise_again(STRAY_RECORDS, lambda _: True)
     endpoint = start_endpoint(settings.telemetry, alive=fleet.stalled, ready=fleet.not_ready)
     try:
         fleet.open()

@@ -369,6 +369,20 @@ def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(helm: Helm
     assert "headwater-check" not in pod_specs(render(helm, SMALL, "any"))
 
 
+def test_faults_that_outlive_a_restart_lie_in_a_folder_of_their_pod(helm: HelmClient) -> None:
+    """A container that is started again finds them; they end with the pod."""
+    files = {}
+    for name, spec in pod_specs(render(helm, FULL, "any")).items():
+        container = spec["containers"][0]
+        for file in [each["value"] for each in container.get("env", ()) if each["name"] == "HEADWATER_FAULTS_FILE"]:
+            mounts = container["volumeMounts"]
+            [volume] = [each["name"] for each in mounts if each["mountPath"] == str(Path(file).parent)]
+            [files[name]] = ["emptyDir" in each for each in spec["volumes"] if each["name"] == volume]
+
+    assert {"headwater-router", "headwater-reader-shop", "headwater-sink-packed-0"} <= files.keys()
+    assert all(files.values()), files
+
+
 def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(helm: HelmClient) -> None:
     values = {
         "sources": {"shop": SHOP, "ledger": {"kind": "dts"}},
@@ -393,7 +407,7 @@ def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(h
     [deployment] = [each for each in objects if each["kind"] == "Deployment"]
     spec = deployment["spec"]["template"]["spec"]
     given = {"HEADWATER_SOURCES__SHOP__DATABASE__PASSWORD", "HEADWATER_WAREHOUSES__CLICKHOUSE__PASSWORD"}
-    assert set(environment(spec)) == {*given, "HEADWATER_TERMINATION_LOG"}
+    assert set(environment(spec)) == {*given, "HEADWATER_TERMINATION_LOG", "HEADWATER_FAULTS_FILE"}
     file = helm.folder / "mesh.yaml"
     file.write_text(yaml.safe_dump(told))
     read = load_settings(MeshSettings, path=file, environ=environment(spec), subject="check")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings, WatchedService
@@ -81,6 +81,11 @@ class Setting:
     def read(self, topic: str, count: int) -> list[Any]:
         """The records of a topic once there are ``count``."""
         return read_until(self.services.bootstrap_servers, topic, lambda found: len(found) >= count)
+
+
+def faults_of(router: RouterProcess) -> list[Fault]:
+    """The page of a router; none while it does not answer."""
+    return msgspec.json.decode(router.get("/faults")[1] or "[]", type=list[Fault])
 
 
 @pytest.fixture
@@ -317,11 +322,79 @@ def test_event_larger_than_a_record_is_set_aside(setting: Setting) -> None:
     second, update = (msgspec.json.decode(message.value()) for message in setting.read(setting.topic(tenant), 2))
     assert second["after"]["id"] == 2
     assert (update["op"], update["before"], update["after"]["email"]) == ("u", None, "x")
-    (fault,) = wait_until(
-        lambda: msgspec.json.decode(setting.router.get("/faults")[1], type=list[Fault]), because="the fault is told"
-    )
+    (fault,) = wait_until(lambda: faults_of(setting.router), because="the fault is told")
     assert (fault.id, fault.scope.tenant) == ("events_set_aside", tenant)
     assert "1 event is a dead letter: the event is larger than 900000 bytes" in fault.happened
+
+
+def test_a_fault_outlives_its_router_until_the_table_is_copied(setting: Setting) -> None:
+    """The next process has it from the file that its supervisor names, and ends it by the copy's rows."""
+    tenant = setting.write_tenant("acme")
+    setting.source.run([("c", b'{"id":1}', row_value("c", None, order_row(1, email="x" * 950_000)))])
+    setting.source.publish()
+    setting.router.start()
+    before = wait_until(lambda: faults_of(setting.router), because="the fault is told")
+    setting.router.kill()
+    setting.router.start()
+    after = wait_until(lambda: faults_of(setting.router), because="the fault is told again")
+    text = setting.router.log_text
+    setting.source.run([("r", b'{"id":1}', row_value("r", None, order_row(1)))], snapshot=True)
+    setting.source.publish()
+
+    assert [each.id for each in before] == ["events_set_aside"]
+    assert after == before
+    assert text.count('"event": "fault_raised"') == 2
+    assert len(setting.read(setting.topic(tenant), 1)) == 1
+    wait_until(
+        lambda: faults_of(setting.router) == [],
+        because="the copy ends it",
+        seen=lambda: setting.router.log_text[-2000:],
+    )
+
+
+def test_faults_of_a_router_are_the_same_in_page_call_metric_and_log(setting: Setting) -> None:
+    """Each is raised on a real Kafka: by topics, records and columns that are refused, and by a foreign record."""
+    kafka = KafkaSettings(bootstrap_servers=setting.services.bootstrap_servers)
+    late = setting.write_tenant("late", selection={"unknown_columns": "refuse"})
+    many = setting.write_tenant("many", topics={"replication_factor": 3, "transactions": True})
+    small = setting.write_tenant("small")
+    ensure_topics(kafka, [TopicSpec(name=setting.topic(small), config={"max.message.bytes": "100"})])
+    history = setting.services.schema_history.client_settings
+    with_late = asyncio.run(record_schema(history, setting.source.name, orders_schema(column("late", is_late=True))))
+    setting.source.batch.add_begin("gtid:1", time.time_ns() // 1000)
+    setting.source.run([("c", b'{"id":1}', row_value("c", None, {**order_row(1), "late": "x"}))], version=with_late)
+    setting.source.batch.add_end("gtid:1", time.time_ns() // 1000, ((ORDERS, 1),))
+    setting.source.publish()
+    producer = Producer({"bootstrap.servers": setting.services.bootstrap_servers})
+    producer.produce(changes_topic(setting.source.name), b"no ChangeBatch", setting.source.name, 0)
+    assert producer.flush(60) == 0
+    setting.router.start()
+    expected = {
+        ("changes_record_set_aside", ""),
+        ("column_refused", late),
+        ("table_refused", many),
+        ("tenant_waits", small),
+        ("topic_refused", many),
+    }
+
+    def found() -> list[Fault]:
+        return faults_of(setting.router)
+
+    wait_until(
+        lambda: {(each.id, each.scope.tenant) for each in found()} >= expected,
+        because="all are told",
+        seen=lambda: (found(), setting.router.log_text[-5000:]),
+    )
+    faults, page, logged = found(), setting.router.get("/metrics")[1], setting.router.log_text
+    address = GrpcClientSettings(address=f"localhost:{setting.router.grpc_port}")
+    answered = asyncio.run(gather_faults([WatchedService(name="router", grpc=address)]))
+    assert {(each.id, each.scope) for each in answered} == {(each.id, each.scope) for each in faults}
+    raised = [msgspec.json.decode(line) for line in logged.splitlines() if '"event": "fault_raised"' in line]
+    for each in faults:
+        labels = f'id="{each.id}",severity="{each.severity.value}",source="{each.scope.source}"'
+        assert f'headwater_faults{{{labels},table="{each.scope.table}",tenant="{each.scope.tenant}"}} 1.0' in page
+        assert (each.id, str(each.scope)) in [(line["fault"], line["place"]) for line in raised]
+        assert each.remedy
 
 
 def test_an_offset_of_a_changes_topic_that_was_made_again_parks_its_source(setting: Setting) -> None:

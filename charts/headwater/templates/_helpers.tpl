@@ -557,6 +557,7 @@ spec:
           args: {{ .args | default (list "--settings" "/etc/headwater/settings/settings.yaml") | toJson }}
           env:
             - {name: HEADWATER_TERMINATION_LOG, value: /dev/termination-log}
+            - {name: HEADWATER_FAULTS_FILE, value: /var/lib/headwater/faults.json}
             {{- with include "headwater.secretEnv" (merge (dict "role" (.role | default .component)) .) | trim }}
             {{- . | nindent 12 }}
             {{- end }}

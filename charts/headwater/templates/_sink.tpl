@@ -152,15 +152,15 @@ spec:
       args: [--settings, /etc/headwater/settings/settings.yaml]
       {{- end }}
       {{- $env := include "headwater.secretEnv" (dict "root" . "role" "sink" "secretEnv" .Values.sink.secretEnv) | trim }}
-      {{- if or $env .Values.sink.settings.state_store (and $hasExecutors (not $isSubmitted)) }}
       env:
+        # Of this pod alone: faults that outlive a restart of its container end with it.
+        - {name: HEADWATER_FAULTS_FILE, value: /tmp/faults.json}
         {{- if .Values.sink.settings.state_store }}
         - name: HEADWATER_STATE_STORE__JOB
           valueFrom: {fieldRef: {fieldPath: "metadata.labels['headwater.dev/sink-job']"}}
         {{- end }}
         {{- with $env }}{{- . | nindent 8 }}{{- end }}
         {{- if and $hasExecutors (not $isSubmitted) }}{{- include "headwater.sinkExecutorEnv" . | nindent 8 }}{{- end }}
-      {{- end }}
       ports:
         - {name: http, containerPort: 8080}
         {{- if and $hasExecutors (not $isSubmitted) }}{{- include "headwater.sinkPorts" . | nindent 8 }}{{- end }}

@@ -17,7 +17,7 @@ from libs.types.fault import FaultScope
 
 REPOSITORY: Final = Path(__file__).parents[3]
 MISSTEPS: Final = "tests/unit/cli/test_missteps.py::test_a_misstep_is_the_first_line_and_its_remedy_mends_it"
-REFUSALS: Final = "tests/unit/router/test_refusals.py::test_what_stands_refused_is_a_fault_of_each_router_that_knows_it"
+ROUTER: Final = "tests/integration/test_router.py::test_faults_of_a_router_are_the_same_in_page_call_metric_and_log"
 RAISED_IN: Final = {
     "source_unreachable": MISSTEPS,
     "reader_halted": MISSTEPS,
@@ -50,16 +50,11 @@ RAISED_IN: Final = {
     "table_refused": (
         "tests/integration/test_router.py::test_event_that_cannot_be_projected_is_set_aside_and_others_go_on"
     ),
-    "column_refused": (
-        "tests/unit/router/test_refusals.py"
-        "::test_a_late_column_that_is_kept_back_is_a_fault_until_the_document_names_it"
-    ),
+    "column_refused": ROUTER,
     "events_set_aside": "tests/integration/test_router.py::test_event_larger_than_a_record_is_set_aside",
-    "topic_refused": REFUSALS,
-    "tenant_waits": REFUSALS,
-    "changes_record_set_aside": (
-        "tests/unit/router/test_lane_offsets.py::test_records_that_nobody_can_read_are_set_aside_by_their_place"
-    ),
+    "topic_refused": ROUTER,
+    "tenant_waits": ROUTER,
+    "changes_record_set_aside": ROUTER,
     "changes_topic_replaced": (
         "tests/integration/test_router.py::test_an_offset_of_a_changes_topic_that_was_made_again_parks_its_source"
     ),

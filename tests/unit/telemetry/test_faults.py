@@ -1,6 +1,7 @@
 """The faults of a process: kept while they last, one truth for log, metric, health and status."""
 
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -9,9 +10,11 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from libs.config.connections import TelemetrySettings
+from libs.telemetry import faults, metrics, outliving_faults
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.faults import (
     CATALOGUE,
+    EVENTS_SET_ASIDE,
     ROWS_CHANGED_UNSEEN,
     SOURCE_UNREACHABLE,
     TABLE_PARKED,
@@ -19,6 +22,7 @@ from libs.telemetry.faults import (
     keep_faults,
     lasting_faults,
     lift_fault,
+    raise_again,
     raise_fault,
 )
 from libs.telemetry.last_words import MAX_BYTES, VARIABLE, read_last_words, write_last_words
@@ -105,3 +109,55 @@ def test_last_words_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     assert read_last_words(tmp_path / "words") == "é" * (MAX_BYTES // 2)
     assert read_last_words(tmp_path / "words") == ""
+
+
+@pytest.fixture
+def next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forgets as a process does that ends: the supervisor's file for the next one is what stays."""
+    monkeypatch.setenv(outliving_faults.VARIABLE, str(tmp_path / "router.faults"))
+    monkeypatch.setattr(faults, "_left", None)
+
+    def forget() -> None:
+        for place in list(faults._lasting):
+            metrics.FAULTS.remove(*faults._labels(faults._lasting.pop(place)))
+        monkeypatch.setattr(faults, "_left", None)
+
+    return forget
+
+
+def is_of_shop(scope: FaultScope) -> bool:
+    return scope.source == "shop"
+
+
+def test_a_fault_that_outlives_its_process_is_raised_again_by_its_next_owner(next_process: Callable[[], None]) -> None:
+    """With its beginning; those of other sources wait for theirs, also over a further restart."""
+    of_acme, of_crm = (FaultScope(source=name, tenant="acme", table="s.t") for name in ("shop", "crm"))
+    first = raise_fault(EVENTS_SET_ASIDE, of_acme, happened="s.t: 1 event is a dead letter: too large")
+    raise_fault(EVENTS_SET_ASIDE, of_crm, happened="s.t: 2 events are dead letters: too large")
+    raise_fault(SOURCE_UNREACHABLE, SHOP, happened="refused")
+    next_process()
+    before = lasting_faults()
+    [again] = raise_again(EVENTS_SET_ASIDE, is_of_shop)
+    next_process()
+
+    assert (before, again) == ([], first)
+    both = raise_again(EVENTS_SET_ASIDE, lambda _: True)
+    assert sorted(fault.scope.source for fault in both) == ["crm", "shop"]
+
+
+def test_a_fault_that_was_lifted_does_not_come_back(next_process: Callable[[], None]) -> None:
+    scope = FaultScope(source="shop", tenant="acme", table="s.t")
+    raise_fault(EVENTS_SET_ASIDE, scope, happened="s.t: 1 event is a dead letter: too large")
+    lift_fault(EVENTS_SET_ASIDE, scope)
+    next_process()
+
+    assert raise_again(EVENTS_SET_ASIDE, is_of_shop) == []
+
+
+def test_a_file_of_another_release_is_passed_over(tmp_path: Path, next_process: Callable[[], None]) -> None:
+    (tmp_path / "router.faults").write_text('[{"kind": "events_set_aside"}]')
+
+    with capture_logs() as logged:
+        found = raise_again(EVENTS_SET_ASIDE, is_of_shop)
+
+    assert (found, [line["event"] for line in logged]) == ([], ["faults_not_read"])
