@@ -162,8 +162,9 @@ def check_command(
       headwater check
       headwater check globex --limit 50
       headwater check --repair
-      headwater check --every 3600 --repair --report check.jsonl --metrics-port 9187
-      headwater check --every 3600 --share 0.1 --resume-file check.json --metrics-port 9187
+      headwater check --every 3600 --repair --report check.jsonl \\
+        --metrics-port 9187
+      headwater check --every 3600 --share 0.1 --resume-file check.json
       headwater check acme --table 'shop\\.orders' --mesh mesh.yaml
     """
     _require_patterns(tables)

@@ -132,7 +132,8 @@ def replay_command(
     \b
     Examples:
       headwater dead-letter replay acme
-      headwater dead-letter replay acme orders --key '{"id":7}' --leave-out-refused
+      headwater dead-letter replay acme orders --key '{"id":7}'
+      headwater dead-letter replay acme --leave-out-refused
       headwater dead-letter replay acme orders --mesh kafka.yaml
     """
     require_tenant(mesh, tenant)

@@ -68,9 +68,10 @@ def demo(source: str, keep: bool, home: Path, traffic_s: float, scale: float, se
     \b
     Sources:
       mysql    a MySQL server and its binlog
-      dts      a MySQL server; a stand-in for Tencent's DTS writes its log to Kafka as a subscription's messages
-      vitess   two MySQL servers as the shards of a keyspace; a stand-in for vtgate serves them
-    The databases, Kafka, the services and Spark are real. DTS and Vitess are stand-ins.
+      dts      a MySQL server, whose log a stand-in for Tencent's DTS copies
+      vitess   two MySQL servers as shards, behind a stand-in for vtgate
+    The databases, Kafka, the services and Spark are real.
+    DTS and Vitess are stand-ins.
 
     \b
     Examples:

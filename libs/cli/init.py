@@ -42,7 +42,7 @@ def init(url: str | None, source: str | None, tenant: str, tls_ca_file: str | No
     \b
     Examples:
       headwater init mysql://headwater@127.0.0.1:3306/shop
-      headwater init mysql://headwater@db.example/shop --source shop --tenant acme --tls-ca-file /etc/ssl/db.pem
+      headwater init mysql://headwater@db.example/shop --tls-ca-file db.pem
       headwater init                                    write commented examples
     """
     is_asking = sys.stdin.isatty()

@@ -56,7 +56,7 @@ def up(home: Home, detach: bool, without_tls: bool) -> None:
     \b
     Examples:
       headwater up                       in the foreground
-      headwater up --detach              in the background; `headwater down` stops it
+      headwater up --detach              in the background, until `headwater down`
       headwater up --home ~/cdc          another home
     """
     documents = stack.load_documents(home)

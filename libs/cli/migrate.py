@@ -48,7 +48,8 @@ def debezium(config: Path, name: str | None, offsets_file: Path | None, is_print
     Examples:
       headwater migrate debezium connector.json
       headwater migrate debezium connector.json --offsets offsets.json
-      curl -s localhost:8083/connectors/shop | headwater migrate debezium - --name shop
+      curl -s localhost:8083/connectors/shop \\
+        | headwater migrate debezium - --name shop
       headwater migrate debezium connector.json --stdout
     """
     text = given_text(config, str(config))

@@ -55,7 +55,7 @@ def query(
     \b
     Examples:
       headwater query acme
-      headwater query acme "SELECT status, count(*), sum(total) FROM orders GROUP BY status"
+      headwater query acme "SELECT status, sum(total) FROM orders GROUP BY status"
       headwater query acme "FROM customers LIMIT 3" --format json
       headwater query acme "SELECT count(*) FROM orders" --mesh mesh.yaml
     """

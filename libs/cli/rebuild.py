@@ -62,9 +62,10 @@ def rebuild(
 
     \b
     Examples:
-      headwater rebuild acme orders --as-of 2026-11-21T10:00:00+00:00 --into orders_before
+      headwater rebuild acme orders --as-of 2026-11-21T10:00:00Z --into before
       headwater rebuild acme shop.orders --as-of 0.4711.3 --into orders_4711
-      headwater rebuild acme orders --as-of 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-4711 --into orders_4711
+      headwater rebuild acme orders --into orders_4711 \\
+        --as-of 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-4711
     """
     sinks = sink_view(home, mesh_file, must_run=False)
     chosen = choose_table(sinks.progress(tenant), tenant, table)

@@ -55,9 +55,11 @@ def plan_command(
     \b
     Examples:
       headwater schema plan shop "ALTER TABLE shop.orders ADD COLUMN size INT"
-      headwater schema plan shop --database shop "ALTER TABLE orders RENAME COLUMN note TO text"
+      headwater schema plan shop --database shop \\
+        "ALTER TABLE orders RENAME COLUMN note TO text"
       headwater schema plan shop --file migration.sql --mesh mesh.yaml
-      headwater schema plan shop --file migration.sql --json | jq '.plans[] | select(.refused != [])'
+      headwater schema plan shop --file migration.sql --json \\
+        | jq '.plans[] | select(.refused != [])'
     """
     if (ddl is None) == (file is None):
         raise click.UsageError("give either the DDL itself or --file")

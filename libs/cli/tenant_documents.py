@@ -57,7 +57,8 @@ def validate_command(files: Sequence[Path], home: Home) -> None:
     Examples:
       headwater tenant validate acme.yaml
       headwater tenant validate tenants/*.yaml
-      kubectl get configmap acme -o jsonpath='{.data.tenant\\.yaml}' | headwater tenant validate -
+      kubectl get configmap acme -o jsonpath='{.data.tenant\\.yaml}' \\
+        | headwater tenant validate -
     """
     mistakes: list[str] = []
     owners: dict[str, Path] = {}
@@ -99,7 +100,8 @@ def plan_command(file: Path, as_json: bool, show_all: bool, mesh_file: Path | No
     Examples:
       headwater tenant plan acme.yaml
       headwater tenant plan acme.yaml --mesh mesh.yaml
-      headwater tenant plan acme.yaml --json | jq '.tables[] | select(.change != "as before")'
+      headwater tenant plan acme.yaml --json \\
+        | jq '.tables[] | select(.change != "as before")'
     """
     mistakes: list[str] = []
     text = _text(file, mistakes)
@@ -195,7 +197,8 @@ def explain_command(
       headwater tenant explain globex orders
       headwater tenant explain globex shop.customers --json
       headwater tenant explain globex orders --mesh mesh.yaml
-      kubectl get configmap globex -o yaml | headwater tenant explain globex orders --mesh mesh.yaml --document -
+      kubectl get configmap globex -o yaml \\
+        | headwater tenant explain globex orders --mesh mesh.yaml --document -
     """
     _require_mesh(mesh_file, document_file)
     explanation = explain(mesh_view(home, mesh_file, _given(document_file, tenant)), tenant, table)
@@ -257,8 +260,10 @@ def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: s
 
     \b
     Examples:
-      headwater tenant decrypt acme --file pii AXsJS2xHlE0HOzUvErNTDs+vwfEn50hmjBVMM5WJPoU=
-      headwater query acme "SELECT diagnosis FROM visits" --format csv | tail -n +2 \\
+      headwater tenant decrypt acme --file pii \\
+        AXsJS2xHlE0HOzUvErNTDs+vwfEn50hmjBVMM5WJPoU=
+      headwater query acme "SELECT diagnosis FROM visits" --format csv \\
+        | tail -n +2 \\
         | headwater tenant decrypt acme --file pii
     """
     if (file is None) == (env is None):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -10,7 +11,7 @@ import click
 import msgspec
 import pyarrow as pa
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 from rich.console import Console
 
 from libs.cli.main import SUBCOMMANDS, headwater
@@ -44,6 +45,28 @@ def run_process(*arguments: str, stdout: IO[str] | int = subprocess.PIPE) -> "su
         timeout=180,
         check=False,
     )
+
+
+def every_command(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of each command and of each of its subcommands."""
+    yield path
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), name)
+            assert found is not None
+            yield from every_command(found, (*path, name))
+
+
+def test_no_line_of_help_is_wider_than_80_columns() -> None:
+    """A terminal would fold an example in the middle of a word."""
+    wide = [
+        line
+        for path in every_command(headwater)
+        for line in CliRunner().invoke(headwater, [*path, "--help"], env={"COLUMNS": "80"}).output.splitlines()
+        if len(line) > 80
+    ]
+
+    assert wide == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
