@@ -143,6 +143,15 @@ COPY_REFUSED = _kind(
     docs="docs/snapshots.md",
     example="shop.orders: the copy is short: the source has 6001 rows, and at least 4002 of them were not read",
 )
+TRANSACTION_OPEN_LONG = _kind(
+    "transaction_open_long",
+    Severity.DEGRADED,
+    "A transaction of an Oracle source has been open for over four hours. A reader that starts again mines all redo since, "
+    "and halts where a log of it is gone.",
+    "Find its session by V$TRANSACTION and V$SESSION, and end it; until then keep the archived logs from its SCN on.",
+    docs="docs/oracle.md",
+    example="0a00070084220000 of user APP, since SCN 7099120 (2026-11-28 09:14:05 UTC)",
+)
 
 # --- sinks ----------------------------------------------------------------------------------------------------------
 

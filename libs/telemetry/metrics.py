@@ -283,6 +283,48 @@ READER_SET_ASIDE = _counter(
     "Any at all: read the reader's log or headwater.dead-letter.<source>, repair the rows, snapshot the table again.",
     (*_PARTITION, "handling"),
 )
+ORACLE_WINDOWS = _counter(
+    Area.LOGMINER,
+    "headwater_oracle_windows_total",
+    "Windows of redo that LogMiner has given whole.",
+    "Standing still: `window_broke_off` or `log_awaited` in the reader's log says why.",
+    _PARTITION,
+)
+ORACLE_DONE_SCN = _gauge(
+    Area.LOGMINER,
+    "headwater_oracle_done_scn",
+    "SCN below which every commit is delivered, exact below 2^53.",
+    "Standing still while the source's CURRENT_SCN grows: see headwater_oracle_windows_total.",
+    _PARTITION,
+)
+ORACLE_MINED_FROM_SCN = _gauge(
+    Area.LOGMINER,
+    "headwater_oracle_mined_from_scn",
+    "SCN from which a reader that starts again mines. Logs from there on have to stay at the source.",
+    "Far below headwater_oracle_done_scn: a transaction is open for long, see headwater_oracle_oldest_transaction_seconds.",
+    _PARTITION,
+)
+ORACLE_OPEN_TRANSACTIONS = _gauge(
+    Area.LOGMINER,
+    "headwater_oracle_open_transactions",
+    "Open transactions of the source that have changed captured tables.",
+    "Growing for hours: applications do not end them.",
+    _PARTITION,
+)
+ORACLE_OLDEST_TRANSACTION = _gauge(
+    Area.LOGMINER,
+    "headwater_oracle_oldest_transaction_seconds",
+    "Age of the oldest of them, from its first captured change on; 0 when none is open.",
+    "Near the age of the oldest archived log: end it, or keep archived logs for longer, before the reader has to start again.",
+    _PARTITION,
+)
+ORACLE_ROLLED_BACK = _counter(
+    Area.LOGMINER,
+    "headwater_oracle_rolled_back_transactions_total",
+    "Transactions of captured tables that were rolled back whole; none of their rows is decoded.",
+    "No remedy: its rate is the source's own.",
+    _PARTITION,
+)
 ORACLE_REREADS = _counter(
     Area.LOGMINER,
     "headwater_oracle_rereads_total",

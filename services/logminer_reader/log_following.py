@@ -23,6 +23,7 @@ from libs.types.table import TableSchema
 from services.logminer_reader.decode import Schemas, TransactionDecoder
 from services.logminer_reader.gather import Gatherer
 from services.logminer_reader.incremental import IncrementalCopy
+from services.logminer_reader.log_reports import LogReports
 from services.logminer_reader.log_steps import Committed, LogSteps, Step
 from services.logminer_reader.log_views import Incarnation, incarnation, server_offset
 from services.logminer_reader.mined_rows import CapturedTables, MinedDdl
@@ -158,6 +159,7 @@ class LogFollowing:
         self._mining = mining = await asyncio.to_thread(self._open, position)
         decoder = self._decoder(position.epoch, mining)
         place = _Place(position, order, committed_at_us)
+        reports = LogReports(self._settings.source)
         log.info("log_opened", done_scn=position.done_scn, mined_from=position.mined_from)
         kept_s = time.monotonic()
         mined = mine(mining.windows, mining.steps, self._captured, self._settings.mining)
@@ -172,6 +174,7 @@ class LogFollowing:
                     yield self._gatherer.take(self._resume_point(place))
             if each.ends_window:
                 place.end_window(mining.steps)
+                reports.window_ended(place.position, mining.steps, mining.transactions)
                 async for batch in self._copies_before(place.position.done_scn, place):
                     yield batch
                 if not self._gatherer.is_empty or time.monotonic() - kept_s >= _POSITION_S:

@@ -37,6 +37,9 @@ RAISED_IN: Final = {
         "tests/integration/test_mysql_values.py::test_a_byte_that_its_charset_does_not_map_stops_one_row_and_is_told"
     ),
     "copy_refused": "tests/integration/test_incremental_beside_log.py::test_a_copy_that_is_short_is_refused_by_name",
+    "transaction_open_long": (
+        "tests/unit/logminer_reader/test_log_reports.py::test_a_transaction_that_stays_open_is_a_fault_until_it_ends"
+    ),
     "sink_halted": MISSTEPS,
     "batch_fails": "tests/unit/spark/test_containment.py::test_a_batch_that_fails_again_is_a_fault_until_it_is_done",
     "table_parked": MISSTEPS,
