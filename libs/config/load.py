@@ -111,6 +111,9 @@ def convert_document(record: type[_Settings], document: Any, *, place: str, mist
     except InvalidSettings as error:  # of its __post_init__: contradicting settings
         mistakes.extend(_join(place, mistake) for mistake in error.mistakes)
         return None
+    except ValueError as error:  # the same, of a record that msgspec converts elsewhere
+        mistakes.append(f"{place or 'document'}: {error}")
+        return None
 
 
 @functools.cache

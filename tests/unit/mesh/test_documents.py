@@ -585,3 +585,12 @@ def test_a_subscription_says_where_it_is_where_the_kafka_is_the_owners(home: Hom
     (mistake,) = read_documents(home).source_mistakes
 
     assert "subscription.bootstrap_servers: is missing, and kafka.yaml names a Kafka of yours" in mistake
+
+
+def test_a_rule_that_contradicts_the_kind_is_a_mistake_with_its_place(home: Home) -> None:
+    """It ended the command with a traceback, of a keyspace and of a subscription too."""
+    put(home, source="kind: vitess\nvtgate: {}\nkeyspace: shop\non_unseen_change: [{tables: a, action: resync}]\n")
+
+    (mistake,) = read_documents(home).source_mistakes
+
+    assert "shop.yaml:4: on_unseen_change[0]: resync is there for MySQL sources alone" in mistake
