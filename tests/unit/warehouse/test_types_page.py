@@ -6,10 +6,19 @@ import pytest
 
 from libs.mysql import column_type
 from libs.mysql.column_type import parse_column_type
+from libs.oracle.column_type import parse_column_type as parse_oracle_type
+from libs.oracle.logical import _BINARY, _KINDS
 from libs.source.vitess.columns import vitess_logical_type
-from libs.types.value_modes import TimePrecision, ValueModes, VitessValueModes
+from libs.types.value_modes import OracleValueModes, TimePrecision, ValueModes, VitessValueModes
 from libs.warehouse.dialect import DIALECTS
-from libs.warehouse.types_page import FAMILIES, TypeFamily, example_columns, types_document
+from libs.warehouse.types_page import (
+    FAMILIES,
+    ORACLE_FAMILIES,
+    TypeFamily,
+    example_columns,
+    oracle_example_columns,
+    types_document,
+)
 from spark.sinks.registry import SINKS
 
 DOCS = Path(__file__).parents[3] / "docs" / "types.md"
@@ -52,3 +61,22 @@ def test_vitess_differs_as_the_page_says(precision: TimePrecision) -> None:
     }
 
     assert differing == {"float"} | ({"date", "time", "datetime"} if precision is TimePrecision.ISO_STRING else set())
+
+
+def test_every_type_of_oracle_is_on_it() -> None:
+    """A type that is added to the reader cannot be forgotten here."""
+    shown = {parse_oracle_type(example).name for family in ORACLE_FAMILIES for example in family.examples}
+    moments = {"DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP WITH LOCAL TIME ZONE"}
+    others = {"NUMBER", "FLOAT", "INTERVAL YEAR TO MONTH", "INTERVAL DAY TO SECOND"}
+
+    assert shown == (_KINDS.keys() | _BINARY | moments | others) - {"UROWID"}  # as ROWID
+
+
+@pytest.mark.parametrize("family", ORACLE_FAMILIES, ids=lambda family: family.shown)
+def test_a_family_of_oracle_is_treated_alike(family: TypeFamily) -> None:
+    for precision in TimePrecision:
+        columns = oracle_example_columns(family, OracleValueModes(time_precision=precision))
+
+        assert len({column.logical_type.kind for column in columns}) == 1
+        for dialect in DIALECTS.values():
+            assert len({dialect.type_of(column) for column in columns}) == 1
