@@ -36,8 +36,8 @@ setup-spark: ## all of these, and an archive of Spark's classes: its sessions st
 demo: setup-spark ## run the main job: MySQL into two tenants' Iceberg tables, with kills, then compare row by row
 	@$(VENV) -m libs.cli demo
 
-demo-sources: setup-spark ## run the demo with the stand-ins for Tencent DTS and for Vitess, a twentieth of the rows
-	@for source in dts vitess; do \
+demo-sources: setup-spark ## run the demo with the stand-ins for Tencent DTS, for Vitess and for Oracle, a twentieth of the rows
+	@for source in dts vitess oracle; do \
 		$(VENV) -m libs.cli demo --source $$source --scale 0.05 --traffic-seconds 20 --home .headwater/demo-$$source || exit 1; done
 
 up: setup-spark ## start the embedded stack

@@ -16,6 +16,7 @@ from libs.mesh import documents
 from libs.source import failure_handling, key_columns, unseen_rows
 from libs.source.dts import settings as dts_settings
 from libs.source.mysql import settings as mysql_settings
+from libs.source.oracle import settings as oracle_settings
 from libs.source.vitess import settings as vitess_settings
 from libs.tenants.schema import tenant_schema
 from libs.types import value_modes
@@ -26,6 +27,7 @@ _DOCUMENTED: Final[tuple[ModuleType, ...]] = (
     dts_settings,
     mysql_settings,
     vitess_settings,
+    oracle_settings,
     failure_handling,
     key_columns,
     unseen_rows,
@@ -36,11 +38,13 @@ _SOURCES: Final = {
     "mysql": documents.MysqlDocument,
     "vitess": documents.VitessDocument,
     "dts": documents.DtsDocument,
+    "oracle": documents.OracleDocument,
 }
 _SERVICES: Final = (
     "binlog_reader",
     "vstream_reader",
     "dts_decoder",
+    "logminer_reader",
     "schema_history",
     "checkpoint_committer",
     "router",

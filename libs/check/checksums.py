@@ -17,7 +17,7 @@ from libs.check.canonical_text import WHOLE_NUMBERS, ColumnText, End, column_tex
 from libs.check.delivered import delivered_sums
 from libs.check.parts import Chosen, Cut, KeySql, Part, hash_digits, number_key, ranges
 from libs.check.projection import ExpectedColumn, ExpectedTable
-from libs.check.source import AskedSource
+from libs.check.source import SummingSource
 from libs.mysql.identifiers import quote_identifier
 from libs.types.tenant import SinkSettings
 from libs.warehouse_readers.warehouse import KeyCondition, KeySpans, StoredTable, all_of
@@ -116,7 +116,7 @@ def _keys(
 
 
 def differing_parts(
-    source: AskedSource,
+    source: SummingSource,
     stored: StoredTable,
     sink: SinkSettings,
     table: ExpectedTable,
@@ -167,7 +167,7 @@ def warehouse_condition(rows: Summable, table: ExpectedTable, chosen: Chosen) ->
     return KeyCondition(chosen.condition(rows.warehouse_key), within)
 
 
-def _first_cut(source: AskedSource, table: ExpectedTable, rows: Summable) -> Cut:
+def _first_cut(source: SummingSource, table: ExpectedTable, rows: Summable) -> Cut:
     if not rows.number:
         [*counts] = (int(str(count)) for (count,) in source.answers(table, "COUNT(*)"))
         return hash_cut(sum(counts))
@@ -195,7 +195,7 @@ def _parts_of(count: int) -> int:
     return min(max(count // ROWS_OF_A_PART, 1), MOST_PARTS)
 
 
-def _source_sums(source: AskedSource, table: ExpectedTable, rows: Summable, cut: Cut, among: Chosen | None) -> Sums:
+def _source_sums(source: SummingSource, table: ExpectedTable, rows: Summable, cut: Cut, among: Chosen | None) -> Sums:
     condition = None if among is None else source_condition(rows, among)
     selected = f"{cut.name(rows.source_key)}, COUNT(*), SUM({rows.source_row})"
     # By its place: a name could be one of the table's columns.

@@ -24,7 +24,7 @@ from libs.check.places import (
     warehouse_plain,
 )
 from libs.check.projection import ExpectedColumn, SourceTable
-from libs.check.source import AskedSource
+from libs.check.source import SummingSource
 from libs.mysql.identifiers import quote_identifier
 from libs.warehouse_readers.warehouse import KeyCondition, KeySpans, StoredTable
 
@@ -75,10 +75,10 @@ class Chunk:
         return next((nth for nth, (first, last) in pairs if first != last), len(self.columns) - 1)
 
 
-def chunk_behind(source: AskedSource, table: SourceTable, after: Place | None, rows: int) -> Chunk:
-    """The next chunk, of ``rows`` rows at most where places distinguish rows."""
+def chunk_behind(source: SummingSource | None, table: SourceTable, after: Place | None, rows: int) -> Chunk:
+    """The next chunk, of ``rows`` rows at most where places distinguish rows. ``source``: None: it finds no places."""
     columns = place_columns(table)
-    if not columns:
+    if source is None or not columns:
         return Chunk((), None, None, (), (), 0, 1.0)
     up_to = source.key_behind(table, columns, after, rows)
     nowhere: Place = tuple(0 if column.order is Order.NUMBERS else "" for column in columns)

@@ -12,6 +12,7 @@ from libs.check.compare import Row
 from libs.check.key_order import is_behind
 from libs.check.places import Place, PlaceColumn, place_of, selected, source_literals, source_plain
 from libs.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
+from libs.check.source_sql import MYSQL_SQL, SourceSql
 from libs.check.values import order_expression, select_expression
 from libs.mesh.executed import executed_of_mysql
 from libs.mysql.gtid import GtidSet
@@ -51,6 +52,20 @@ class MysqlRows:
     """The source over a connection (``source.AskedSource``)."""
 
     connection: Connection
+
+    @property
+    def sql(self) -> SourceSql:
+        """MySQL's."""
+        return MYSQL_SQL
+
+    @property
+    def sums(self) -> "MysqlRows":
+        """See ``source.AskedSource.sums``."""
+        return self
+
+    def refusal(self, table: ExpectedTable) -> str | None:
+        """None: it takes every filter as it is."""
+        return None
 
     def executed(self) -> dict[str, GtidSet]:
         """Every transaction committed until now: those of the snapshot, and perhaps later ones."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from libs.check.values import SHORT_FLOAT, from_mysql_text, microseconds_of_time
+from libs.check import oracle_values
+from libs.check.values import SHORT_FLOAT, from_source, microseconds_of_time
 from libs.formats.avro_names import adjust_field_name
 from libs.tenants.mask_keys import KeyUnusable
 from libs.tenants.masks import NotDecryptable, decryption, format_restoring, is_of_format
@@ -39,7 +40,7 @@ class ExpectedColumn:
 
     name: str
     data_type: str
-    """MySQL's DATA_TYPE: ``varchar``, ``bigint``; or ``values.SHORT_FLOAT``."""
+    """MySQL's DATA_TYPE: ``varchar``, ``bigint``; or ``values.SHORT_FLOAT``. Of Oracle the whole type: ``NUMBER(9,2)``."""
     mask: ColumnMask | None
     seen_as: str
     """The name that it should have at the tenant."""
@@ -60,6 +61,8 @@ class ExpectedTable:
     """Condition for MySQL; None: every row."""
     withheld: tuple[str, ...] = ()
     """Columns of the source that must not be at the tenant."""
+    source_columns: tuple[tuple[str, str], ...] = ()
+    """All columns of the source, as ``SourceTable`` has them: ``where`` may name any."""
 
     @property
     def is_key_masked(self) -> bool:
@@ -133,7 +136,7 @@ def masked_value(mask: ColumnMask, data_type: str, text: str | bytes | None, key
     if mask.format_preserving is not None:
         readable = text if isinstance(text, str) else text.decode()
         return readable if is_of_format(mask.format_preserving.kind, readable) else ANY_HASH
-    if data_type in HASHED_BY_SPELLING:
+    if _is_hashed_by_spelling(data_type):
         return ANY_HASH
     if mask.encrypt is not None:
         return _event_text(data_type, text).decode()
@@ -150,7 +153,7 @@ def canonical_column(column: ExpectedColumn, texts: Sequence[str | bytes | None]
     mask = column.mask
     if mask is not None:
         return [masked_value(mask, column.data_type, text, column.key) for text in texts]
-    convert = from_mysql_text(column.data_type, is_optional=column.is_optional)
+    convert = from_source(column.data_type, is_optional=column.is_optional)
     if convert is None:
         return texts
     return [None if text is None else convert(text) for text in texts]
@@ -165,12 +168,18 @@ def delivered_mask(mask: ColumnMask, data_type: str, value: str | None, key: byt
             text = _decryption(key)(value).decode()
         except NotDecryptable:
             return NOT_DECRYPTABLE
-        return ANY_HASH if data_type in HASHED_BY_SPELLING else text
+        return ANY_HASH if _is_hashed_by_spelling(data_type) else text
     if mask.format_preserving is not None:
         restored = _restoring(key, mask.format_preserving.kind)(value)
         return _any_hash(value, "sha256") if restored is None else restored
     hashed = mask.hash or mask.hmac
-    return value if hashed is None or data_type not in HASHED_BY_SPELLING else _any_hash(value, hashed.algorithm)
+    return value if hashed is None or not _is_hashed_by_spelling(data_type) else _any_hash(value, hashed.algorithm)
+
+
+def _is_hashed_by_spelling(data_type: str) -> bool:
+    if oracle_values.is_oracle_type(data_type):
+        return oracle_values.is_hashed_by_spelling(data_type)
+    return data_type in HASHED_BY_SPELLING
 
 
 def _any_hash(value: str, algorithm: str) -> str:
@@ -188,6 +197,8 @@ def _event_text(data_type: str, text: str | bytes) -> bytes:
     """The text of a value in an event, as Debezium's JSON has it (debezium.io, MySQL connector, "Data type mappings")."""
     if isinstance(text, bytes):
         return base64.b64encode(text)
+    if oracle_values.is_oracle_type(data_type):
+        return oracle_values.event_text(data_type, text).encode()
     match data_type:
         case "bigint":
             number = int(text)
@@ -233,6 +244,7 @@ def _expected(
         ),
         where=" AND ".join(conditions) or None,
         withheld=tuple(column for column, _ in table.columns if not _is_delivered(selection, f"{name}.{column}")),
+        source_columns=table.columns,
     )
 
 

@@ -132,7 +132,7 @@ def next_chunk(
             return None
         shape = shape_of(piece.source, table, chosen_tenants(mesh, tenants))
         after = begun.up_to if begun is not None and begun.shape == shape else None
-        return chunk_behind(answering, table, after, rows), shape
+        return chunk_behind(answering.sums, table, after, rows), shape
 
 
 def shape_of(source: str, table: SourceTable, tenants: Iterable[TenantSpec]) -> str:

@@ -351,6 +351,9 @@ def _check_source(
                 if (why := parked.get((spec.tenant, str(table.table_id)))) is not None:
                     yield _Looked(_not_compared(spec.tenant, source, table, why))
                     continue
+                if (refused := answering.refusal(table)) is not None:
+                    yield _Looked(_not_compared(spec.tenant, source, table, refused))
+                    continue
                 on_progress(f"comparing {spec.tenant}: {table.table_id}")
                 place = warehouse_table(spec.tenant, source, table.table_id)
                 load = functools.partial(warehouse.load, place)
@@ -426,7 +429,7 @@ def _check_table(
         read_columns=found.read_columns,
         chunk=None if chunk is None or chunk.is_whole else chunk,
     )
-    return _Looked(check, Suspected(table, tuple(columns), spec.sink, load, found.comparison))
+    return _Looked(check, Suspected(table, tuple(columns), spec.sink, load, found.comparison, answering.sql))
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,14 +465,13 @@ class _Found:
 
 def _compare_by_sums(ends: _Ends, limit: int) -> _Found | None:
     """None: it cannot be done, or most rows differ; then all of them are compared."""
-    if ends.stored is None:
+    source = ends.source.sums
+    if source is None or ends.stored is None:
         return None
     cut_by, cut = (None, None) if ends.chunk is None else _first_cut(ends.chunk)
     if (rows := summable(ends.table, ends.columns, ends.stored, cut_by=cut_by)) is None:
         return None
-    differing = differing_parts(
-        ends.source, ends.stored, ends.sink, ends.table, rows, ends.folder, cut=cut, only=ends.only
-    )
+    differing = differing_parts(source, ends.stored, ends.sink, ends.table, rows, ends.folder, cut=cut, only=ends.only)
     if differing.is_most:
         return None
     equal = Comparison(rows_compared=differing.rows_equal, cells_compared=differing.rows_equal * len(ends.columns))

@@ -19,8 +19,7 @@ from libs.check.compare import MISSING, MOST_SUSPECTS, Comparison, Difference, R
 from libs.check.delivered import OtherType, delivered_rows, unlogged_columns
 from libs.check.projection import ExpectedColumn, ExpectedTable
 from libs.check.source import AskedSource
-from libs.check.values import key_literal
-from libs.mysql.identifiers import quote_identifier
+from libs.check.source_sql import MYSQL_SQL, SourceSql
 from libs.types.tenant import SinkSettings
 from libs.warehouse_readers.warehouse import StoredTable
 
@@ -42,6 +41,8 @@ class Suspected:
     load: Callable[[], StoredTable | None]
     """The warehouse's table as it is now."""
     first: Comparison
+    sql: SourceSql = MYSQL_SQL
+    """The source's dialect."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,22 +57,27 @@ class Suspected:
             bool(self.table.key)
             and not self.table.is_key_masked
             and self.first.rows_different == len(self.first.suspects) < MOST_SUSPECTS
-            and all(key_literals(types, key) is not None for key in self.first.suspects)
+            and all(self._literals(types, key) is not None for key in self.first.suspects)
         )
 
     @property
     def key_types(self) -> tuple[str, ...]:
-        """MySQL's types of the key's columns."""
+        """The source's types of the key's columns."""
         types = {column.name: column.data_type for column in self.columns}
         return tuple(types[name] for name in self.table.key)
 
     def conditions(self, keys: Iterable[Row]) -> Iterator[str]:
         """SQL that is true of the rows of ``keys``, some hundred at a time."""
-        names = ", ".join(quote_identifier(name) for name in self.table.key)
+        names = ", ".join(self.sql.quoted(name) for name in self.table.key)
         types, several = self.key_types, iter(keys)
-        while part := [key_literals(types, key) for key in itertools.islice(several, _KEYS_OF_A_STATEMENT)]:
+        while part := [self._literals(types, key) for key in itertools.islice(several, _KEYS_OF_A_STATEMENT)]:
             rows = (", ".join(literals) for literals in part if literals is not None)
             yield f"({names}) IN ({', '.join(f'({row})' for row in rows)})"
+
+    def _literals(self, types: Sequence[str], key: Row) -> tuple[str, ...] | None:
+        """A key of columns of ``types`` as SQL has it; None: its row cannot be found by it."""
+        found = [self.sql.key_literal(data_type, value) for data_type, value in zip(types, key, strict=True)]
+        return None if None in found else tuple(literal for literal in found if literal is not None)
 
 
 @dataclass(slots=True)
@@ -82,12 +88,6 @@ class Verdict:
     """Of the rows that differ for certain."""
     undecided: int = 0
     """Rows that the source changed at each look."""
-
-
-def key_literals(types: Sequence[str], key: Row) -> tuple[str, ...] | None:
-    """A key of columns of ``types`` as SQL has it; None: its row cannot be found by it."""
-    found = [key_literal(data_type, value) for data_type, value in zip(types, key, strict=True)]
-    return None if None in found else tuple(literal for literal in found if literal is not None)
 
 
 def look_again(

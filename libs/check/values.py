@@ -21,7 +21,6 @@ Exactness per type:
 
 import base64
 import datetime
-import enum
 import functools
 import json
 import re
@@ -32,19 +31,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from libs.check import oracle_values
+from libs.check.json_values import parsed_document
+
 Convert = Callable[[Any], Any]
-
-
-class JsonLiteral(enum.Enum):
-    """A document's member by name. One that is null is a value, and not NULL; ``true`` is another than the number 1, which
-    Python takes for equal."""
-
-    NULL = "null"
-    TRUE = "true"
-    FALSE = "false"
-
-    def __repr__(self) -> str:
-        return self.value
 
 
 SHORT_FLOAT: Final = "float of six digits"
@@ -112,6 +102,13 @@ def key_literal(data_type: str, value: object) -> str | None:
             return None
 
 
+def from_source(data_type: str, *, is_optional: bool = True) -> Convert | None:
+    """From the source's answer to the canonical value; None: it is that already."""
+    if oracle_values.is_oracle_type(data_type):
+        return oracle_values.from_oracle(data_type)
+    return from_mysql_text(data_type, is_optional=is_optional)
+
+
 def from_mysql_text(data_type: str, *, is_optional: bool = True) -> Convert | None:
     """From the text that MySQL prints (bytes for binary types) to the canonical value; None: it is that already."""
     match data_type:
@@ -130,7 +127,7 @@ def from_mysql_text(data_type: str, *, is_optional: bool = True) -> Convert | No
         case "time":
             return microseconds_of_time
         case "json":
-            return _document
+            return parsed_document
         case "vector":
             return bytes.fromhex
         case _:
@@ -143,6 +140,12 @@ def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
     Raises:
         TypeError: no value of ``data_type`` can stand in a column of ``arrow_type``.
     """
+    if oracle_values.is_oracle_type(data_type):
+        return oracle_values.from_arrow(data_type, arrow_type)
+    return _of_mysql_from_arrow(data_type, arrow_type)
+
+
+def _of_mysql_from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
     if data_type in _INTEGERS:
         if pa.types.is_integer(arrow_type):
             return None
@@ -183,7 +186,7 @@ def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
             return _utc_of_iso
     elif data_type == "json":
         if _is_text(arrow_type):
-            return _document
+            return parsed_document
     elif data_type in _BINARIES:
         if _is_bytes(arrow_type):
             return None
@@ -211,24 +214,6 @@ def _is_bytes(arrow_type: pa.DataType) -> bool:
         or pa.types.is_binary_view(arrow_type)
         or pa.types.is_fixed_size_binary(arrow_type)
     )
-
-
-def _document(text: str) -> object:
-    return _with_literals(json.loads(text))
-
-
-def _with_literals(document: object) -> object:
-    match document:
-        case None:
-            return JsonLiteral.NULL
-        case bool():
-            return JsonLiteral.TRUE if document else JsonLiteral.FALSE
-        case list():
-            return [_with_literals(each) for each in document]
-        case dict():
-            return {name: _with_literals(each) for name, each in document.items()}
-        case _:
-            return document
 
 
 def _date_of_text(text: str, *, zero: datetime.date | None) -> datetime.date | None:

@@ -21,6 +21,7 @@ from libs.check.key_order import is_behind
 from libs.check.mysql_rows import end_statement, place_statement, rows_statement, select_statement
 from libs.check.places import Place, PlaceColumn, place_of
 from libs.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
+from libs.check.source_sql import MYSQL_SQL, SourceSql
 from libs.check.values import BINARY_TYPES, SHORT_FLOAT, TEXT_TYPES, order_expression, select_expression
 from libs.mesh.executed import of_shards
 from libs.mesh.vtgate import TextRow, Vtgate
@@ -49,6 +50,20 @@ class VitessRows:
     """Those that the source is; empty: all that serve."""
     has_text_moments: bool = False
     """``time_precision: isostring``: events have a DATE, a TIME and a DATETIME as MySQL prints them, so they are texts here."""
+
+    @property
+    def sql(self) -> SourceSql:
+        """MySQL's."""
+        return MYSQL_SQL
+
+    @property
+    def sums(self) -> "VitessRows":
+        """See ``source.AskedSource.sums``."""
+        return self
+
+    def refusal(self, table: ExpectedTable) -> str | None:
+        """None: it takes every filter as it is."""
+        return None
 
     def executed(self) -> dict[str, GtidSet]:
         """Every transaction that the shards have committed until now."""

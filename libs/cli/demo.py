@@ -16,7 +16,7 @@ from libs.cli.console import PlainConsole
 from libs.cli.terminal import echo, is_json, line_of, secho, styled
 from libs.demo.latency import Latency
 from libs.demo.run import DemoReport, DemoSettings, Show, run_demo
-from libs.demo.sources import DEMO_SOURCES
+from libs.demo.sources import DEMO_SOURCES, WITHOUT_MYSQL
 from libs.mesh.home import DEFAULT_HOME, Home, home_at
 from libs.operations.first_source import SHOWN_URL
 from libs.setup.installation import command_path
@@ -70,8 +70,9 @@ def demo(source: str, keep: bool, home: Path, traffic_s: float, scale: float, se
       mysql    a MySQL server and its binlog
       dts      a MySQL server, whose log a stand-in for Tencent's DTS copies
       vitess   two MySQL servers as shards, behind a stand-in for vtgate
-    The databases, Kafka, the services and Spark are real.
-    DTS and Vitess are stand-ins.
+      oracle   a stand-in for an Oracle server, with a tenth of the rows
+    MySQL, Kafka, the services and Spark are real.
+    DTS, Vitess and Oracle are stand-ins.
 
     \b
     Examples:
@@ -80,7 +81,7 @@ def demo(source: str, keep: bool, home: Path, traffic_s: float, scale: float, se
       headwater demo --source dts --scale 0.1 --keep
     """
     where = home_at(home)
-    require((*STACK_STEPS, MYSQL))
+    require((*STACK_STEPS, *(() if source in WITHOUT_MYSQL else (MYSQL,))))
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     started_s = time.monotonic()

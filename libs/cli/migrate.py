@@ -34,11 +34,13 @@ def migrate_command() -> None:
 @json_option
 @home_option
 def debezium(config: Path, name: str | None, offsets_file: Path | None, is_printed: bool, home: Home) -> None:
-    """Write sources/NAME.yaml from CONFIG, the JSON of a Debezium connector for MySQL or Vitess ("-": standard input).
+    """Write sources/NAME.yaml from CONFIG, the JSON of a Debezium connector for MySQL, Vitess or Oracle ("-": standard
+    input).
 
     CONFIG is the answer of Kafka Connect's REST interface, {"name": …, "config": {…}}, or the config alone. The command lists
     the properties that belong to the tenants' documents, and those that it does not carry over, each with the reason.
-    docs/debezium-properties.md and docs/debezium-vitess-properties.md describe every property. A misspelt property is refused
+    docs/debezium-properties.md describes every property, with docs/debezium-vitess-properties.md and
+    docs/debezium-oracle-properties.md. A misspelt property is refused
     with the nearest right name, and nothing is written. The password is not copied. An existing document is not overwritten.
 
     The offsets of a Vitess connector become the source's start_vgtid. Read them by GET /connectors/NAME/offsets, or by

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import psutil
-import pymysql
 
 from libs.check.compared import stack_compared
 from libs.check.run import CheckReport, check
 from libs.demo.latency import Latency, TopicFigures, measure, of_histograms
-from libs.demo.shop import Shop, connected, make_shop
+from libs.demo.shop import DATABASE, DemoShop
 from libs.demo.sources import DEMO_SOURCES, DemoSource
 from libs.demo.traffic import (
     ADD_COLUMN_AT,
@@ -50,7 +49,7 @@ TENANTS: Final = ("acme", "globex")
 TRAFFIC_S: Final = 30.0
 SNAPSHOT_TIMEOUT_S: Final = 180.0
 CATCH_UP_TIMEOUT_S: Final = 180.0
-MYSQL_TIMEOUT_S: Final = 90.0
+SERVER_TIMEOUT_S: Final = 90.0
 READ_TIMEOUT_S: Final = 60.0
 DIFFERENCES_SHOWN: Final = 5
 POLL_PAUSE_S: Final = 0.2
@@ -67,21 +66,21 @@ _ACME: Final = """\
 tenant: acme
 sources:
   - name: shop
-    include_tables: ['shop\\..*']
-sink: {warehouse: iceberg, mode: mirror, trigger_s: 1}
+    include_tables: ['{shop}\\..*']
+sink: {{warehouse: iceberg, mode: mirror, trigger_s: 1}}
 """
 _GLOBEX: Final = """\
 tenant: globex
 sources:
   - name: shop
-    include_tables: ['shop\\.orders']
+    include_tables: ['{shop}\\.{orders}']
     row_filters:
-      - tables: 'shop\\.orders'
+      - tables: '{shop}\\.{orders}'
         where: "tenant_code = 'globex'"
     masks:
-      - columns: '.*\\.email'
-        hash: {salt: 'a-secret-of-globex', algorithm: sha256}
-sink: {warehouse: iceberg, mode: mirror, trigger_s: 1}
+      - columns: '.*\\.{email}'
+        hash: {{salt: 'a-secret-of-globex', algorithm: sha256}}
+sink: {{warehouse: iceberg, mode: mirror, trigger_s: 1}}
 """
 
 
@@ -169,16 +168,16 @@ def run_demo(settings: DemoSettings, show: Show) -> DemoReport:
     supervisor_pid = None
     is_left_up = False
     try:
-        clock.begin("start Kafka, Valkey, MySQL, the services and Spark; fill the shop")
+        clock.begin("start Kafka, Valkey, the source, the services and Spark; fill the shop")
         for remark in source.remarks:
             show.note(f"note: {remark}")
         supervisor_pid = stack.start_detached(home, dies_with_parent=not settings.keep)
-        with _filling(settings, source.shop, show) as loaded:
+        with _filling(settings, source, show) as loaded:
             stack.wait_until_up(home, supervisor_pid, on_state=_reporter(show))
         _require_all_up(home)
         report = _run_job(settings, source, show, clock, loaded.rows)
         is_left_up = settings.keep
-    except (HeadwaterError, pymysql.Error, OSError) as error:
+    except (HeadwaterError, OSError) as error:
         raise _explained(home, error) from error
     finally:
         if supervisor_pid is not None and not is_left_up:
@@ -216,7 +215,7 @@ def _run_job(settings: DemoSettings, source: DemoSource, show: Show, clock: "_Ph
             KILLS[0][0] - 0.01: lambda: calm.ends(home),
             **{part: _killer(home, name, killed, show) for part, name in KILLS},
         },
-        scale=settings.scale,
+        scale=settings.scale * source.rows_share,
     )
     for piece in traffic.set_pieces:
         show.note(f"played: {piece.replace('_', ' ')}")
@@ -288,8 +287,9 @@ def _make_home(home: Home, source: DemoSource) -> None:
     write_examples(home)
     write_own_servers(home, source.servers)
     (home.sources_dir / f"{SOURCE}.yaml").write_text(source.document)
-    (home.tenants_dir / "acme.yaml").write_text(_ACME)
-    (home.tenants_dir / "globex.yaml").write_text(_GLOBEX)
+    names = {name: source.named(name) for name in (DATABASE, "orders", "email")}
+    (home.tenants_dir / "acme.yaml").write_text(_ACME.format(**names))
+    (home.tenants_dir / "globex.yaml").write_text(_GLOBEX.format(**names))
 
 
 @dataclass(slots=True)
@@ -299,18 +299,16 @@ class _Loaded:
 
 
 @contextlib.contextmanager
-def _filling(settings: DemoSettings, shop: Shop, show: Show) -> Iterator[_Loaded]:
+def _filling(settings: DemoSettings, source: DemoSource, show: Show) -> Iterator[_Loaded]:
     """Fill the shop beside the block; readers start when it is full."""
     loaded = _Loaded()
     give_up = threading.Event()
 
     def fill() -> None:
         try:
-            for part in shop.parts:
-                _wait_for_mysql(part.port, give_up)
-            loaded.rows = make_shop(
-                shop,
-                scale=settings.scale,
+            _wait_for_servers(source.shop, give_up)
+            loaded.rows = source.shop.fill(
+                scale=settings.scale * source.rows_share,
                 on_table=lambda table, rows: show.tell(f"{rows:,} rows in the shop ({table})"),
             )
             settings.home.own_servers_filled_file.touch()
@@ -323,21 +321,17 @@ def _filling(settings: DemoSettings, shop: Shop, show: Show) -> Iterator[_Loaded
         yield loaded
     finally:
         give_up.set()
-        thread.join(MYSQL_TIMEOUT_S)
+        thread.join(SERVER_TIMEOUT_S)
         if loaded.failure is not None:
             raise ServiceUnavailable(f"the shop could not be filled: {loaded.failure}") from loaded.failure
     show.note(f"{loaded.rows:,} rows in the shop")
 
 
-def _wait_for_mysql(port: int, give_up: threading.Event) -> None:
-    deadline_s = time.monotonic() + MYSQL_TIMEOUT_S
-    while True:
-        try:
-            with connected(port, None):
-                return
-        except pymysql.Error:
-            if give_up.is_set() or time.monotonic() > deadline_s:
-                raise
+def _wait_for_servers(shop: DemoShop, give_up: threading.Event) -> None:
+    deadline_s = time.monotonic() + SERVER_TIMEOUT_S
+    while not shop.answers():
+        if give_up.is_set() or time.monotonic() > deadline_s:
+            raise ServiceUnavailable(f"the source did not answer within {SERVER_TIMEOUT_S:.0f} s")
         time.sleep(POLL_PAUSE_S)
 
 

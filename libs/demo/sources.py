@@ -3,6 +3,7 @@
 mysql     a MySQL, and its own log
 dts       a MySQL, its log written to Kafka as Tencent's DTS would, and read from there
 vitess    two MySQL servers as the shards of a keyspace, with a stand-in for vtgate
+oracle    a stand-in for an Oracle server, which is the database too
 """
 
 from collections.abc import Callable, Mapping
@@ -12,11 +13,14 @@ from typing import Final
 from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives.ciphers import Cipher, modes
 
-from libs.demo.shop import NUMBER_COLUMNS, READER_PASSWORD, READER_USER, Shop, ShopPart
+from libs.demo.mysql_shop import Shop, ShopPart
+from libs.demo.mysql_traffic import MysqlShop
+from libs.demo.oracle_shop import OWNER_PASSWORD, SCHEMA, SERVICE, OraclePlace
+from libs.demo.oracle_traffic import OracleShop
+from libs.demo.shop import DATABASE, NUMBER_COLUMNS, READER_PASSWORD, READER_USER, DemoShop
 from libs.servers.ports import LOOPBACK, free_ports
-from libs.stack.own_servers import OwnServers, OwnSubscription, OwnVtgate
+from libs.stack.own_servers import OwnOracle, OwnServers, OwnSubscription, OwnVtgate
 
-DATABASE: Final = "shop"
 SHARDS: Final = ("-80", "80-")
 
 _WHOLE_SECONDS: Final = "this source gives commit times in whole seconds: latencies show up to 1 s too much"
@@ -29,9 +33,17 @@ class DemoSource:
     servers: OwnServers
     document: str
     """``sources/shop.yaml``."""
-    shop: Shop
+    shop: DemoShop
     remarks: tuple[str, ...] = ()
     """The stand-ins, and measurements that are coarser than with MySQL."""
+    rows_share: float = 1.0
+    """Of the shop's rows, so many are made."""
+    has_capitals: bool = False
+    """Names of tables and columns are in capitals."""
+
+    def named(self, name: str) -> str:
+        """A name of the shop, as the source has it."""
+        return name.upper() if self.has_capitals else name
 
 
 def _mysql() -> DemoSource:
@@ -45,7 +57,7 @@ database: {{host: {LOOPBACK}, port: {port}, user: {READER_USER}, password: {READ
 include_tables: ['shop\\..*']
 transaction_metadata: true
 """,
-        shop=Shop((ShopPart(port, DATABASE),)),
+        shop=MysqlShop(Shop((ShopPart(port, DATABASE),))),
     )
 
 
@@ -65,7 +77,7 @@ subscription: {{topic: {topic}, group_id: consumer-grp-subs-demo-headwater}}
 include_tables: ['shop\\..*']
 transaction_metadata: true
 """,
-        shop=Shop((ShopPart(port, DATABASE),)),
+        shop=MysqlShop(Shop((ShopPart(port, DATABASE),))),
         remarks=(
             "a stand-in writes MySQL's log as DTS would (libs/stand_ins/dts); no real DTS was ever seen: docs/dts.md",
             _WHOLE_SECONDS,
@@ -94,9 +106,11 @@ keyspace: {DATABASE}
 include_tables: ['shop\\..*']
 events: {{transaction_metadata: on}}
 """,
-        shop=Shop(
-            tuple(ShopPart(port, f"vt_{DATABASE}_{shard}") for shard, port in zip(SHARDS, ports, strict=True)),
-            part_of=shard_of,
+        shop=MysqlShop(
+            Shop(
+                tuple(ShopPart(port, f"vt_{DATABASE}_{shard}") for shard, port in zip(SHARDS, ports, strict=True)),
+                part_of=shard_of,
+            )
         ),
         remarks=(
             "two real MySQL servers are the shards; a stand-in is vtgate (libs/stand_ins/vtgate); no real Vitess was seen: "
@@ -106,7 +120,37 @@ events: {{transaction_metadata: on}}
     )
 
 
-DEMO_SOURCES: Final[Mapping[str, Callable[[], DemoSource]]] = {"mysql": _mysql, "dts": _dts, "vitess": _vitess}
+def _oracle() -> DemoSource:
+    (port,) = free_ports(1)
+    user = f"C##{READER_USER.upper()}"
+    return DemoSource(
+        servers=OwnServers(oracle=OwnOracle(port=port, users={user: READER_PASSWORD, SCHEMA: OWNER_PASSWORD})),
+        document=f"""\
+# The demo's stand-in for an Oracle server; it is part of the stack and listens on loopback only.
+kind: oracle
+database: {{host: {LOOPBACK}, port: {port}, service_name: {SERVICE}, user: '{user}', password: {READER_PASSWORD}}}
+include_tables: ['{SCHEMA}\\..*']
+transaction_metadata: true
+""",
+        shop=OracleShop(OraclePlace(port)),
+        remarks=(
+            "a stand-in is the Oracle server, with a tenth of the rows (libs/stand_ins/oracle); no real Oracle was ever seen: "
+            "docs/oracle.md",
+            _WHOLE_SECONDS,
+        ),
+        rows_share=0.1,
+        has_capitals=True,
+    )
+
+
+DEMO_SOURCES: Final[Mapping[str, Callable[[], DemoSource]]] = {
+    "mysql": _mysql,
+    "dts": _dts,
+    "vitess": _vitess,
+    "oracle": _oracle,
+}
+WITHOUT_MYSQL: Final = frozenset({"oracle"})
+"""Kinds whose demo runs no MySQL server."""
 
 _CIPHER: Final = Cipher(TripleDES(bytes(24)), modes.ECB())  # noqa: S305 - it hides nothing: Vitess hashes so
 

@@ -23,7 +23,7 @@ from libs.events.names import ROUTER_GROUP, changes_topic, is_straggling, row_to
 from libs.kafka.clients import client_config
 from libs.kafka.offset_note import note_of
 from libs.mesh.documents import Documents, SourceDocument
-from libs.mesh.executed import Executed, executed_in, executed_now, missing_transactions
+from libs.mesh.executed import Committed, Executed, executed_in, executed_now, missing_transactions
 from libs.mesh.home import Home
 from libs.mesh.mesh import stack_kafka
 from libs.mesh.own_services import caller
@@ -32,7 +32,6 @@ from libs.mesh.reader_tasks import last_generations, of_todays_readers, settings
 from libs.mesh.sink_state import committed_offsets, sink_progress
 from libs.mesh.state import read_ports
 from libs.mesh.tenant_topics import end_offsets, has_records_between, open_consumer, row_topics
-from libs.mysql.gtid import GtidSet
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.checkpoint import Checkpoint
 from libs.types.tenant import TenantSpec
@@ -359,12 +358,12 @@ def _readers_behind(hops: Hops, wanted: Mapping[str, Executed]) -> Behind | None
         of_readers = found[source]
         if of_readers is None or any(checkpoint.snapshot is not None for checkpoint in of_readers):
             return Behind(f"reader of {source}", "its snapshot")
-        done: dict[str, GtidSet] = {}
+        done: dict[str, Committed] = {}
         for checkpoint in of_readers:
             done.update(executed_in(checkpoint.position.token) or {})
         missing = missing_transactions(transactions, done)
-        if missing:
-            return Behind(f"reader of {source}", f"{missing:,} transaction(s)")
+        if missing.amount:
+            return Behind(f"reader of {source}", str(missing))
     return None
 
 

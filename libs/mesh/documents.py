@@ -33,6 +33,12 @@ from libs.mesh.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.dts.settings import DtsSnapshotMode, DtsSnapshotSettings, DtsSourceSettings, SubscriptionSettings
 from libs.source.mysql.settings import DatabaseSettings, MysqlSourceSettings, SnapshotSettings
+from libs.source.oracle.settings import (
+    OFFERED_MODES,
+    OracleDatabaseSettings,
+    OracleSnapshotSettings,
+    OracleSourceSettings,
+)
 from libs.source.snapshot_mode import SnapshotMode
 from libs.source.vitess.settings import (
     KeyspaceSettings,
@@ -114,18 +120,35 @@ class VitessDocument(KeyspaceSettings, frozen=True, kw_only=True):
     """Labels on every metric of the reader."""
 
 
-SourceDocument = MysqlDocument | DtsDocument | VitessDocument
+class OracleDatabaseDocument(OracleDatabaseSettings, frozen=True, kw_only=True):
+    """How to reach an Oracle database: all settings of its reader."""
+
+    host: str = "127.0.0.1"
+
+
+class OracleDocument(OracleSourceSettings, frozen=True, kw_only=True):
+    """An Oracle database, or one pluggable database, followed by its redo: all settings of its reader."""
+
+    database: OracleDatabaseDocument
+    kind: str = "oracle"
+    metric_tags: dict[str, str] = msgspec.field(default_factory=dict)
+    """Labels on every metric of the reader."""
+
+
+SourceDocument = MysqlDocument | DtsDocument | VitessDocument | OracleDocument
 """``sources/<name>.yaml``."""
 
 DOCUMENT_OF_KIND: Final[Mapping[str, type[SourceDocument]]] = {
     "mysql": MysqlDocument,
     "dts": DtsDocument,
     "vitess": VitessDocument,
+    "oracle": OracleDocument,
 }
 SNAPSHOT_OF_KIND: Final[Mapping[str, type[msgspec.Struct]]] = {
     "mysql": SnapshotDocument,
     "dts": DtsSnapshotSettings,
     "vitess": VitessSnapshotSettings,
+    "oracle": OracleSnapshotSettings,
 }
 _NOT_HERE: Final[Mapping[str, Mapping[str, str]]] = {
     "vitess": {
@@ -145,6 +168,7 @@ SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "mysql": tuple(mode.value for mode in SnapshotMode),
     "dts": tuple(mode.value for mode in DtsSnapshotMode),
     "vitess": tuple(mode.value for mode in VitessSnapshotMode),
+    "oracle": tuple(mode.value for mode in OFFERED_MODES),
 }
 
 
@@ -382,12 +406,28 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
             yield from keyspace_mistakes(document)
             yield from _pattern_mistakes("snapshot.include_tables", document.snapshot.include_tables)
             yield from _task_mistakes(document)
+        case OracleDocument():
+            yield from _oracle_mistakes(document)
     yield from _pattern_mistakes("include_tables", document.include_tables)
     yield from _pattern_mistakes("exclude_tables", document.exclude_tables)
     try:
         TelemetrySettings(tags=document.metric_tags)
     except InvalidSettings as error:
         yield from (f"metric_{mistake}" for mistake in error.mistakes)
+
+
+def _oracle_mistakes(document: OracleDocument) -> Iterator[str]:
+    """Names of tables that are no ``SCHEMA.TABLE``."""
+    if document.signal_table is not None:
+        yield from _table_name_mistakes("signal_table", document.signal_table)
+    for name in document.snapshot.select_overrides:
+        yield from _table_name_mistakes(f"snapshot.select_overrides.{name}", name)
+
+
+def _table_name_mistakes(place: str, name: str) -> Iterator[str]:
+    schema, _, table = name.partition(".")
+    if not (schema and table) or "." in table:
+        yield f"{place}: {name!r} is no table: write SCHEMA.TABLE, in the case that Oracle has"
 
 
 def _task_mistakes(document: VitessDocument) -> Iterator[str]:

@@ -1,16 +1,44 @@
 """Which transactions a source has committed, and which of them a reader has read: the lag of a source partition."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from libs.mesh.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
+from libs.mesh.documents import DtsDocument, MysqlDocument, OracleDocument, SourceDocument, VitessDocument
 from libs.mysql.gtid import GtidSet
 
-Executed = Mapping[str, GtidSet]
-"""The transactions of each log of a source: a keyspace's shards by name; a MySQL server's only log is called ""."""
 
+class CommittedScn(NamedTuple):
+    """Every transaction of an Oracle database that is committed up to an SCN."""
+
+    scn: int
+
+
+Committed = GtidSet | CommittedScn
+"""Transactions of one log: by their ids, or by the place up to which they are all there."""
+Executed = Mapping[str, Committed]
+"""The transactions of each log of a source: a keyspace's shards by name; the only log of any other kind is called ""."""
+
+
+class Missing(NamedTuple):
+    """Transactions that a reader has not read."""
+
+    amount: int
+    unit: str
+    """Of ``amount``: transactions, or SCNs, of which nobody knows how many transactions they hold."""
+
+    @property
+    def transactions(self) -> int | None:
+        """None: unknown."""
+        return self.amount if self.unit == TRANSACTIONS or not self.amount else None
+
+    def __str__(self) -> str:
+        return f"{self.amount:,} {self.unit}"
+
+
+TRANSACTIONS: Final = "transaction(s)"
+SCNS: Final = "SCN(s)"
 _VITESS_FLAVOUR: Final = "MySQL56/"
 
 
@@ -20,6 +48,7 @@ def executed_now(document: SourceDocument) -> Executed:
     Raises:
         SourceUnavailable: it does not answer.
         AccessDenied, SourceMisconfigured: user, password, grants or names are wrong.
+        PipelineHalted: the driver cannot talk to this server.
     """
     # A client is imported where a source of its kind is asked: `status` would pay 0.3 CPU s for each that it does not need.
     match document:
@@ -32,6 +61,10 @@ def executed_now(document: SourceDocument) -> Executed:
 
             with Vtgate(document.vtgate) as vtgate:
                 return of_shards(vtgate.executed(document.keyspace), document.shards)
+        case OracleDocument():
+            from libs.source.oracle.executed import current_scn
+
+            return {"": CommittedScn(current_scn(document.database))}
 
 
 def executed_of_mysql(printed: str) -> GtidSet:
@@ -54,6 +87,10 @@ def executed_in(token: bytes) -> Executed | None:
         position = msgspec.json.decode(token)
     except msgspec.DecodeError:
         return None
+    return _executed_in(position)
+
+
+def _executed_in(position: Any) -> Executed | None:
     match position:
         case {"vgtid": [*shards]}:
             return {str(shard["shard"]): _of_vitess(str(shard["gtid"])) for shard in shards}
@@ -62,13 +99,24 @@ def executed_in(token: bytes) -> Executed | None:
             return {"": GtidSet.parse(done).union(GtidSet.parse(handed_over))}
         case {"gtid_set": str(done)}:
             return {"": GtidSet.parse(done)}
+        case {"dbid": int(), "done_scn": int(scn)}:
+            return {"": CommittedScn(scn - 1)}  # at the SCN itself some commits may be left
         case _:
             return None
 
 
-def missing_transactions(wanted: Executed, done: Executed) -> int:
-    """How many transactions of ``wanted`` are not in ``done``."""
-    return sum(gtids.subtract(done.get(log, GtidSet())).transaction_count() for log, gtids in wanted.items())
+def missing_transactions(wanted: Executed, done: Executed) -> Missing:
+    """How much of ``wanted`` is not in ``done``. All logs of a source are of one kind."""
+    found = [_missing(committed, done.get(log)) for log, committed in wanted.items()]
+    return Missing(sum(each.amount for each in found), found[0].unit if found else TRANSACTIONS)
+
+
+def _missing(wanted: Committed, done: Committed | None) -> Missing:
+    if isinstance(wanted, CommittedScn):
+        reached = done.scn if isinstance(done, CommittedScn) else 0
+        return Missing(max(0, wanted.scn - reached), SCNS)
+    read = done if isinstance(done, GtidSet) else GtidSet()
+    return Missing(wanted.subtract(read).transaction_count(), TRANSACTIONS)
 
 
 def _of_vitess(gtid: str) -> GtidSet:

@@ -164,7 +164,7 @@ def is_initialised(home: Home) -> bool:
 EXAMPLE_SOURCE: Final = """\
 # A database to follow. The file's name is the source's name: it stands in topic names and in the events.
 # Remove the "#" in front of a line to set it; lines show the default, unless said otherwise.
-kind: mysql                  # or dts: a Tencent DTS subscription (docs/dts.md); or vitess: a keyspace (docs/vitess.md)
+kind: mysql                  # or dts (docs/dts.md), vitess: a keyspace (docs/vitess.md), oracle (docs/oracle.md)
 database:
   host: 127.0.0.1
   port: 3306

@@ -15,13 +15,15 @@ from typing import Final
 from libs.errors import InvalidSettings
 from libs.migrate.carry import CONVERTING, PASSWORD, Connector, Migration, group
 from libs.migrate.mysql import MYSQL
+from libs.migrate.oracle import ORACLE, finish_oracle
 from libs.migrate.properties import OLDER_NAMES, Property, Where, find, newer_name
 from libs.migrate.vitess import VITESS, finish_keyspace
 from libs.migrate.vitess_offsets import parse_offsets, start_of
 
-_CONNECTORS: Final = {each.class_name: each for each in (MYSQL, VITESS)}
+_CONNECTORS: Final = {each.class_name: each for each in (MYSQL, VITESS, ORACLE)}
 _NAMING: Final = {"converters": "<converter>.<setting>", "post.processors": "<post-processor>.<setting>"}
 """Properties that list names of the connector's own choice, and the family of the properties under such a name."""
+_WHOLE_DATABASES: Final = ("database.include.list", "schema.include.list")
 _PASSED_TO_JDBC: Final = "database.<setting>"
 _MISSPELT: Final = 0.8
 """``difflib``'s ratio from which a name counts as a slip of the pen: below it stand properties of other products."""
@@ -34,8 +36,8 @@ def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | 
     ``offsets``: a Vitess connector's, as Kafka Connect has stored them, from where the source goes on (``vitess_offsets``).
 
     Raises:
-        InvalidSettings: ``subject`` is no configuration of Debezium's MySQL or Vitess connector, properties are misspelt or
-        hold values of another kind, or the offsets are not this connector's; every mistake is listed.
+        InvalidSettings: ``subject`` is no configuration of Debezium's MySQL, Vitess or Oracle connector, properties are
+            misspelt or hold values of another kind, or the offsets are not this connector's; every mistake is listed.
     """
     config = _config_of(text, subject)
     connector = _CONNECTORS.get(config.get("connector.class", MYSQL.class_name), MYSQL)
@@ -62,7 +64,7 @@ def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | 
         newer = newer_name(key)
         if newer != key and newer in config:
             migration.left_out.append(f"{key}: the older name of {newer}, which stands there too")
-        elif newer == "database.include.list" and today.get("table.include.list"):
+        elif newer in _WHOLE_DATABASES and today.get("table.include.list"):
             # Debezium wants a table to match both; ours takes one list, and the names of tables hold their databases.
             migration.left_out.append(f"{key}: table.include.list alone says which tables; see that it names no others")
         else:
@@ -77,7 +79,11 @@ def migrate(text: str, *, subject: str, name: str | None = None, offsets: str | 
         start = start_of(stored, today, mistakes) if stored is not None else None
         finish_keyspace(today, migration, start, mistakes, has_offsets=offsets is not None)
     elif offsets is not None:
-        mistakes.append("--offsets: is for the Vitess connector; a MySQL source begins as snapshot.mode says")
+        mistakes.append(
+            f"--offsets: is for the Vitess connector; a source of the {connector.name} connector begins as snapshot.mode says"
+        )
+    if connector is ORACLE:
+        finish_oracle(today, migration, mistakes)
     _report_defaults(connector, today, migration)
     if mistakes:
         raise InvalidSettings(subject, mistakes)

@@ -8,7 +8,7 @@ names that Debezium 3.6.1's own ``config()`` lists (``tests/golden/debezium-mysq
 import enum
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -449,32 +449,38 @@ _TITLES: Final = {
 
 def page() -> str:
     """docs/debezium-properties.md."""
-    lines = [
+    heading = [
         "# Debezium's properties",
         "",
         "Every property of Debezium's MySQL connector 3.6.1, and where Headwater has it. Written by",
         "`python -m libs.migrate.properties`; a test holds it against the names that the connector itself lists.",
         "`headwater migrate debezium CONFIG.json` carries a connector's configuration over ([cli.md](cli.md)).",
         "The Vitess connector's properties: [debezium-vitess-properties.md](debezium-vitess-properties.md).",
+        "The Oracle connector's properties: [debezium-oracle-properties.md](debezium-oracle-properties.md).",
     ]
+    older = ["", "## Older names", "", "Of Debezium 0.x and 1.x; `migrate` reads them as today's.", ""]
+    older += ["| then | today |", "|---|---|", *(f"| `{then}` | `{now}` |" for then, now in OLDER_NAMES.items())]
+    return page_of(heading, PROPERTIES) + "\n".join(older) + "\n"
+
+
+def page_of(heading: Sequence[str], properties: Sequence[Property]) -> str:
+    """The page of a connector's properties, below its ``heading``."""
+    lines = [*heading]
     for where, (title, subtitle) in _TITLES.items():
+        own = sorted((each for each in properties if each.where is where), key=lambda each: each.name)
+        if not own:
+            continue
         lines += ["", f"## {title}", "", f"{subtitle[0].upper()}{subtitle[1:]}.", ""]
         lines += (
             ["| Debezium | ours | how |", "|---|---|---|"]
             if where in _NAMED
             else ["| Debezium | how | as with |", "|---|---|---|"]
         )
-        lines += [_row(each) for each in sorted(_of(where), key=lambda each: each.name)]
-    lines += ["", "## Older names", "", "Of Debezium 0.x and 1.x; `migrate` reads them as today's.", ""]
-    lines += ["| then | today |", "|---|---|", *(f"| `{then}` | `{now}` |" for then, now in OLDER_NAMES.items())]
+        lines += [_row(each) for each in own]
     return "\n".join(lines) + "\n"
 
 
 _NAMED: Final = (Where.SOURCE, Where.TENANT)
-
-
-def _of(where: Where) -> Iterable[Property]:
-    return (each for each in PROPERTIES if each.where is where)
 
 
 def _row(each: Property) -> str:

@@ -74,7 +74,12 @@ def read_url(url: str) -> DatabaseUrl:
     except ValueError as error:
         raise InvalidSettings("URL", [f"{error}; write {SHOWN_URL}"]) from None
     database = unquote(parts.path.strip("/"))
-    if parts.scheme != "mysql":
+    if parts.scheme == "oracle":
+        mistakes.append(
+            "names an Oracle database, and `init` asks MySQL servers alone: write sources/<name>.yaml as docs/oracle.md shows "
+            "it, then `headwater validate <name>` lists each missing grant with its statement"
+        )
+    elif parts.scheme != "mysql":
         mistakes.append(f"begins with {parts.scheme or 'nothing'!r}; write {SHOWN_URL}")
     if not parts.hostname:
         mistakes.append(f"has no host; write {SHOWN_URL}")

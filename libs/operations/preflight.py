@@ -4,7 +4,7 @@ import re
 
 from libs.events.position_codec import PositionCodec
 from libs.mesh.catch_up import checkpoints
-from libs.mesh.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
+from libs.mesh.documents import DtsDocument, MysqlDocument, OracleDocument, SourceDocument, VitessDocument
 from libs.mesh.home import Home
 from libs.mesh.state import holder
 from libs.mesh.vtgate import Vtgate
@@ -32,6 +32,8 @@ def preflight(
             return check_document(document, resume_from=resume_from)
         case VitessDocument():
             return _of_keyspace(document, has_begun=has_begun)
+        case OracleDocument():
+            return _of_oracle(document)
 
 
 def where(document: SourceDocument) -> str:
@@ -41,6 +43,8 @@ def where(document: SourceDocument) -> str:
             return f"MySQL at {document.database.host}:{document.database.port}"
         case VitessDocument():
             return f"vtgate at {document.vtgate.host}:{document.vtgate.port}"
+        case OracleDocument():
+            return f"Oracle at {document.database.host}:{document.database.port}/{document.database.service_name}"
 
 
 def resume_position(home: Home, source: str, document: SourceDocument) -> BinlogPosition | None:
@@ -100,6 +104,17 @@ def _of_keyspace(document: VitessDocument, *, has_begun: bool) -> PreflightRepor
                 Fault("include_tables matches no table", f"correct the patterns; {nearest('', sorted(names))}")
             )
         return PreflightReport(tuple(faults), tuple(unknown if has_begun else ()))
+
+
+def _of_oracle(document: OracleDocument) -> PreflightReport:
+    # The driver is loaded where an Oracle database is asked.
+    from libs.source.oracle.preflight import check_source
+
+    found = check_source(document)
+    return PreflightReport(
+        tuple(Fault(each.what, each.mend) for each in found.faults),
+        tuple(Fault(each.what, each.mend) for each in found.warnings),
+    )
 
 
 def _is_captured(document: VitessDocument, name: str) -> bool:

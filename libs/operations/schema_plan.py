@@ -1,6 +1,6 @@
 """The effect of a DDL statement on every tenant's tables, before it is run at the source: ``headwater schema plan``.
 
-    schemas as they are ▶ apply_ddl, as the reader will ▶ tenant_view, as the router will ▶ plan_change, as the sink will
+    schemas as they are ▶ statement, as the reader will ▶ tenant_view, as the router will ▶ plan_change, as the sink will
 
 Nothing is written. The tables are taken to be as the newest version makes them: columns that a policy left out earlier, or
 put beside another one, are known to the warehouse alone.
@@ -12,22 +12,13 @@ from dataclasses import replace
 
 import msgspec
 
-from libs.errors import InvalidSettings
-from libs.mesh.source_tables import SourceTables, as_read, is_captured
+from libs.mesh.source_tables import as_read, is_captured
 from libs.mesh.view import MeshView
-from libs.mysql.column_type import UnknownColumnType
-from libs.mysql.ddl import (
-    DdlNotUnderstood,
-    TableChange,
-    TableChangeKind,
-    apply_ddl,
-    unseen_rows,
-)
-from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
-from libs.tenants.place import nearest
+from libs.mysql.ddl import TableChange, TableChangeKind
+from libs.operations.statements import dialect_of
 from libs.tenants.view import TenantView, is_selected, tenant_view
 from libs.types.patterns import matches_table
-from libs.types.table import TableId, TableSchema
+from libs.types.table import TableSchema
 from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.dialect import DIALECTS, Dialect
@@ -84,21 +75,21 @@ def plan_statements(view: MeshView, source: str, statements: Sequence[str], *, d
         BrokerUnavailable, ServiceUnavailable, ClusterUnavailable: of a mesh elsewhere, Kafka or the documents' keeper.
     """
     document, tables = view.source_tables(source)
+    effect_of = dialect_of(document)
     in_force = view.in_force()
     plans: list[TablePlan] = []
     notes = [*in_force.notes]
     for statement in statements:
-        changes = _changes(tables, statement, database, source)
-        unseen = unseen_rows(database, statement, context=tables.context)
+        effect = effect_of(tables, statement, database, source)
         notes += [
             f"{table_id}: no event carries the rows that come or go, so tenants' tables stay as they are; "
             f"`headwater resync` builds them again: {statement}"
-            for table_id in (unseen.table_ids if unseen is not None else ())
+            for table_id in effect.unseen
             if is_captured(document, table_id)
         ]
-        if not changes:
+        if not effect.changes:
             notes.append(f"changes no table that is known: {statement}")
-        for change in changes:
+        for change in effect.changes:
             known = change.previous_id or change.table_id
             before, after = tables.schemas.get(known), None
             if change.kind in (TableChangeKind.DROP, TableChangeKind.RENAME):
@@ -124,31 +115,6 @@ def plan_statements(view: MeshView, source: str, statements: Sequence[str], *, d
         plans=tuple(sorted(plans, key=lambda plan: (statements.index(plan.statement), plan.tenant, plan.table))),
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _changes(tables: SourceTables, statement: str, database: str, source: str) -> tuple[TableChange, ...]:
-    subject = f"statement {statement!r}"
-    try:
-        parsed = parse_statement(statement, database, tables.context)
-        named: Sequence[TableId] = ()
-        match parsed:
-            case AlterTable(table_id=table_id) | TruncateTable(table_id=table_id):
-                named = (table_id,)
-            case DropTables(table_ids=table_ids):
-                named = table_ids
-            case RenameTables(renames=renames):
-                named = [renames[0][0]]
-        for table_id in named:
-            if not table_id.database:
-                raise InvalidSettings(subject, [f"says no database of {table_id.table}; write it, or give --database"])
-            if table_id not in tables.schemas:
-                known = sorted(str(each) for each in tables.schemas)
-                raise InvalidSettings(
-                    subject, [f"{table_id} is no table of source {source}; {nearest(str(table_id), known)}"]
-                )
-        return apply_ddl(tables.schemas, database, statement, database_charsets=tables.charsets, context=tables.context)
-    except (DdlNotUnderstood, UnknownColumnType) as error:
-        raise InvalidSettings(subject, [str(error)]) from error
 
 
 def _next_version(schema: TableSchema, before: TableSchema | None, change: TableChange) -> TableSchema:

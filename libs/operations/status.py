@@ -710,10 +710,10 @@ def with_source_lag(
             continue
         if sum(each.source == status.source for each in sources) > 1:
             executed = {log: gtids for log, gtids in executed.items() if log in done}  # the others are other readers'
-        lag = missing_transactions(executed, done)
+        lag = missing_transactions(executed, done).transactions
         shards = tuple(
             msgspec.structs.replace(
-                shard, lag_transactions=missing_transactions({shard.shard: executed[shard.shard]}, done)
+                shard, lag_transactions=missing_transactions({shard.shard: executed[shard.shard]}, done).transactions
             )
             for shard in status.shards
             if shard.shard in executed

@@ -9,6 +9,7 @@ READER_OF_KIND: Final = {
     "mysql": "services.binlog_reader",
     "vitess": "services.vstream_reader",
     "dts": "services.dts_decoder",
+    "oracle": "services.logminer_reader",
 }
 KINDS_WITHOUT_SIGNALS: Final = frozenset({"dts"})
 """Kinds whose readers copy nothing again: their input holds changes only."""

@@ -1,4 +1,4 @@
-"""The demo's own database servers, and their stand-ins for Tencent's DTS or Vitess.
+"""The demo's own database servers, and the stand-ins for Tencent's DTS, Vitess or Oracle.
 
 ``own-servers.json`` in the home names them, so a demo's stack comes up again with ``headwater up``. ``stack.prepare`` asks
 ``own_servers`` for their processes:
@@ -6,12 +6,14 @@
     mysql …            stage of the services; ready once the demo has filled it
     dts-stand-in       ``libs.stand_ins.dts.producer``: the server's binlog as DTS's messages, in the stack's Kafka
     vtgate-stand-in    ``libs.stand_ins.vtgate``: VStream and Execute over the servers as shards
+    oracle-stand-in    ``libs.stand_ins.oracle``: a model of a database, in place of a MySQL
 
-Neither Tencent's service nor Vitess can be had on one machine: docs/dts.md and docs/vitess-stand-in.md describe the
-stand-ins, and how far they may be trusted.
+Neither Tencent's service nor Vitess can be had on one machine, and an Oracle server not everywhere: docs/dts.md,
+docs/vitess-stand-in.md and docs/oracle.md describe the stand-ins, and how far they may be trusted.
 """
 
 import dataclasses
+import socket
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -34,6 +36,7 @@ from libs.stand_ins.dts.producer import topic_end
 
 DTS_STAND_IN: Final = "dts-stand-in"
 VTGATE_STAND_IN: Final = "vtgate-stand-in"
+ORACLE_STAND_IN: Final = "oracle-stand-in"
 FILL_TIMEOUT_S: Final = 300.0
 # A demo's database may lose its last second in a power cut; in return it is filled in seconds.
 _FAST: Final = ("--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0")
@@ -60,13 +63,22 @@ class OwnVtgate(msgspec.Struct, frozen=True, kw_only=True):
     """The sharding column of each table."""
 
 
+class OwnOracle(msgspec.Struct, frozen=True, kw_only=True):
+    """A stand-in for an Oracle server. Its database is in its memory: a restart begins with an empty one."""
+
+    port: int
+    users: Mapping[str, str]
+    """Passwords by names in capitals."""
+
+
 class OwnServers(msgspec.Struct, frozen=True, kw_only=True):
     """``own-servers.json``."""
 
-    mysql_ports: Mapping[str, int]
+    mysql_ports: Mapping[str, int] = {}
     """Port of each MySQL server by its name, which is its process's."""
     subscription: OwnSubscription | None = None
     vtgate: OwnVtgate | None = None
+    oracle: OwnOracle | None = None
 
 
 def write_own_servers(home: Home, servers: OwnServers) -> None:
@@ -93,6 +105,8 @@ def own_servers(home: Home, bootstrap_servers: str) -> tuple[Supervised, ...]:
         stand_ins.append(_dts_stand_in(home, servers.subscription, port, bootstrap_servers))
     if servers.vtgate is not None:
         stand_ins.append(_vtgate_stand_in(home, servers.vtgate, servers.mysql_ports))
+    if servers.oracle is not None:
+        stand_ins.append(_oracle_stand_in(home, servers.oracle))
     return (*databases, *stand_ins)
 
 
@@ -107,6 +121,30 @@ def _mysql(home: Home, name: str, port: int, server_id: int) -> Supervised:
         stage=STAGE_SERVICES,
         ready_timeout_s=FILL_TIMEOUT_S,
     )
+
+
+def _oracle_stand_in(home: Home, oracle: OwnOracle) -> Supervised:
+    """As ``_mysql``: the reader waits until the demo has filled it."""
+    settings = {"port": oracle.port, "users": dict(oracle.users)}
+    return dataclasses.replace(
+        _program(
+            home,
+            ORACLE_STAND_IN,
+            ("libs.stand_ins.oracle",),
+            settings,
+            lambda: home.own_servers_filled_file.exists() and _listens(oracle.port),
+        ),
+        stage=STAGE_SERVICES,
+        ready_timeout_s=FILL_TIMEOUT_S,
+    )
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
 
 
 def _dts_stand_in(home: Home, subscription: OwnSubscription, port: int, bootstrap_servers: str) -> Supervised:

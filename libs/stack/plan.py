@@ -19,6 +19,8 @@ from libs.mesh.documents import (
     Documents,
     DtsDocument,
     MysqlDocument,
+    OracleDatabaseDocument,
+    OracleDocument,
     SourceDocument,
     VitessDocument,
     replica_server_id,
@@ -48,6 +50,7 @@ from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.dts.settings import DtsSourceSettings
 from libs.source.kinds import READER_OF_KIND
 from libs.source.mysql.settings import MysqlSourceSettings
+from libs.source.oracle.settings import OracleSourceSettings
 from libs.source.vitess.settings import KeyspaceSettings
 from libs.source.vitess.tasks import TaskSettings
 from libs.stack.supervisor import Supervised, answers_ok
@@ -284,6 +287,8 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
                 **_of_record(source, KeyspaceSettings),
                 "vtgate": {**stated(source.vtgate), "password": source.vtgate.password.reveal()},
             }
+        case OracleDocument():
+            return {**_of_record(source, OracleSourceSettings), "database": _database(source.database)}
 
 
 def _of_record(source: SourceDocument, record: type[msgspec.Struct]) -> dict[str, Any]:
@@ -291,7 +296,7 @@ def _of_record(source: SourceDocument, record: type[msgspec.Struct]) -> dict[str
     return {name: value for name, value in stated(source).items() if name in record.__struct_fields__}
 
 
-def _database(database: DatabaseDocument) -> dict[str, Any]:
+def _database(database: DatabaseDocument | OracleDatabaseDocument) -> dict[str, Any]:
     return {**stated(database), "password": database.password.reveal()}
 
 

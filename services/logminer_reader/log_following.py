@@ -184,6 +184,9 @@ class LogFollowing:
                 before = self._gatherer.incremental
                 await self._beside.signals.take_new(place.order, place.position)
                 await self._beside.copies.read_next(position.epoch)
+                # A database at rest writes no redo, so no window ends: the chunk is due already.
+                async for batch in self._copies_before(place.position.done_scn, place):
+                    yield batch
                 if self._gatherer.incremental != before:  # a signal's effect is kept, whatever comes next
                     yield self._gatherer.take(self._resume_point(place))
                 await asyncio.sleep(each.pause_s)

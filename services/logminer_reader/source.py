@@ -18,8 +18,9 @@ from libs.oracle.log_position import snapshot_order
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.oracle.client import Connection, connect, connect_to_tables, hang_up, query
 from libs.source.oracle.preflight import require_sound_source
+from libs.source.oracle.settings import OFFERED_MODES
 from libs.source.port import ReadBatch
-from libs.source.snapshot_mode import Beginning, SnapshotMode, beginning
+from libs.source.snapshot_mode import Beginning, beginning
 from libs.types.checkpoint import Checkpoint
 from libs.types.position import SourcePartition
 from services.logminer_reader.gather import Gatherer
@@ -37,7 +38,6 @@ from services.logminer_reader.windows import Windows
 log = structlog.get_logger()
 
 _OLDEST_OPEN: Final = "SELECT MIN(START_SCN) FROM GV$TRANSACTION"
-_NOT_OFFERED: Final = frozenset({SnapshotMode.ALWAYS, SnapshotMode.NEVER, SnapshotMode.RECOVERY})
 
 
 class OracleSource:
@@ -69,10 +69,9 @@ class OracleSource:
         """
         require_sound_source(self._settings)
         mode = self._settings.snapshot.mode
-        if mode in _NOT_OFFERED:
-            raise SourceMisconfigured(
-                f"snapshot.mode {mode.value} is not offered for Oracle: use initial, initial_only, no_data or when_needed"
-            )
+        if mode not in OFFERED_MODES:
+            offered = ", ".join(each.value for each in OFFERED_MODES)
+            raise SourceMisconfigured(f"snapshot.mode {mode.value} is not offered for Oracle: use one of {offered}")
         begins_anew = resume_from is not None and resume_from.begins_anew
         missing = None if resume_from is None or begins_anew else self._missing_redo(resume_from)
         start = beginning(

@@ -32,6 +32,13 @@ FULL: Final[Mapping[str, Any]] = {
     "sources": {
         "shop": SHOP,
         "Big_keyspace": {"kind": "vitess", "settings": {"vtgate": {"host": "vtgate"}, "keyspace": "commerce"}},
+        "erp": {
+            "kind": "oracle",
+            "settings": {
+                "database": {"host": "erp", "service_name": "ORCLCDB", "pdb_name": "ERP", "user": "c##headwater"}
+            },
+            "secretEnv": {"HEADWATER_DATABASE__PASSWORD": {"name": "erp-oracle", "key": "password"}},
+        },
         "ledger": {
             "kind": "dts",
             "settings": {

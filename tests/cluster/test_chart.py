@@ -22,7 +22,7 @@ from libs.check.cluster_mesh import mesh_sources
 from libs.cli.check import check_command
 from libs.config.load import load_settings
 from libs.kafka.mesh_rights import COMPONENTS
-from libs.mesh.documents import DtsDocument, MysqlDocument, VitessDocument
+from libs.mesh.documents import DtsDocument, MysqlDocument, OracleDocument, VitessDocument
 from libs.mesh.mesh_settings import MeshSettings
 from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.tasks import TaskSettings
@@ -33,6 +33,7 @@ from libs.types.tenant import TenantSpec
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder.settings import DtsDecoderSettings
+from services.logminer_reader.settings import LogminerReaderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
 from services.tenant_operator.mesh_certificates import AUTHORITY, MeshCertificatesSettings, make_certificates
@@ -79,6 +80,7 @@ SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
     "reader-shop": BinlogReaderSettings,
     "reader-big-keyspace": VstreamReaderSettings,
     "reader-ledger": DtsDecoderSettings,
+    "reader-erp": LogminerReaderSettings,
     "reader-web-0": VstreamReaderSettings,
     "reader-web-1": VstreamReaderSettings,
     "sink": SinkJobSettings,
@@ -331,7 +333,7 @@ def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(helm: Helm
     settings = load_settings(MeshSettings, path=file, environ=environment(spec), subject="check")
     sources = mesh_sources(settings)
 
-    shop, ledger, keyspace = (sources[name] for name in ("shop", "ledger", "Big_keyspace"))
+    shop, ledger, keyspace, erp = (sources[name] for name in ("shop", "ledger", "Big_keyspace", "erp"))
     assert isinstance(shop, MysqlDocument)
     assert (shop.database.host, shop.database.user, shop.database.password.reveal()) == (
         "replica.shop",
@@ -341,6 +343,8 @@ def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(helm: Helm
     assert isinstance(ledger, DtsDocument)
     assert (ledger.database.host, ledger.database.password.reveal()) == ("ledger", "secret")
     assert isinstance(keyspace, VitessDocument)
+    assert isinstance(erp, OracleDocument)
+    assert (erp.database.pdb_name, erp.database.password.reveal()) == ("ERP", "secret")
     assert settings.tenant_operator is not None
     assert settings.tenant_operator.address == "headwater-tenant-operator:7000"
     assert settings.warehouses.iceberg is not None
@@ -1040,6 +1044,7 @@ def test_who_is_asked_what_is_wrong_is_found_when_it_is_not_ready(helm: HelmClie
         "reader-shop": "shop",
         "reader-big-keyspace": "Big_keyspace",
         "reader-ledger": "ledger",
+        "reader-erp": "erp",
     }
     for name, each in watched.items():
         service = services[each["grpc"]["address"].removesuffix(":7000")]

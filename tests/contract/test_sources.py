@@ -190,7 +190,7 @@ def purged_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MysqlSer
         yield start_mysql_in(tmp_path_factory.mktemp("purged"), servers)
 
 
-@pytest.fixture(params=[*sorted(READER_OF_KIND), "oracle"])  # no source document names Oracle yet
+@pytest.fixture(params=sorted(READER_OF_KIND))
 async def harness(
     request: pytest.FixtureRequest,
     services: Services,

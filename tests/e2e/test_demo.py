@@ -43,11 +43,12 @@ def test_the_demo_delivers_every_row_through_three_kills_and_leaves_nothing_behi
 
 @pytest.mark.rest(because="the gate has MySQL's demo, and each reader by itself")
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("source", ["dts", "vitess"])
+@pytest.mark.parametrize("source", ["dts", "vitess", "oracle"])
 def test_the_demo_follows_other_sources(tmp_path: Path, source: str) -> None:
     """By their stand-ins, with the same kills: every table of both tenants equals the source."""
     with headwater_in(tmp_path / "demo") as headwater:
-        options = ("--source", source, "--scale", "0.02", "--traffic-seconds", "20")
+        scale = "0.2" if source == "oracle" else "0.02"  # of a tenth of the rows
+        options = ("--source", source, "--scale", scale, "--traffic-seconds", "20")
         exit_code, output = headwater.run("demo", *options, timeout_s=DEMO_TIMEOUT_S)
         sys.stderr.write(output)
 

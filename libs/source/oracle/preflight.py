@@ -37,6 +37,9 @@ _STATE: Final = (
 _UNDO: Final = "SELECT MIN(TUNED_UNDORETENTION) FROM V$UNDOSTAT"
 _LOGGED: Final = "SELECT OWNER, TABLE_NAME FROM DBA_LOG_GROUPS WHERE LOG_GROUP_TYPE = 'ALL COLUMN LOGGING'"
 _END_LOG_MINER: Final = "BEGIN DBMS_LOGMNR.END_LOGMNR; END;"
+_NOTHING_CAPTURED: Final = Finding(
+    "include_tables matches no table", "correct the patterns: they match SCHEMA.TABLE in the case that Oracle has"
+)
 _NO_SESSION: Final = 1307
 """ORA-01307: LogMiner has no session to end, so it may be called."""
 
@@ -68,7 +71,8 @@ def check_source(settings: OracleSourceSettings) -> PreflightReport:
         faults += _flashback_faults(tables, settings.database.user, found.scn, sound)
     finally:
         hang_up(tables)
-    return PreflightReport(tuple(faults), tuple(database_warnings(state)))
+    nothing = [_NOTHING_CAPTURED] if not found.tables else []
+    return PreflightReport(tuple(faults), (*database_warnings(state), *nothing))
 
 
 def require_sound_source(settings: OracleSourceSettings) -> None:

@@ -1,7 +1,7 @@
 """How an Oracle database is reached and its redo mined: the same in a reader's settings and in a source's document."""
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -46,11 +46,21 @@ class MiningSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A session of LogMiner is renewed after so many seconds, and at each log switch (``log.mining.session.max.ms``)."""
     connection_max_s: Annotated[float, bounds(1, 604_800)] = 3_600.0
     """The connection that mines is renewed after so many seconds: its memory at the server grows."""
-    archive_destinations: tuple[int, ...] = ()
+    archive_destinations: tuple[Annotated[int, bounds(1, 31)], ...] = ()
     """DEST_ID of archive destinations, in order of preference (``archive.destination.name``); of other ones, every local one
     that is valid is read."""
     transaction_memory_mb: Annotated[int, bounds(1, 1 << 20)] = 64
     """Rows of open transactions that are kept in memory, in MB; the rest lies in files in ``spill_dir``."""
+
+
+OFFERED_MODES: Final = (
+    SnapshotMode.INITIAL,
+    SnapshotMode.INITIAL_ONLY,
+    SnapshotMode.NO_DATA,
+    SnapshotMode.SCHEMA_ONLY,
+    SnapshotMode.WHEN_NEEDED,
+)
+"""The values of ``snapshot.mode`` that an Oracle reader follows."""
 
 
 class OracleSnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):

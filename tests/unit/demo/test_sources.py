@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from libs.demo.mysql_traffic import MysqlShop
+from libs.demo.oracle_traffic import OracleShop
 from libs.demo.shop import NUMBER_COLUMNS, ROWS
 from libs.demo.sources import DEMO_SOURCES, SHARDS, shard_of
 from libs.mesh.documents import DOCUMENT_OF_KIND, read_documents
@@ -35,8 +37,14 @@ def test_its_shop_lies_on_its_servers(kind: str) -> None:
     """What is written to is what is followed."""
     source = DEMO_SOURCES[kind]()
 
-    assert [part.port for part in source.shop.parts] == list(source.servers.mysql_ports.values())
-    assert all(0 <= source.shop.part_of(number) < len(source.shop.parts) for number in range(1, 200))
+    if isinstance(source.shop, OracleShop):
+        assert source.servers.oracle is not None
+        assert source.shop.port == source.servers.oracle.port
+        return
+    assert isinstance(source.shop, MysqlShop)
+    shop = source.shop.shop
+    assert [part.port for part in shop.parts] == list(source.servers.mysql_ports.values())
+    assert all(0 <= shop.part_of(number) < len(shop.parts) for number in range(1, 200))
 
 
 def test_numbers_are_dealt_as_vitess_deals_them() -> None:

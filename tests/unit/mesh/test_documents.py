@@ -11,7 +11,13 @@ import yaml
 
 from libs.config.bounds import bounds_of
 from libs.errors import InvalidSettings
-from libs.mesh.documents import DOCUMENT_OF_KIND, VitessDocument, read_documents, replica_server_id
+from libs.mesh.documents import (
+    DOCUMENT_OF_KIND,
+    OracleDocument,
+    VitessDocument,
+    read_documents,
+    replica_server_id,
+)
 from libs.mesh.home import Home, home_at, write_examples
 from libs.mesh.processes import warehouse_settings
 from libs.source.vitess.settings import EventSettings, StreamSettings, VtgateSettings
@@ -77,7 +83,7 @@ def test_every_mistake_of_a_source_is_listed(home: Home) -> None:
     """One look tells everything: unknown names with the nearest right one, wrong values, patterns."""
     put(
         home,
-        source="kind: oracle\ndatabase: {hots: db, user: u, port: 70000}\ninclude_tables: ['shop(']\n"
+        source="kind: postgres\ndatabase: {hots: db, user: u, port: 70000}\ninclude_tables: ['shop(']\n"
         "snapshot: {mode: intial, chunk_rows: 0}\n",
     )
 
@@ -86,12 +92,12 @@ def test_every_mistake_of_a_source_is_listed(home: Home) -> None:
     assert "did you mean 'host'" in text
     put(
         home,
-        source="kind: oracle\ndatabase: {user: u, port: 70000}\ninclude_tables: ['shop(']\n"
+        source="kind: postgres\ndatabase: {user: u, port: 70000}\ninclude_tables: ['shop(']\n"
         "snapshot: {mode: intial, chunk_rows: 0}\n",
     )
     text = "\n".join(read_documents(home).source_mistakes)
     for part in (
-        "oracle",
+        "postgres",
         "database.port: must be from 1 to 65,535",
         "include_tables[0]",
         "did you mean 'initial'",
@@ -282,7 +288,7 @@ def test_a_keyspace_is_told_what_is_for_other_kinds(home: Home) -> None:
 
     for part in (
         "vtgate.port: must be from 1 to 65,535",
-        "signal_table: is for kind 'mysql', and kind is 'vitess'",
+        "signal_table: is for kind 'mysql' or 'oracle', and kind is 'vitess'",
         "snapshot.chunk_rows: is for kind 'mysql' or 'dts'",
         "snapshot.mode: 'schema_only' is unknown to kind 'vitess'",
         "snapshot.include_tables[0]",
@@ -585,6 +591,51 @@ def test_a_subscription_says_where_it_is_where_the_kafka_is_the_owners(home: Hom
     (mistake,) = read_documents(home).source_mistakes
 
     assert "subscription.bootstrap_servers: is missing, and kafka.yaml names a Kafka of yours" in mistake
+
+
+ORACLE = "kind: oracle\ndatabase: {user: c##u, service_name: ORCLCDB}\n"
+
+
+def test_a_document_of_oracle_says_where_the_database_is(home: Home) -> None:
+    """Everything else has a default; a host that is not said is this machine."""
+    put(home, source=ORACLE)
+
+    found = read_documents(home)
+
+    assert found.source_mistakes == ()
+    document = found.sources["shop"]
+    assert isinstance(document, OracleDocument)
+    assert (document.database.host, document.database.port, document.database.database_name) == (
+        "127.0.0.1",
+        1521,
+        "ORCLCDB",
+    )
+
+
+@pytest.mark.parametrize(
+    ("further", "mistake"),
+    [
+        (
+            "gtid_source_includes: [a]\n",
+            "gtid_source_includes: is for kind 'mysql', and kind is 'oracle'; leave it out",
+        ),
+        ("snapshot: {mode: always}\n", "snapshot.mode: 'always' is unknown to kind 'oracle'"),
+        ("snapshot: {lock: none}\n", "snapshot.lock: is for kind 'mysql'"),
+        ("signal_table: SIGNALS\n", "signal_table: 'SIGNALS' is no table: write SCHEMA.TABLE"),
+        ("snapshot: {select_overrides: {ORDERS: A = 1}}\n", "'ORDERS' is no table: write SCHEMA.TABLE"),
+        ("mining: {window_redo_mb: 0}\n", "mining.window_redo_mb: must be from 1 to 1,048,576"),
+        ("include_tables: ['(']\n", "include_tables[0]: "),
+        ("mining: {window_mb: 1}\n", "mining.window_mb: unknown name"),
+        ("on_unseen_change: [{action: resync}]\n", "on_unseen_change[0]: resync is there for MySQL sources alone"),
+        ("tasks: 2\n", "tasks: is for kind 'vitess'"),
+        ("mining: {archive_destinations: [1, 32]}\n", "mining.archive_destinations[1]: must be from 1 to 31"),
+    ],
+)
+def test_mistakes_of_a_document_of_oracle_are_named(home: Home, further: str, mistake: str) -> None:
+    """Each with its place, before anything is started."""
+    put(home, source=ORACLE + further)
+
+    assert mistake in "\n".join(read_documents(home).source_mistakes)
 
 
 def test_a_rule_that_contradicts_the_kind_is_a_mistake_with_its_place(home: Home) -> None:

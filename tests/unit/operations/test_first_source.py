@@ -34,6 +34,7 @@ def test_a_url_gives_its_parts(url: str, expected: DatabaseUrl) -> None:
     [
         ("shop", "begins with 'nothing'"),
         ("postgres://u@h/shop", "begins with 'postgres'"),
+        ("oracle://u@h/ORCL", "docs/oracle.md shows it"),
         ("mysql://h/shop", "has no user"),
         ("mysql://u@/shop", "has no host"),
         ("mysql://u:pass-word@h/", "must name one database"),

@@ -46,6 +46,7 @@ def test_most_homes_have_none(home: Home) -> None:
         ("mysql", ["mysql"]),
         ("dts", ["mysql", own_servers.DTS_STAND_IN]),
         ("vitess", ["mysql-1", "mysql-2", own_servers.VTGATE_STAND_IN]),
+        ("oracle", [own_servers.ORACLE_STAND_IN]),
     ],
 )
 def test_a_stand_in_starts_between_the_databases_and_the_reader(home: Home, kind: str, names: list[str]) -> None:
@@ -54,13 +55,18 @@ def test_a_stand_in_starts_between_the_databases_and_the_reader(home: Home, kind
 
     assert list(found) == names
     for name, each in found.items():
-        assert each.stage == (STAGE_SERVICES if name.startswith("mysql") else STAGE_STAND_INS)
+        is_database = name.startswith("mysql") or name == own_servers.ORACLE_STAND_IN
+        assert each.stage == (STAGE_SERVICES if is_database else STAGE_STAND_INS)
         assert each.stage < STAGE_PIPELINE
 
 
-def test_a_database_counts_as_ready_once_it_is_filled(home: Home) -> None:
+@pytest.mark.parametrize(("kind", "database"), [("mysql", "mysql"), ("oracle", own_servers.ORACLE_STAND_IN)])
+def test_a_database_counts_as_ready_once_it_is_filled(
+    home: Home, kind: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a reader would copy half a shop."""
-    ready = planned(home, "mysql")["mysql"].spec.ready
+    monkeypatch.setattr(own_servers, "_listens", lambda _: True)
+    ready = planned(home, kind)[database].spec.ready
     assert ready is not None
 
     before = ready()

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from libs.config.connections import LineageSettings, SchemaRegistrySettings
-from libs.config.load import convert_document, load_settings
+from libs.config.load import Secret, convert_document, load_settings
 from libs.errors import InvalidSettings
 from libs.mesh.documents import DOCUMENT_OF_KIND, Documents, read_documents
 from libs.mesh.home import Home, home_at, write_examples
@@ -16,6 +16,7 @@ from libs.mesh.reader_tasks import planned_generations, store_generations
 from libs.setup.spark_toolchain import SparkToolchain
 from libs.source.kinds import READER_OF_KIND
 from libs.source.mysql.settings import TlsMode
+from libs.source.oracle.settings import OracleDatabaseSettings, OracleSourceSettings
 from libs.source.vitess.settings import EventSettings, KeyspaceSettings, StreamSettings, VtgateSettings
 from libs.stack.certificates import renew_certificates
 from libs.stack.plan import PlannedProcess, certified_processes, choose_ports, plan_processes, port_names, supervised
@@ -23,6 +24,7 @@ from libs.tenants.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder.settings import DtsDecoderSettings
+from services.logminer_reader.settings import LogminerReaderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
 from services.vstream_reader import settings as vstream_settings
@@ -37,6 +39,7 @@ SETTINGS = {
     "reader-shop": BinlogReaderSettings,
     "reader-crm": DtsDecoderSettings,
     "reader-web": VstreamReaderSettings,
+    "reader-erp": LogminerReaderSettings,
     "router": RouterSettings,
     "sink": SinkJobSettings,
 }
@@ -44,7 +47,7 @@ SETTINGS = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A home with a MySQL, a subscription of another, a keyspace, and one tenant of all."""
+    """A home with a MySQL, a subscription of another, a keyspace, an Oracle database, and one tenant of all."""
     made = home_at(tmp_path)
     write_examples(made)
     database = "database: {user: reader, password: s3cret}\n"
@@ -53,7 +56,11 @@ def home(tmp_path: Path) -> Home:
     (made.sources_dir / "crm.yaml").write_text(f"kind: dts\n{database}subscription: {subscription}\n")
     vtgate = "{host: v, port: 15999, user: u, password: p}"
     (made.sources_dir / "web.yaml").write_text(f"kind: vitess\nvtgate: {vtgate}\nkeyspace: commerce\n")
-    (made.tenants_dir / "acme.yaml").write_text("tenant: acme\nsources: [{name: shop}, {name: crm}, {name: web}]\n")
+    oracle = "{host: o, port: 1522, service_name: ORCLCDB, pdb_name: ERP, user: c##u, password: s3cret}"
+    (made.sources_dir / "erp.yaml").write_text(f"kind: oracle\ndatabase: {oracle}\nmetric_tags: {{team: erp}}\n")
+    (made.tenants_dir / "acme.yaml").write_text(
+        "tenant: acme\nsources: [{name: shop}, {name: crm}, {name: web}, {name: erp}]\n"
+    )
     return made
 
 
@@ -98,7 +105,7 @@ def test_every_process_has_ports_of_its_own(home: Home) -> None:
     planned = plan(home).values()
     ports = [port for each in planned for port in (each.http_port, each.grpc_port) if port is not None]
 
-    assert len(ports) == len(set(ports)) == 12
+    assert len(ports) == len(set(ports)) == 14
 
 
 def test_each_kind_is_read_by_its_own_service(home: Home) -> None:
@@ -109,6 +116,7 @@ def test_each_kind_is_read_by_its_own_service(home: Home) -> None:
         "reader-shop": "services.binlog_reader",
         "reader-crm": "services.dts_decoder",
         "reader-web": "services.vstream_reader",
+        "reader-erp": "services.logminer_reader",
     }
     assert DOCUMENT_OF_KIND.keys() == READER_OF_KIND.keys()
 
@@ -193,7 +201,7 @@ exclude_tables: ['commerce\\.old']
 events: {transaction_metadata: ordered, filter_transaction_topic: true, use_local_vgtid: true, remove_fields: [ts_ns]}
 values: {binary: hex}
 key_columns: [{tables: 'commerce\\.orders', columns: region|id}]
-failure_handling: dead-letter
+failure_handling: skip
 on_unseen_change: [{tables: ".*", action: halt}]
 heartbeat_interval_s: 7
 snapshot: {mode: when_needed, include_tables: ['commerce\\.orders']}
@@ -248,6 +256,50 @@ def test_transaction_metadata_is_a_mode_however_yaml_reads_it(home: Home, writte
     )
 
     assert told.events.transaction_metadata.value == mode
+
+
+EVERY_SETTING_OF_ORACLE = """\
+kind: oracle
+database: {host: o, port: 1522, service_name: ORCLCDB, pdb_name: ERP, user: c##u, password: s3cret, connect_timeout_s: 3}
+include_tables: ['ERP\\.O.*']
+exclude_tables: ['ERP\\.OLD']
+mining: {window_redo_mb: 99, min_pause_s: 1, session_max_s: 60, connection_max_s: 61, archive_destinations: [2, 1],
+  transaction_memory_mb: 9}
+snapshot: {mode: when_needed, range_mb: 9, chunk_rows: 10, incremental_chunk_rows: 11, select_overrides: {ERP.ORDERS: A > 0}}
+signal_table: ERP.SIGNALS
+values: {binary: hex, interval: string}
+key_columns: [{tables: 'ERP\\.ORDERS', columns: REGION|ID}]
+lacking_values: unavailable
+failure_handling: fail
+on_unseen_change: [{tables: ".*", action: halt}]
+transaction_metadata: true
+heartbeat_interval_s: 7
+metric_tags: {team: erp}
+"""
+
+
+def test_an_oracle_reader_is_told_all_that_its_document_says(home: Home) -> None:
+    """Every setting that the document has, by the service's own loader; none is at its default."""
+    (home.sources_dir / "erp.yaml").write_text(EVERY_SETTING_OF_ORACLE)
+    path = home.run_dir / "reader-erp.yaml"
+    path.write_text(yaml.safe_dump(plan(home)["reader-erp"].settings))
+
+    told = load_settings(LogminerReaderSettings, path=path, environ={}, subject="reader-erp")
+
+    plain = OracleSourceSettings(database=OracleDatabaseSettings(host="h", service_name="s", user="u"))
+    for record, default in ((told, plain), (told.mining, plain.mining), (told.snapshot, plain.snapshot)):
+        for name in default.__struct_fields__:
+            assert getattr(record, name) != getattr(default, name), name
+    assert told.database == OracleDatabaseSettings(
+        host="o",
+        port=1522,
+        service_name="ORCLCDB",
+        pdb_name="ERP",
+        user="c##u",
+        password=Secret("s3cret"),
+        connect_timeout_s=3,
+    )
+    assert told.telemetry.tags == {"team": "erp"}
 
 
 def test_a_subscription_without_an_address_is_in_the_stacks_own_kafka(home: Home) -> None:
