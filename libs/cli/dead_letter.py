@@ -139,6 +139,8 @@ def replay_command(
     require_tenant(mesh, tenant)
     chosen = None if table is None else [choose_topic(tenant, table, delivered_topics(mesh.kafka, tenant)).name]
     parked = parked_keys(mesh, tenant)
+    if keys and parked is None:
+        raise click.UsageError("--key names a parked key, and with --mesh those cannot be seen: replay the whole table")
     letters = read_letters(mesh.kafka, tenant, parked)
     requests = replay_requests(keys_to_replay(parked, letters, chosen, keys), leave_out_refused=leave_out_refused)
     remedies = router_remedies(tenant, letters, chosen)

@@ -138,18 +138,15 @@ def keys_to_replay(
 ) -> Mapping[str, Iterable[str]]:
     """The key texts to replay, by topic; an empty one: all keys of the table. ``topics``: of these alone, where given.
 
-    Where the parked keys are not seen (None), all keys are meant of each table that has letters of the sink's.
+    Where the parked keys are not seen (None), all keys are meant of each table that has letters of the sink's, and
+    ``event_keys`` name none.
 
     Raises:
-        InvalidSettings: as ``chosen_keys``; or ``event_keys`` are named, and the parked ones are not seen.
+        InvalidSettings: as ``chosen_keys``.
     """
     if parked is not None:
         return chosen_keys(parked, sorted(parked.tables) if topics is None else topics, event_keys)
-    if event_keys:
-        raise InvalidSettings(
-            "dead-letter replay",
-            ["--key names a parked key, and with --mesh those cannot be seen: replay the whole table"],
-        )
+    assert not event_keys, "a key can be named only where the parked ones are seen"
     with_letters = {each.letter.topic for each in letters if each.letter.set_aside_by is SetAsideBy.SINK}
     return dict.fromkeys(sorted(with_letters if topics is None else with_letters & set(topics)), ())
 

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import pytest
-
-from libs.errors import InvalidSettings
 from libs.events.dead_letter import DeadLetter, SetAsideBy
 from libs.operations.dead_letters import StoredLetter, keys_to_replay, router_remedies
 from libs.sink_state.parked_keys import TenantParkedKeys
@@ -60,8 +57,3 @@ def test_where_parked_keys_are_not_seen_all_of_each_table_with_letters_of_the_si
     assert keys_to_replay(None, letters, None) == {"acme.s.shop.items": (), "acme.s.shop.orders": ()}
     assert keys_to_replay(None, letters, ["acme.s.shop.orders", "acme.s.shop.users"]) == {"acme.s.shop.orders": ()}
     assert keys_to_replay(TenantParkedKeys(tenant="acme"), letters, None) == {}
-
-
-def test_a_key_cannot_be_named_where_parked_keys_are_not_seen() -> None:
-    with pytest.raises(InvalidSettings, match="--key names a parked key"):
-        keys_to_replay(None, [stored(set_aside_by=SetAsideBy.SINK)], None, ["{}"])
