@@ -163,6 +163,8 @@ class QueryEvent:
     uses_temporary_table: bool = False
     has_ddl_number: bool = False
     """The storage engine carried out DDL. An engine without atomic DDL, and a statement that did nothing, have none."""
+    changed_databases: frozenset[str] | None = None
+    """Databases in which the statement changed tables, also by a trigger or a function. None: more than the event names."""
 
 
 def parse_query(body: bytes, flags: int = 0) -> QueryEvent:
@@ -200,7 +202,15 @@ def _parse_query(body: bytes, fixed_bytes: int, flags: int) -> QueryEvent:
         time_zone=status.get(_TIME_ZONE_CODE, b"")[1:].decode("ascii", errors="replace"),
         uses_temporary_table=bool(flags & THREAD_SPECIFIC),
         has_ddl_number=_DDL_NUMBER_CODE in status,
+        changed_databases=_changed_databases(status.get(_DATABASES_CODE)),
     )
+
+
+def _changed_databases(counted: bytes | None) -> frozenset[str] | None:
+    """Of a number and so many names, each with a zero after it."""
+    if counted is None or counted[0] == _TOO_MANY_DATABASES:
+        return None
+    return frozenset(name.decode("utf-8") for name in counted[1:].split(b"\0")[:-1])
 
 
 def _statement_text(statement: bytes, client_charset: str, flags: int) -> str:

@@ -28,6 +28,10 @@ LOCKING: Final = Privilege("FLUSH_TABLES", "the snapshot cannot hold commits bac
 """On all of the server. A server with GTIDs can be copied without it."""
 LOCKING_OLDER: Final = "RELOAD"
 """The same of MySQL before 8.0.23. It allows more, for example FLUSH LOGS."""
+SEEING: Final = ("SHOW VIEW", "TRIGGER", "SHOW_ROUTINE")
+"""On all of the server: to see by which views, triggers and routines a statement changes other tables than it names. Only a
+change that is logged as a statement needs them, so nobody is asked to grant them before. MySQL has none that shows triggers
+without the right to make some."""
 READING: Final = Privilege("SELECT", "it cannot copy a row")
 """On each captured table; ``GRANT … ON database.*`` covers tables that are created later."""
 

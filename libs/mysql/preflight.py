@@ -16,7 +16,7 @@ from pymysql.cursors import DictCursor
 
 from libs.errors import SourceUnavailable
 from libs.mysql.binlog_position import BinlogPosition
-from libs.mysql.grants import FOLLOWING, LOCKING, LOCKING_OLDER, READING
+from libs.mysql.grants import FOLLOWING, LOCKING, LOCKING_OLDER, READING, SEEING
 from libs.mysql.gtid import GtidSet
 from libs.types.table import TableId
 
@@ -195,6 +195,14 @@ def _grant_faults(grants: list[str]) -> list[Fault]:
             )
         )
     return faults
+
+
+def seeing_grant(grants: list[str]) -> str:
+    """The statement that lets a user see every view, trigger and routine, of what SHOW GRANTS says; empty: it sees them."""
+    everywhere = _privileges(grants, everywhere=True)
+    held = everywhere | {"SHOW_ROUTINE"} if READING.name in everywhere else everywhere
+    missing = [] if "ALL PRIVILEGES" in everywhere else [name for name in SEEING if name not in held]
+    return f"GRANT {', '.join(missing)} ON *.* TO {_user(grants)}" if missing else ""
 
 
 def _grant_warnings(grants: list[str], *, has_gtids: bool) -> list[Fault]:

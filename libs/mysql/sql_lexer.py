@@ -6,6 +6,7 @@ comment), names that begin with a digit, backslash escapes, and quotes that ``sq
 """
 
 import enum
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -226,6 +227,28 @@ def first_words(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE, count: int
     """
     reader = TokenReader(statement, sql_mode)
     return tuple(reader.ahead(nth).keyword for nth in range(count))
+
+
+_OF_A_QUERY: Final = frozenset({"SELECT", "TABLE", "VALUES"})
+
+
+def makes_rows(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> bool:
+    """A CREATE TABLE whose text has the query that fills it. Of such a statement a row-based log has another text, without it.
+
+    >>> [makes_rows("CREATE TABLE t " + text) for text in ("AS TABLE u", "VALUES ROW(1)", "(a INT)", "(`select` INT)")]
+    [True, True, False, False]
+
+    Raises:
+        UnreadableSql: a comment or quote is not closed.
+    """
+    words = [token.keyword for token in _tokens(statement, sql_mode)]
+    begin = 3 if words[1:2] == ["TEMPORARY"] else 2
+    if words[:1] != ["CREATE"] or words[begin - 1 : begin] != ["TABLE"]:
+        return False
+    return any(
+        word in _OF_A_QUERY and following not in ("LESS", "IN")  # a partition's
+        for word, following in itertools.zip_longest(words[begin:], words[begin + 1 :], fillvalue="")
+    )
 
 
 def names_in(statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> frozenset[str]:

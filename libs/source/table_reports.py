@@ -5,7 +5,14 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from libs.telemetry import metrics
-from libs.telemetry.faults import CHANGES_LOST, ROWS_CHANGED_UNSEEN, TABLE_QUARANTINED, keep_faults, lift_fault
+from libs.telemetry.faults import (
+    CHANGES_LOST,
+    ROWS_CHANGED_UNSEEN,
+    TABLE_QUARANTINED,
+    keep_faults,
+    lift_fault,
+    raise_fault,
+)
 from libs.types.fault import FaultScope
 from libs.types.position import SourcePartition
 
@@ -58,6 +65,13 @@ class TableReports:
     def _keep_quarantine_faults(self, quarantined: Mapping[str, str]) -> None:
         scopes = {FaultScope(source=self._source, table=table): reason for table, reason in quarantined.items()}
         keep_faults({TABLE_QUARANTINED: scopes}, lambda scope: scope.source == self._source)
+
+    def note_changes_lost(self, happened: str, partly_read: Iterable[str]) -> None:
+        """Rows of the source changed, and nobody knows of which tables; ``partly_read``: those of which a copy has begun."""
+        log.error("changes_lost", source=self._source, reason=happened)
+        raise_fault(CHANGES_LOST, FaultScope(source=self._source), happened=happened)
+        self._read_again.clear()
+        self._partly_read |= frozenset(partly_read)
 
     def note_read_again(self, table: str, captured: Iterable[str]) -> None:
         """A fault about the whole source ends when each of its tables was read again."""

@@ -127,8 +127,9 @@ ROWS_SET_ASIDE = _kind(
 CHANGES_LOST = _kind(
     "changes_lost",
     Severity.DIFFERS,
-    "A source's changes topic was deleted and made again. Changes that the router had yet to read are in no tenant's topic. It "
-    "ends when the source is copied from nothing, or when a MySQL source's tables were all read again for everybody.",
+    "Changes of a source are in no tenant's topic, and nobody knows of which tables. Its changes topic was deleted and made "
+    "again before the router had read it; or the log has a change as a statement, and the reader's user may not see what it "
+    "changed. It ends when the source is copied from nothing, or when all tables of a MySQL source were read again for all.",
     "Compare each tenant with `headwater check TENANT`, and resync tables that differ. Then read all tables again.",
     command="headwater signal {source} execute-snapshot '.*'",
     docs="docs/failure_modes.md#kafka",

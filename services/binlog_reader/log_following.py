@@ -15,10 +15,12 @@ from libs.mysql.binlog_position import rank_of_place
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.reached_names import reached_names
+from libs.source.incremental import has_begun
 from libs.source.mysql.client import Connection, PacketReader, hang_up, purged, query, raise_error_packet, start_dump
 from libs.source.mysql.replica_lag import ReplicaThrottle
 from libs.source.mysql.snapshot import executed_gtids, log_end, reaching_definitions
 from libs.source.port import ReadBatch
+from libs.source.table_reports import TableReports
 from libs.telemetry import metrics
 from services.binlog_reader.capture import gtid_filter
 from services.binlog_reader.chunks import Chunks
@@ -85,6 +87,7 @@ class LogFollowing:
         signals: Signals,
         chunks: Chunks,
         throttle: ReplicaThrottle,
+        reports: TableReports,
     ) -> None:
         self._settings = settings
         self._connections = connections
@@ -95,6 +98,7 @@ class LogFollowing:
         self._signals = signals
         self._chunks = chunks
         self._throttle = throttle
+        self._reports = reports
         self._history_connection: Connection | None = None
         self._server_executed = GtidSet()
         """When the server was asked last."""
@@ -203,12 +207,25 @@ class LogFollowing:
         if isinstance(step, UnknownTable):
             await self._schemas.learn_database(decoder, step.table_id.database)
         elif isinstance(step, RowStatement):
-            definitions = await asyncio.to_thread(reaching_definitions, self._settings.database)
-            decoder.statements.quarantine_reached(step, reached_names(step.names, definitions))
+            await self._report_reached(step, decoder)
         elif step is not None:
             await self._changes.apply(decoder, step)
         for row in self._incremental.table_signals():
             await self._signals.take_row(decoder, row)
+
+    async def _report_reached(self, statement: RowStatement, decoder: LogDecoder) -> None:
+        """Quarantine the tables that a statement may have changed without naming them; say so where nobody can know them."""
+        definitions, missing = await asyncio.to_thread(reaching_definitions, self._settings.database)
+        decoder.statements.quarantine_reached(statement, reached_names(statement.names, definitions))
+        databases = decoder.statements.captured_databases(statement) if missing else []
+        if databases:
+            on_its_way = self._incremental.chunk
+            begun = [copy.table for copy in self._incremental.state.tables if on_its_way or has_begun(copy)]
+            self._reports.note_changes_lost(
+                f"the log has a change in {', '.join(databases)} as a statement, without its rows ({statement.where}), and the "
+                f"user may not see the triggers, views and routines by which it may have changed other tables there: {missing}",
+                begun,
+            )
 
     def _require_server_keeps_history(self, position: BinlogPosition) -> None:
         """Blocks. Raises SourceUnavailable where the server has lost transactions that it had: the log is opened again, and the

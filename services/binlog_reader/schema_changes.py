@@ -23,7 +23,7 @@ from libs.mysql.ddl import (
     unseen_rows,
 )
 from libs.mysql.ddl_syntax import SYSTEM_ZONE, DdlNotUnderstood, SentIn, StatementContext
-from libs.mysql.sql_lexer import first_words, names_in, sql_mode_of
+from libs.mysql.sql_lexer import first_words, sql_mode_of
 from libs.source.mysql.client import Connection
 from libs.source.mysql.snapshot import database_charsets, statement_context, table_definitions, without_places
 from libs.source.mysql.unseen_changes import redefined_unseen, renamed_unseen
@@ -41,6 +41,7 @@ from services.binlog_reader.position import SOURCE_PARTITION, encode_position
 from services.binlog_reader.preflight import cascading_tables, look_at_cascades
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.binlog_reader.source_schemas import SourceSchemas, source_block
+from services.binlog_reader.statements import makes_rows_as_statement
 
 log = structlog.get_logger()
 
@@ -234,8 +235,7 @@ class SchemaChanges:
     ) -> list[TableChange]:
         """The source's definitions of ``tables`` now; a captured one without a usable one is quarantined."""
         definitions = await asyncio.to_thread(table_definitions, self._settings.database, tables) if tables else {}
-        # With row-based logging the rows of CREATE TABLE … SELECT follow a CREATE TABLE without the SELECT.
-        lacks_rows = {"create", "select"} <= names_in(ddl.statement, sql_mode_of(ddl.query.sql_mode))
+        lacks_rows = makes_rows_as_statement(ddl.query)
         changes = []
         for table_id in tables:
             definition = definitions.get(table_id)

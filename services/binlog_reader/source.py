@@ -135,7 +135,16 @@ class BinlogChangeLog:
         self._signals = Signals(settings, schemas, incremental)
         chunks = Chunks(settings, self._connections, schemas, gatherer, incremental, reports, changes)
         self._log = LogFollowing(
-            settings, self._connections, schemas, changes, gatherer, incremental, self._signals, chunks, throttle
+            settings,
+            self._connections,
+            schemas,
+            changes,
+            gatherer,
+            incremental,
+            self._signals,
+            chunks,
+            throttle,
+            reports,
         )
 
     def close(self) -> None:

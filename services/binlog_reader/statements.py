@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.mysql.binlog_events import QueryEvent
 from libs.mysql.ddl_syntax import temporary_tables
-from libs.mysql.sql_lexer import UnreadableSql, first_words, names_in, sql_mode_of
+from libs.mysql.sql_lexer import UnreadableSql, first_words, makes_rows, names_in, sql_mode_of
 from libs.types.table import TableId
 from services.binlog_reader.log_tables import LogTables
 
@@ -29,6 +29,8 @@ class RowStatement:
     names: frozenset[str]
     """Every word that may be a name, in lower case."""
     where: str
+    databases: frozenset[str] | None
+    """Where it changed rows, be it by a trigger or a function. None: in more than the log names."""
 
 
 class Statements:
@@ -72,11 +74,20 @@ class Statements:
             named = {table_id for table_id in named if _in_lower_case(table_id) not in hidden}
             hidden_names = {table_id.table for table_id in hidden}
         self._quarantine_incomplete(named, where)
-        return RowStatement(query.database, names - hidden_names, where)
+        return RowStatement(query.database, names - hidden_names, where, query.changed_databases)
+
+    def captured_databases(self, statement: RowStatement) -> list[str]:
+        """The databases in which the statement changed rows, and which have captured tables."""
+        captured = {table_id.database for table_id in self._tables.schemas if self._tables.is_captured(table_id)}
+        return sorted(captured if statement.databases is None else captured & statement.databases)
 
     def quarantine_reached(self, statement: RowStatement, names: frozenset[str]) -> None:
         """Quarantine the captured tables that a statement may have changed by way of others."""
-        self._quarantine_incomplete(self._captured_of(names - statement.names, statement.database), statement.where)
+        reached = self._captured_of(
+            names, statement.database
+        )  # a database of theirs may be one that the statement names
+        others = {table_id for table_id in reached if table_id.table.lower() not in statement.names}
+        self._quarantine_incomplete(others, statement.where)
 
     def _captured_of(self, names: frozenset[str], database: str) -> set[TableId]:
         return {
@@ -95,6 +106,14 @@ class Statements:
                     f"{table_id}: the log has a change of it as a statement, without its rows ({where}): SET GLOBAL "
                     "binlog_format = 'ROW', end the sessions that have another one, then re-snapshot the table",
                 )
+
+
+def makes_rows_as_statement(query: QueryEvent) -> bool:
+    """A CREATE TABLE with the query that fills it: the log has none of the rows."""
+    try:
+        return makes_rows(query.statement, sql_mode_of(query.sql_mode))
+    except UnreadableSql:
+        return {"create", "select"} <= names_in(query.statement, sql_mode_of(query.sql_mode))
 
 
 def _words(query: QueryEvent) -> tuple[str, str]:

@@ -11,8 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from libs.config.load import Secret
 from libs.errors import DiskFull, PipelineHalted, PositionPurged, SourceMisconfigured, SourceUnavailable
 from libs.mysql.charsets import charset_of_collation_id
+from libs.mysql.grants import SEEING, create_user, grant_statements
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import Packets
 from libs.servers.process import stop
@@ -20,7 +22,8 @@ from libs.source.mysql.client import connect, raise_error_packet, start_dump
 from libs.source.mysql.settings import DatabaseSettings, SnapshotSettings
 from libs.source.snapshot_mode import SnapshotMode
 from libs.source.unseen_policy import UnseenAction, UnseenPolicy
-from libs.telemetry.faults import lasting_faults
+from libs.telemetry.faults import CHANGES_LOST, lasting_faults, lift_fault
+from libs.types.fault import FaultScope
 from libs.types.table import TableId
 from services.binlog_reader.position import BinlogPosition, decode_position
 from tests.conftest import MysqlServer, StartMysql
@@ -193,6 +196,48 @@ async def test_a_change_logged_as_a_statement_quarantines_its_table_alone(
     assert "table_quarantined" in told
     assert f"{database}.t: the log has a change of it as a statement" in told
     assert "binlog_format = 'ROW'" in told
+
+
+@pytest.mark.parametrize("sees_all", [True, False])
+async def test_a_statement_changes_tables_that_it_does_not_name(
+    mysql_server: MysqlServer, database: str, unique_name: Callable[[str], str], sees_all: bool
+) -> None:
+    """By a function. Of a user that may not see it the whole source is reported, but not of a change in a database that nobody
+    captures. Rows that a CREATE TABLE brought along are not there either."""
+    side, user = unique_name("side"), unique_name("u")
+    mysql_server.execute(
+        f"CREATE DATABASE {side}",
+        f"CREATE TABLE {side}.w (id INT PRIMARY KEY)",
+        f"CREATE TABLE {database}.mark (id INT PRIMARY KEY)",
+        f"CREATE FUNCTION {database}.writes(n INT) RETURNS INT DETERMINISTIC "
+        f"BEGIN INSERT INTO {database}.t VALUES (n, 'x'); RETURN n; END",
+        create_user(user, "secret"),
+        *grant_statements(user, [database]),
+        *([f"GRANT {', '.join(SEEING)} ON *.* TO '{user}'@'%'"] if sees_all else []),
+    )
+    settings = {"include_tables": (rf"{database}\..*",)}
+    reading = LogReading(mysql_server, settings=settings, database={"user": user, "password": Secret("secret")})
+    await reading.begin()
+
+    async def reported(mark: int, *statements: str) -> tuple[bool, set[str]]:
+        """Whether changes may be lost, and the quarantined tables."""
+        lift_fault(CHANGES_LOST, FaultScope(source="src"))
+        mysql_server.execute("SET SESSION binlog_format = STATEMENT", *statements)
+        mysql_server.execute(f"INSERT INTO {database}.mark VALUES ({mark})")
+        await reading.read(lambda events: bool(events))
+        assert reading.checkpoint is not None
+        lost = [fault.happened for fault in lasting_faults() if fault.id == CHANGES_LOST.id]
+        assert all(f"change in {database} as a statement" in words and "GRANT SHOW VIEW" in words for words in lost)
+        return bool(lost), set(decode_position(reading.checkpoint.position).quarantined)
+
+    seen = {f"{database}.t"} if sees_all else set()
+    assert await reported(1, f"INSERT INTO {side}.w VALUES (1)") == (False, set())
+    assert await reported(2, f"DO {database}.writes(1)") == (not sees_all, seen)
+    made = f"{database}.filled"
+    assert await reported(3, f"CREATE TABLE {made} TABLE {database}.mark") == (False, seen | {made})
+
+    lift_fault(CHANGES_LOST, FaultScope(source="src"))
+    mysql_server.execute(f"DROP DATABASE {side}", f"DROP USER '{user}'@'%'")
 
 
 async def test_a_temporary_table_is_nobodys(reading: LogReading, mysql_server: MysqlServer, database: str) -> None:

@@ -39,6 +39,7 @@ from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
+from libs.mysql.preflight import seeing_grant
 from libs.mysql.reached_names import Definition
 from libs.mysql.row_key import row_key
 from libs.mysql.shown_definition import doubtful_members, members_query, with_members, with_readable_literals
@@ -322,15 +323,16 @@ UNION ALL SELECT REFERENCED_TABLE_NAME, CONSTRAINT_SCHEMA, TABLE_NAME FROM infor
 """
 
 
-def reaching_definitions(settings: DatabaseSettings) -> list[Definition]:
-    """Views, triggers, routines and foreign keys that the server has now, as far as the user may see them (SHOW VIEW, TRIGGER,
-    SHOW_ROUTINE). Blocks. Raises SourceUnavailable, AccessDenied."""
+def reaching_definitions(settings: DatabaseSettings) -> tuple[list[Definition], str]:
+    """Views, triggers, routines and foreign keys that the server has now, as far as the user may see them; and the statement
+    that lets it see all of them, empty where it does. Blocks. Raises SourceUnavailable, AccessDenied."""
     connection = connect(settings)
     try:
-        return [
+        definitions = [
             Definition(str(name), str(database), str(text or ""))
             for name, database, text in query(connection, _REACHING)
         ]
+        return definitions, seeing_grant([str(row[0]) for row in query(connection, "SHOW GRANTS")])
     finally:
         connection.close()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.mysql.preflight import check_source
+from libs.mysql.preflight import check_source, seeing_grant
 
 
 class Server:
@@ -40,3 +40,20 @@ def test_other_servers_are_refused_before_their_settings_are_asked(version: str,
 
     assert len(report.faults) == 1
     assert says in report.faults[0].what
+
+
+@pytest.mark.parametrize(
+    ("grants", "missing"),
+    [
+        (
+            ["GRANT REPLICATION SLAVE ON *.* TO `h`@`%`", "GRANT SELECT ON `d`.* TO `h`@`%`"],
+            "SHOW VIEW, TRIGGER, SHOW_ROUTINE",
+        ),
+        (["GRANT SELECT, SHOW VIEW ON *.* TO `h`@`%`", "GRANT TRIGGER ON `d`.* TO `h`@`%`"], "TRIGGER"),
+        (["GRANT SHOW VIEW, TRIGGER ON *.* TO `h`@`%`", "GRANT SHOW_ROUTINE ON *.* TO `h`@`%`"], ""),
+        (["GRANT ALL PRIVILEGES ON *.* TO `h`@`%`"], ""),
+    ],
+)
+def test_the_rights_to_see_what_a_statement_reaches_are_named(grants: list[str], missing: str) -> None:
+    """SELECT on the whole server shows routines, as SHOW_ROUTINE does."""
+    assert seeing_grant(grants) == (f"GRANT {missing} ON *.* TO `h`@`%`" if missing else "")
