@@ -8,7 +8,7 @@ The order of the first three matters: only after older owners are fenced is the 
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -50,12 +50,12 @@ async def follow(
     spill_dir: Path | None = None,
     heartbeat_interval_s: float = 0.0,
     hears_signals: bool = False,
-    former_partitions: Sequence[str] | None = (),
+    is_former: Callable[[str], bool] | None = None,
 ) -> None:
     """Read ``source`` and publish it until cancelled; exactly once, in log order.
 
-    ``changes_partition``: the changes topic's Kafka partition, one for each source partition. ``former_partitions``: as
-    ``keep_beginning`` takes them.
+    ``changes_partition``: the changes topic's Kafka partition, one for each source partition. ``is_former``: as
+    ``keep_beginning`` takes it.
 
     A TransientError begins again from the last checkpoint, with growing pauses. Every other error ends the loop:
 
@@ -67,7 +67,7 @@ async def follow(
     topics = _topics(source, kafka, changes_partition, has_heartbeats=heartbeat_interval_s > 0)
     await asyncio.to_thread(ensure_topics, kafka, topics)
     if hears_signals:
-        await asyncio.to_thread(keep_beginning, kafka, source.partition, former=former_partitions)
+        await asyncio.to_thread(keep_beginning, kafka, source.partition, is_former=is_former)
     if changes_partition:
         topic = changes_topic(source.partition.source)
         await asyncio.to_thread(ensure_partitions, kafka, topic, changes_partition + 1)

@@ -8,12 +8,13 @@ offset of a consumer group (``keep_beginning``), so that a reader killed before 
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable
@@ -126,11 +127,13 @@ class SignalTopic:
             return
 
 
-def keep_beginning(settings: KafkaSettings, partition: SourcePartition, *, former: Sequence[str] | None = ()) -> None:
+def keep_beginning(
+    settings: KafkaSettings, partition: SourcePartition, *, is_former: Callable[[str], bool] | None = None
+) -> None:
     """Before a reader does anything else: where its signals begin, should it have no checkpoint. Blocks.
 
-    Signals from before that are refused, each by its id. ``former``: source partitions whose readers had this work before.
-    Where one of them has begun, the signals were its own, and none is refused. None: they are not known; no signal is refused.
+    Signals from before that are refused, each by its id. ``is_former`` says of a source partition's name that a reader of it
+    had this work before. Where one of them has begun, the signals were its own, and none is refused. None: nobody had.
 
     Raises:
         BrokerUnavailable: Kafka does not answer; try again.
@@ -139,7 +142,7 @@ def keep_beginning(settings: KafkaSettings, partition: SourcePartition, *, forme
     consumer = _consumer(settings, partition)
     deadline_s = time.monotonic() + _BEGINNING_TIMEOUT_S
     try:
-        while (failure := _keep(consumer, settings, partition, former)) is not None:
+        while (failure := _keep(consumer, settings, partition, is_former)) is not None:
             if failure.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise AccessDenied(
                     f"Kafka denies the consumer group {_group(partition)}: grant READ on it to the reader's user"
@@ -167,12 +170,15 @@ def beginning_of(settings: KafkaSettings, partition: SourcePartition) -> int:
 
 
 def _keep(
-    consumer: Consumer, settings: KafkaSettings, partition: SourcePartition, former: Sequence[str] | None
+    consumer: Consumer,
+    settings: KafkaSettings,
+    partition: SourcePartition,
+    is_former: Callable[[str], bool] | None,
 ) -> KafkaError | None:
     """None: it is kept, and signals of before are refused."""
     try:
         offset = _kept_beginning(consumer, _REQUEST_TIMEOUT_S)
-        if former is not None and not _has_begun(consumer) and not _one_has_begun(settings, partition.source, former):
+        if not _has_begun(consumer) and not _one_has_begun(settings, partition.source, is_former):
             _refuse_before(consumer, partition, offset)
         consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)], asynchronous=False)
     except KafkaException as error:
@@ -190,9 +196,19 @@ def _has_begun(consumer: Consumer) -> bool:
     return bool(kept.offset >= 0)
 
 
-def _one_has_begun(settings: KafkaSettings, source: str, names: Sequence[str]) -> bool:
-    """Raises KafkaException."""
-    for name in names:
+def _one_has_begun(settings: KafkaSettings, source: str, is_former: Callable[[str], bool] | None) -> bool:
+    """Kafka forgets a group some days after its last commit, by default as it does the signals. Raises KafkaException,
+    BrokerUnavailable."""
+    if is_former is None:
+        return False
+    prefix = _group(SourcePartition(source=source, name=""))
+    admin = AdminClient(client_config(settings))  # it answers as long as it is there
+    try:
+        listed = admin.list_consumer_groups(request_timeout=_REQUEST_TIMEOUT_S).result(_REQUEST_TIMEOUT_S)
+    except TimeoutError as error:
+        raise BrokerUnavailable("Kafka does not list its consumer groups") from error
+    names = [each.group_id.removeprefix(prefix) for each in listed.valid if each.group_id.startswith(prefix)]
+    for name in filter(is_former, names):
         consumer = _consumer(settings, SourcePartition(source=source, name=name))
         try:
             if _has_begun(consumer):

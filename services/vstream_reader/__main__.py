@@ -17,7 +17,7 @@ from services.vstream_reader.beginning import TakeOver
 from services.vstream_reader.position import SOURCE_KIND
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from services.vstream_reader.source import VstreamSource
-from services.vstream_reader.tasks import CommittedFellows, Fellows, former_partitions, take_over
+from services.vstream_reader.tasks import CommittedFellows, Fellows, is_former_partition, take_over
 
 
 async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) -> None:
@@ -36,7 +36,7 @@ async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) 
             changes_partition=changes_partition(partition_name(settings.tasks)),
             heartbeat_interval_s=settings.heartbeat_interval_s,
             hears_signals=True,
-            former_partitions=former_partitions(settings.tasks),
+            is_former=partial(is_former_partition, settings.tasks),
         )
 
 

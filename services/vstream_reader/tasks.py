@@ -145,16 +145,17 @@ def previous_partitions(tasks: TaskSettings) -> Sequence[Sequence[str]]:
     return [before, [WHOLE_KEYSPACE]]
 
 
-def former_partitions(tasks: TaskSettings | None) -> Sequence[str] | None:
-    """The source partitions whose readers may have acted on a task's signals before it ever ran; None: all of them cannot be
-    named, because generations before the former one may have had any number of tasks.
+def is_former_partition(tasks: TaskSettings | None, name: str) -> bool:
+    """A reader of the source partition ``name`` may have acted on a task's signals before the task ever ran.
 
-    >>> former_partitions(TaskSettings(number=0, of=2)), former_partitions(TaskSettings(number=0, of=2, generation=2))
-    (['0'], None)
+    >>> third = TaskSettings(number=0, of=2, generation=2, previous_tasks=4)
+    >>> [is_former_partition(third, name) for name in ("0", "task5_9_0", "task3_4_1", "task1_2_2")]
+    [True, True, True, False]
     """
     if tasks is None:
-        return ()
-    return None if tasks.generation > 1 else [name for names in previous_partitions(tasks) for name in names]
+        return False
+    found = task_of(name)
+    return name == WHOLE_KEYSPACE or (found is not None and found.generation < tasks.generation)
 
 
 def earlier_partitions(tasks: TaskSettings | None, known: Iterable[str]) -> Sequence[Sequence[str]]:

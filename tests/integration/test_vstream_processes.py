@@ -5,9 +5,11 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.config.connections import KafkaSettings
@@ -29,7 +31,7 @@ from libs.stand_ins.vtgate.service import VtgateServer
 from libs.stand_ins.vtgate.vstream import ServerOptions
 from libs.types.position import SourcePartition
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
-from services.vstream_reader.tasks import former_partitions
+from services.vstream_reader.tasks import is_former_partition
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, rows_of_run
 from tests.integration.service_process import ServiceProcess, Services
@@ -314,27 +316,30 @@ def test_a_signal_from_before_the_first_start_is_refused_by_its_id(
 def test_a_task_refuses_a_signal_from_before_any_reader_of_its_source(
     kafka_broker: KafkaBroker, unique_name: Callable[[str], str]
 ) -> None:
-    """Tasks passed over it in silence. After a reader without tasks, or of the former generation, it was that reader's."""
+    """Tasks passed over it in silence. After a reader without tasks, or of any generation before, it was that reader's."""
     kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
     ensure_topics(kafka, [signals_topic(1)])
     source = unique_name("s")
     first, second = TaskSettings(number=0, of=2), TaskSettings(number=1, of=2)
     later = TaskSettings(number=0, of=3, generation=1, previous_tasks=2)
+    latest = TaskSettings(number=1, of=2, generation=3, previous_tasks=5)
 
     def send(signal_id: str) -> None:
         send_signal(kafka, source, json.dumps({"id": signal_id, "type": "pause-snapshot", "data": {}}))
 
     def refused(task: TaskSettings) -> list[str]:
         partition = SourcePartition(source=source, name=partition_name(task))
-        keep_beginning(kafka, partition, former=former_partitions(task))
+        keep_beginning(kafka, partition, is_former=partial(is_former_partition, task))
         return [each.signal_id for each in recent_signals((source, partition.name))]
 
     send("early")
+    assert refused(latest) == ["early"]
     assert refused(first) == ["early"]
     send("between")
     assert refused(second) == ["early", "between"]
     assert refused(first) == ["early"]
     assert refused(later) == []
+    assert refused(msgspec.structs.replace(latest, number=0)) == []
 
 
 def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
