@@ -199,7 +199,7 @@ STRAY_RECORDS = _kind(
     "restart of the job, and ends with the stack or the pod.",
     "Find out who wrote them: take away WRITE on the tenant's topics.",
     docs="docs/failure_modes.md#the-sink",
-    example="acme.shop.orders/0: 1 record(s) up to offset 4711 without the headers … were passed over",
+    example="acme.shop.orders/0: 1 record(s) up to offset 4711 were passed over: not the router wrote them …",
     outlives=True,
 )
 CODE_CACHE_FILLS = _kind(

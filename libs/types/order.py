@@ -10,6 +10,8 @@ _EPOCH_DIGITS: Final = 10  # a 32-bit number
 _RANK_DIGITS: Final = 26
 _ORDINAL_DIGITS: Final = 10
 _PREFIX: Final = f"%0{_EPOCH_DIGITS}d.%0{_RANK_DIGITS}d."
+SORT_KEY_LENGTH: Final = _EPOCH_DIGITS + 1 + _RANK_DIGITS + 1 + _ORDINAL_DIGITS
+"""Of each ``EventOrder.sort_key``."""
 
 
 class EventOrder(msgspec.Struct, frozen=True, kw_only=True, order=True):

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from libs.config.connections import KafkaSettings, SaslMechanism
 from libs.errors import InvalidSettings
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, sink_request_topics, transactions_topic
+from libs.types.order import SORT_KEY_LENGTH
 from libs.types.tenant import TenantSpec
 from spark.kafka.kafka_ranges import OffsetRange, records_of
 from spark.transforms.cut_envelope import cut_envelope, payload_of
@@ -207,7 +208,8 @@ def _events(records: DataFrame, *, with_before: bool) -> DataFrame:
             sf.col("partition").alias("kafka_partition"),
             "offset",
             payload_of(sf.col("key").cast("string")).alias("key"),
-            "order",
+            # Another text would stand above every order that comes after it.
+            sf.when(sf.length("order") == SORT_KEY_LENGTH, sf.col("order")).alias("order"),
             sf.col("schema_version").cast("int").alias("schema_version"),
             sf.col("value").cast("string").alias("text"),
         )

@@ -150,7 +150,10 @@ def has_ended(spark: SparkSession, kafka: KafkaSettings, topic: str) -> bool | N
 
 def _order(record: Any) -> EventOrder | None:
     header = record.headers().lastHeader(ORDER_HEADER)
-    return None if header is None else EventOrder.from_sort_key(bytes(header.value()).decode())
+    try:
+        return None if header is None else EventOrder.from_sort_key(bytes(header.value()).decode())
+    except ValueError:  # not the router wrote it
+        return None
 
 
 def _listed(consumer: Any, pattern: str) -> dict[str, int]:

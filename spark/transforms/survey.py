@@ -97,7 +97,7 @@ class _Portion(msgspec.Struct, frozen=True):
 
 
 class Stray(NamedTuple):
-    """Records of a topic that the router did not write: they lack its headers, and are no events."""
+    """Records of a topic that the router did not write: they lack its headers or have others in them, and are no events."""
 
     topic: str
     kafka_partition: int
@@ -107,8 +107,9 @@ class Stray(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.topic}/{self.kafka_partition}: {self.records} record(s) up to offset {self.offset} without the headers "
-            f"{ORDER_HEADER} and {SCHEMA_VERSION_HEADER} were passed over: not the router wrote them"
+            f"{self.topic}/{self.kafka_partition}: {self.records} record(s) up to offset {self.offset} were passed over: not "
+            f"the router wrote them, whose headers {ORDER_HEADER} and {SCHEMA_VERSION_HEADER} they lack, or have with other "
+            "texts"
         )
 
 

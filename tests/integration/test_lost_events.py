@@ -47,6 +47,8 @@ def test_a_record_of_somebody_else_in_a_row_topic_is_passed_over_and_told(start_
     tenant.run_until_noted(1)
     producer.produce(topic, value=b"what a person typed", partition=0)
     producer.produce(topic, key=b'{"id":1}', value=b'{"before":null}', partition=0, headers=[("headwater.order", b"x")])
+    of_the_router = [("headwater.order", b"x"), ("headwater.schema-version", b"1")]
+    producer.produce(topic, key=b'{"id":2}', value=b'{"before":null}', partition=0, headers=of_the_router)
     assert producer.flush(60) == 0
     tenant.write(schema, row(2, "two", 2), op="c")
 
