@@ -11,14 +11,13 @@ import msgspec
 import structlog
 
 from libs.errors import SourceUnavailable
-from libs.mysql.binlog_position import rank_of_place
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.reached_names import reached_names
 from libs.source.incremental import has_begun
-from libs.source.mysql.client import Connection, PacketReader, hang_up, purged, query, raise_error_packet, start_dump
+from libs.source.mysql.client import PacketReader, hang_up, purged, query, raise_error_packet, start_dump
 from libs.source.mysql.replica_lag import ReplicaThrottle
-from libs.source.mysql.snapshot import executed_gtids, log_end, reaching_definitions
+from libs.source.mysql.snapshot import log_end, reaching_definitions
 from libs.source.port import ReadBatch
 from libs.source.table_reports import TableReports
 from libs.telemetry import metrics
@@ -30,6 +29,7 @@ from services.binlog_reader.gather import Gatherer
 from services.binlog_reader.incremental import IncrementalCopy
 from services.binlog_reader.position import SOURCE_PARTITION, BinlogPosition
 from services.binlog_reader.schema_changes import SchemaChanges
+from services.binlog_reader.server_history import ServerHistory
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.binlog_reader.signals import Signals
 from services.binlog_reader.source_schemas import SourceSchemas
@@ -99,9 +99,8 @@ class LogFollowing:
         self._chunks = chunks
         self._throttle = throttle
         self._reports = reports
-        self._history_connection: Connection | None = None
-        self._server_executed = GtidSet()
-        """When the server was asked last."""
+        where = f"{settings.database.host}:{settings.database.port}"
+        self._history = ServerHistory(connections, where, gtid_filter(settings))
 
     async def batches(self, position: BinlogPosition, until: BinlogPosition | None) -> AsyncIterator[ReadBatch]:
         """The log after ``position``; until it has reached another one, or without end."""
@@ -141,6 +140,7 @@ class LogFollowing:
             ),
             spill_dir=Path(self._settings.spill_dir),
         )
+        self._history.begin(position)
         log.info("log_opened", gtid_set=position.gtid_set, file=position.file, pos=position.pos)
         async for batch in self._decoded(reader, decoder, until):
             yield batch
@@ -166,7 +166,7 @@ class LogFollowing:
             decoder.tick(time.time_ns())
             if time.monotonic() - looked_s >= _HISTORY_LOOK_S:
                 looked_s = time.monotonic()
-                await asyncio.to_thread(self._require_server_keeps_history, decoder.position)
+                await asyncio.to_thread(self._history.require, decoder.position, decoder.executed)
             if isinstance(packets, Packets):
                 received.inc(len(packets.data))
                 events = packets.behind_ok()
@@ -225,28 +225,6 @@ class LogFollowing:
                 f"the log has a change in {', '.join(databases)} as a statement, without its rows ({statement.where}), and the "
                 f"user may not see the triggers, views and routines by which it may have changed other tables there: {missing}",
                 begun,
-            )
-
-    def _require_server_keeps_history(self, position: BinlogPosition) -> None:
-        """Blocks. Raises SourceUnavailable where the server has lost transactions that it had: the log is opened again, and the
-        pre-flight names the fault. A dump that was open when the log was reset would stay silent for good."""
-        if self._history_connection is None:
-            self._history_connection = self._connections.open()
-        where = f"{self._settings.database.host}:{self._settings.database.port}"
-        if position.by_file:
-            file, pos = log_end(self._history_connection)
-            if rank_of_place(file, pos) < rank_of_place(position.file, position.pos):
-                raise SourceUnavailable(
-                    f"the log of MySQL at {where} ends at {file}:{pos}, before {position.file}:{position.pos}, up to which "
-                    "it was read: it was reset, or another one answers"
-                )
-            return
-        executed = executed_gtids(self._history_connection)
-        lost = self._server_executed.subtract(executed)
-        self._server_executed = executed
-        if lost:
-            raise SourceUnavailable(
-                f"MySQL at {where} no longer has transactions that it had ({lost}): its log was reset, or another one answers"
             )
 
     async def _beside_log(

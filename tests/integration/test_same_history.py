@@ -74,3 +74,42 @@ async def test_a_file_of_the_same_name_is_another_one_after_a_reset(
     server.execute(*(f"INSERT INTO d.t VALUES ({number})" for number in range(10, 60)))
     with pytest.raises(PositionPurged, match="is another file than the log had before"):
         await reading.read(bool)
+
+
+async def test_transactions_that_were_declared_as_executed_are_missed(
+    start_mysql: StartMysql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a dump that is restored without the log: its rows are there, its GTIDs count, and the log shows neither."""
+    server = start_mysql(server_id=15)
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    live = reading_of(server)
+    await live.begin()
+    monkeypatch.setattr(log_following, "_HISTORY_LOOK_S", 0.0)
+    following = asyncio.create_task(live.read(lambda events: len(events) > 1))
+    server.execute(
+        "SET SESSION sql_log_bin = 0",
+        "INSERT INTO d.t VALUES (1)",
+        "SET GLOBAL gtid_purged = '+00000000-1111-2222-3333-444444444444:1-3'",
+    )
+    server.execute("INSERT INTO d.t VALUES (2)")
+
+    with pytest.raises(
+        SourceUnavailable, match=r"that its log does not hold \(00000000-1111-2222-3333-444444444444:1-3"
+    ):
+        await following
+    with pytest.raises(PositionPurged, match="purged"):
+        await live.read(bool)
+
+
+async def test_a_log_that_is_reset_before_anybody_looked_is_another_history(start_mysql: StartMysql) -> None:
+    """Within the seconds between the begin and the first look."""
+    server = start_mysql(server_id=16)
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    live = reading_of(server)
+    await live.begin()
+    following = asyncio.create_task(live.read(bool))
+    await asyncio.sleep(1.0)
+    server.execute(RESET)
+
+    with pytest.raises(SourceUnavailable, match="no longer has transactions that it had"):
+        await following
