@@ -65,6 +65,31 @@ def selected(column: Column) -> str:
     return f"CAST({name} AS BINARY)" if stored_codec(column) else name
 
 
+def checksum_expression(schema: TableSchema) -> str:
+    """SQL for a number of a row that hardly any other has: ``text_rows.row_checksum`` of it as ``select_list`` has it. Each
+    column has its own CRC-32, so that no row is too long for ``max_allowed_packet``, and NULL is not ''."""
+    summed = [_checksummed(column) for column in schema.columns if _is_summed(column)]
+    return f"CRC32(CONCAT_WS(',', {', '.join(summed)}))" if summed else "0"
+
+
+def summed_columns(schema: TableSchema) -> bytes:
+    """Which columns ``checksum_expression`` takes in, as ``text_rows.row_checksum`` wants it."""
+    return bytes(map(_is_summed, schema.columns))
+
+
+def _is_summed(column: Column) -> bool:
+    """The server prints a FLOAT or DOUBLE otherwise where it makes a text of it than where it sends it."""
+    return parse_column_type(column.source_type).name not in ("float", "double")
+
+
+def _checksummed(column: Column) -> str:
+    sent = selected(column)
+    is_text = parse_column_type(column.source_type).name in _TEXTS
+    if is_text and stored_codec(column) is None and column.charset not in _SENT_AS_STORED:
+        sent = f"CONVERT({sent} USING utf8mb4)"  # as the session has it sent
+    return f"IFNULL(CRC32({sent}), '-')"
+
+
 _SENT_AS_STORED: Final = frozenset({"utf8mb4", "utf8mb3", "ascii"})
 
 

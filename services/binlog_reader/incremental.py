@@ -5,7 +5,7 @@ which the log decoder informs of transactions and changed rows (``decode.LogWatc
 is due, and the loop puts it into the batch at this very place of the log. How far every table got is a value that travels in
 the checkpoint (``libs.source.incremental``): a chunk that was not delivered is read again, one that was is not.
 
-Beside the algorithm (``libs.mysql.watermarks``) five things keep it right:
+Beside the algorithm (``libs.mysql.watermarks``) these things keep it right:
 
 * The low watermark covers everything that the log has shown. MySQL lets a replica read a transaction before its own
   engine has committed it, so a chunk could otherwise miss a change whose event has already passed.
@@ -19,6 +19,8 @@ Beside the algorithm (``libs.mysql.watermarks``) five things keep it right:
   was read, with orders up to and above it, and the read would stand below changes that it holds.
 * A copy proves that it was whole: after its last chunk the source counts the table's rows, and when the log has shown all
   that the count has seen, each of them was in a chunk or came by the log since the first one (``rows_missing``).
+* A chunk proves that it was whole: in the transaction of its SELECT the source counts the rows of its range and sums up their
+  checksums, and so does the reader with those that came (``_contradiction``).
 * The server says where a table ends: by fewer rows than a SELECT was asked for. Rows are counted as they come, because several
   may share one key in JSON. If a row that may share its key changes in the window, the chunk is read again.
 """
@@ -45,12 +47,14 @@ from libs.mysql.chunk_query import (
     place_of,
     places_changed,
     snapshot_key,
+    sum_statement,
 )
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
 from libs.mysql.row_key import has_row_in_key, may_be_shared, row_key
-from libs.mysql.text_row import row_cells, text_rows_decoder, undecodable_text
+from libs.mysql.text_row import row_cells, summed_columns, text_rows_decoder, undecodable_text
+from libs.mysql.text_rows import row_checksum
 from libs.mysql.watermarks import (
     Gtid,
     Window,
@@ -86,7 +90,8 @@ _LOCK_WAIT_S: Final = 2
 _COUNT_LIMIT_MS: Final = 540_000  # below the connection's read_timeout of 600 s
 _MAX_REREADS: Final = 3
 """So often a chunk is read again because several servers committed meanwhile, or the schemas differ with nothing in between
-that explains it. Several servers' commits are awaited exactly then; the table with two schemas is given up."""
+that explains it, or the source has other rows in its range. Several servers' commits are awaited exactly then; the table with
+two schemas, or with other rows, is given up."""
 
 _MAX_HALVINGS: Final = 20
 """A chunk of a table without a key during which rows of the table changed is read again with half as many rows, the next one
@@ -100,6 +105,15 @@ _CLIENT_ERRORS: Final = range(2000, 3000)  # the connection, not the statement
 
 class TableRefused(Exception):
     """A table's incremental snapshot cannot go on; the others do. The message has the reason and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSum:
+    """Rows of a range of a table, so that two readings can be compared."""
+
+    rows: int
+    checksum: int
+    """The sum of the rows' ``text_rows.row_checksum``."""
 
 
 @dataclass(slots=True)
@@ -123,6 +137,8 @@ class Chunk:
     is_written: bool = False
     """It is stale because an unidentified row of its table was changed in the window: the table has no key, or
     rows share the key's JSON."""
+    contradiction: str = ""
+    """It is stale because the source has other rows in its range, and why."""
     dropped_rows: int = 0
     """Taken out because the log delivers them."""
     counted: int | None = None
@@ -265,25 +281,53 @@ def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int, *, leaves_
     statement = chunk_statement(
         schema, chunk_list(schema, key), key, behind=copy.last_key, until=until, condition=copy.condition, limit=limit
     )
-    count, last_packet = _take_rows(select_raw(connection, statement, _SELECT_TIMEOUT_S), chunk, leaves_out=leaves_out)
+    received, last_packet = _take_rows(
+        select_raw(connection, statement, _SELECT_TIMEOUT_S), chunk, leaves_out=leaves_out
+    )
+    count = received.rows
     last_key = place_of(schema, key, last_packet) if count else copy.last_key
     # The server alone says where the table ends: by fewer rows than it was asked for, or by the place itself.
     is_read_whole = ends_here or (limit > 0 and count < limit)
+    last_key = copy.maximum_key if is_read_whole else last_key
+    if not copy.condition.strip():  # one that looks at the clock gives other rows each time
+        at_source = sum_at_source(connection, schema, key, behind=copy.last_key, until=last_key)
+        chunk.contradiction = _contradiction(copy.table, received, at_source)
+        chunk.is_stale = bool(chunk.contradiction)
     chunk.copy = msgspec.structs.replace(
         copy,
-        last_key=copy.maximum_key if is_read_whole else last_key,
+        last_key=last_key,
         rows_read=copy.rows_read + count,
         chunks_read=copy.chunks_read + 1,
     )
 
 
-def _take_rows(packets: Iterable[bytes], chunk: Chunk, *, leaves_out: bool) -> tuple[int, bytes]:
-    """Put the rows of an answer into ``chunk``; how many the server gave, and the last one. Raises TableRefused."""
+def sum_at_source(
+    connection: Connection, schema: TableSchema, key: Sequence[str], *, behind: KeyPlace, until: KeyPlace
+) -> RangeSum:
+    """The rows of a range of the table, as the server counts them and sums them up. Blocks."""
+    [(rows, checksum)] = query(connection, sum_statement(schema, key, behind=behind, until=until))
+    return RangeSum(int(rows), int(checksum))
+
+
+def _contradiction(table: str, received: RangeSum, at_source: RangeSum) -> str:
+    """Why the rows that came are not those of the source at one moment; empty: they are."""
+    if received == at_source:
+        return ""
+    return (
+        f"{table}: a chunk brought {received.rows} rows with the checksum {received.checksum}, and at the same moment the "
+        f"source has {at_source.rows} with {at_source.checksum} in its range"
+    )
+
+
+def _take_rows(packets: Iterable[bytes], chunk: Chunk, *, leaves_out: bool) -> tuple[RangeSum, bytes]:
+    """Put the rows of an answer into ``chunk``; all that the server gave, and the last one. Raises TableRefused."""
     schema = chunk.schema
     decoder, identity = text_rows_decoder(schema), _identity(schema)
-    count, packet = 0, b""
+    is_summed = summed_columns(schema)
+    count, packet, checksum = 0, b"", 0
     failures: list[UndecodableValue] = []
     for count, packet in enumerate(packets, start=1):
+        checksum += row_checksum(packet, is_summed)
         try:
             image, key_json = decoder.row(packet)
         except Exception as error:
@@ -299,7 +343,7 @@ def _take_rows(packets: Iterable[bytes], chunk: Chunk, *, leaves_out: bool) -> t
         chunk.rows[name if name and name not in chunk.rows else b"%b#%d" % (name, count)] = (image, key_json)
     if failures:
         raise TableRefused(f"{failures[0]}; mend the row, or set failure_handling, then ask for the table again")
-    return count, packet
+    return RangeSum(count, checksum), packet
 
 
 def _key_of_first(connection: Connection, statement: str) -> KeyPlace:
@@ -392,12 +436,15 @@ class IncrementalCopy:
         if spans_servers(chunk.window) and self._spanning_in_row < _MAX_REREADS:
             self._spanning_in_row += 1
             chunk.is_stale = True
-        elif chunk.is_stale and caught_up:
+        elif chunk.is_stale and (caught_up or chunk.contradiction):
             self._stale_in_row += 1
             if self._stale_in_row > _MAX_REREADS:
                 self._stale_in_row = 0
                 raise TableRefused(
-                    f"{chunk.copy.table}: the log's schema of it is not the source's, and no DDL is to come; "
+                    f"{chunk.contradiction}; nothing is finished by this copy. Ask for the table again; if it differs again, "
+                    "report it with the table's SHOW CREATE TABLE"
+                    if chunk.contradiction
+                    else f"{chunk.copy.table}: the log's schema of it is not the source's, and no DDL is to come; "
                     "re-snapshot the source, or exclude the table"
                 )
         else:

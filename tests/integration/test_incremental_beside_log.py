@@ -1,6 +1,7 @@
 """Incremental snapshots of a real MySQL beside what else is in the log, and beside its replicas."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -168,6 +169,47 @@ async def test_a_copy_that_is_short_is_refused_by_name(
     assert not [
         fault for fault in lasting_faults() if (fault.id, fault.scope.table) == ("copy_refused", f"{database}.t")
     ]
+
+
+@pytest.mark.parametrize("times", [3, 4])
+@pytest.mark.parametrize("fault", ["a row is lost", "a value is another"])
+async def test_a_chunk_that_is_not_what_the_source_has_is_read_again(
+    mysql_server: MysqlServer,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    fault: str,
+    times: int,
+) -> None:
+    """Three times; then the table is refused by name. The source counts and sums up the chunk's rows at the same moment."""
+    mysql_server.execute(
+        "CREATE TABLE signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9), w DOUBLE)",
+        "CREATE TABLE u (id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (1, 'one', 0.1), (2, 'two', NULL), (3, '', -0.0)",
+        "INSERT INTO u VALUES (1)",
+        database=database,
+    )
+    reading = told_by_signals(mysql_server, database, chunk_rows=10)
+    await reading.begin()
+    select, left = incremental.select_raw, itertools.count(-times)
+
+    def faulty(connection: Connection, statement: str, timeout_s: float) -> Iterator[bytes]:
+        packets = list(select(connection, statement, timeout_s))
+        if len(packets) == 3 and next(left) < 0:
+            packets = packets[:2] if fault == "a row is lost" else [packets[0].replace(b"one", b"eno"), *packets[1:]]
+        return iter(packets)
+
+    monkeypatch.setattr(incremental, "select_raw", faulty)
+    wanted = f'{{"data-collections": ["{database}.t", "{database}.u"]}}'
+    mysql_server.execute(f"INSERT INTO {database}.signals VALUES ('1', 'execute-snapshot', '{wanted}')")
+
+    events = await reading.read(lambda events: any(event.table == f"{database}.u" for event in events))
+
+    read = [event.after for event in events if event.op == "r" and event.table == f"{database}.t"]
+    whole = [{"id": 1, "v": "one", "w": 0.1}, {"id": 2, "v": "two", "w": None}, {"id": 3, "v": "", "w": -0.0}]
+    assert read == (whole if times == 3 else [])
+    assert ("at the same moment the source has 3 with" in capfd.readouterr().out) == (times == 4)
 
 
 async def test_a_read_is_after_every_change_that_it_holds(

@@ -85,7 +85,10 @@ async def test_transactions_that_were_declared_as_executed_are_missed(
     live = reading_of(server)
     await live.begin()
     monkeypatch.setattr(log_following, "_HISTORY_LOOK_S", 0.0)
-    following = asyncio.create_task(live.read(lambda events: len(events) > 1))
+    server.execute("INSERT INTO d.t VALUES (0)")
+    follows = asyncio.Event()
+    following = asyncio.create_task(live.read(lambda events: bool(events and follows.set())))
+    await follows.wait()
     server.execute(
         "SET SESSION sql_log_bin = 0",
         "INSERT INTO d.t VALUES (1)",

@@ -11,6 +11,7 @@ the events by order, and in the topic's order, give the table.
 import itertools
 import json
 import random
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -124,6 +125,14 @@ class Connection:
             self.view = None
         return []
 
+    def sum(self, behind: bytes, until: bytes) -> incremental.RangeSum:
+        """What the server counts and sums up of a range."""
+        self.world.ask("sum")
+        first, last = _key(behind, -1), _key(until, _KEYS)
+        rows = [(key, self.seen[key]) for key in self.seen if first < key <= last]
+        sums = [zlib.crc32(b",".join(b"%d" % zlib.crc32(b"%d" % value) for value in row)) for row in rows]
+        return incremental.RangeSum(len(rows), sum(sums))
+
     def select(self, statement: tuple[str, bytes, bytes, int]) -> Iterator[bytes]:
         """A chunk's rows, or a last key."""
         kind, behind, until, limit = statement
@@ -211,6 +220,7 @@ class World:
             (incremental, "create_statement", lambda *_: (_CREATE, "utf8mb4")),
             (incremental, "estimated_rows", lambda *_: 0),
             (incremental, "chunk_statement", lambda *_, behind, until, limit, **__: ("chunk", behind, until, limit)),
+            (incremental, "sum_at_source", lambda connection, *_, behind, until: connection.sum(behind, until)),
             (incremental, "last_key_statement", lambda *_, **__: ("last key", b"", b"", 0)),
             (incremental, "failpoint", lambda _name: self.ask("failpoint")),
             (incremental, "log", LOG),

@@ -1,6 +1,7 @@
 """Compiled reading of printed rows gives, byte for byte, what the Python converters give."""
 
 import dataclasses
+import zlib
 from collections.abc import Sequence
 
 import orjson
@@ -14,7 +15,7 @@ from libs.mysql import text_row, text_rows
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.packets import Packets
 from libs.mysql.text_row import row_cells, text_rows_decoder
-from libs.mysql.text_rows import TextRowsDecoder
+from libs.mysql.text_rows import TextRowsDecoder, row_checksum
 from libs.types.table import TableId, TableSchema
 from tests.marks import examples
 
@@ -76,6 +77,20 @@ def test_compiled_and_converted_values_are_equal(row: Sequence[str | bytes | Non
 
     assert text_rows_decoder(SCHEMA).row(packet) == converting_decoder(SCHEMA).row(packet)
     assert [cell if cell is None or isinstance(cell, bytes) else cell.encode() for cell in row] == row_cells(packet)
+
+
+@settings(max_examples=200)
+@given(row=ROWS)
+def test_the_checksum_of_a_row_is_that_of_its_columns_checksums(row: Sequence[str | bytes | None]) -> None:
+    """As ``checksum_expression`` says; columns after the counted ones are passed over."""
+    packet = printed(row)
+    each = [b"-" if cell is None else b"%d" % zlib.crc32(cell) for cell in row_cells(packet)]
+
+    assert row_checksum(packet, b"\1" * len(each)) == zlib.crc32(b",".join(each))
+    assert row_checksum(packet, b"\1\1\1") == zlib.crc32(b",".join(each[:3]))
+    assert row_checksum(packet, b"\0\1\0\1") == zlib.crc32(b",".join((each[1], each[3])))
+    with pytest.raises(ValueError, match="ends before its columns do"):
+        row_checksum(packet, b"\1" * (len(each) + 1))
 
 
 @pytest.mark.parametrize("day", ["0000-01-01", "0000-02-29", "0000-03-01", "0001-01-01"])
