@@ -477,7 +477,11 @@ BREAKS_OFF: Final = {
     ),
     "dead-letter replay": (
         ("dead-letter", "replay", "acme"),
-        {"libs.cli.dead_letter.replay_requests": ["one"], "libs.cli.dead_letter.send_requests": None},
+        {
+            "libs.cli.dead_letter.read_letters": [],
+            "libs.cli.dead_letter.replay_requests": ["one"],
+            "libs.cli.dead_letter.send_requests": None,
+        },
         "the sink goes on with the replay: `headwater dead-letter list acme` has those that are left",
     ),
     "erase": (
