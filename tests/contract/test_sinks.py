@@ -17,6 +17,7 @@ from libs.mysql.logical import column
 from libs.postgresql.names import column_name, identifier, quoted
 from libs.testing import sink_contract as contract
 from libs.testing.sink_contract import Row, SinkHarness
+from libs.types.order import EventOrder
 from libs.types.table import Column, FormerName
 from libs.types.warehouse import WarehouseTable
 from spark.jvm.errors import MALFORMED_RECORD, has_condition
@@ -247,7 +248,7 @@ def test_every_recorded_value_arrives_unchanged(harness: WarehouseHarness) -> No
         if value["payload"]["op"] != "d"
         and (harness.holds_nul or "\\u0000" not in json.dumps(value["payload"]["after"]))
     ]
-    orders = [f"{number:010d}" for number in range(len(changes))]
+    orders = [EventOrder(epoch=0, rank=1, tx_ordinal=number).sort_key() for number in range(len(changes))]
 
     harness.append_records(
         schema,

@@ -20,6 +20,7 @@ from libs.check.source import AskedSource
 from libs.check.values import from_arrow
 from libs.mysql.column_type import parse_column_type
 from libs.source.mysql.settings import DatabaseSettings
+from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SourceSelection
 from libs.types.value_modes import TimePrecision, ValueModes
@@ -250,7 +251,7 @@ def records_of(entries: Iterable[Entry]) -> Iterable[Record]:
     """The events as they stood in the batches, byte by byte."""
     values = [value for entry in entries for value in entry.run.values]
     for number, value in enumerate(values):
-        made = record("t", None, order=f"{number:010d}", offset=number)
+        made = record("t", None, order=EventOrder(epoch=0, rank=1, tx_ordinal=number).sort_key(), offset=number)
         yield (*made[:4], value, made[5])
 
 

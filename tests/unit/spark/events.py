@@ -98,7 +98,7 @@ def record(
     value: Any,
     *,
     key: Any = None,
-    order: str = "1",
+    order: str = EventOrder(epoch=0, rank=1, tx_ordinal=1).sort_key(),
     version: int = 1,
     offset: int = 0,
     is_wrapped: bool = False,
