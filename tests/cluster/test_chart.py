@@ -824,7 +824,7 @@ def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(h
         files[name] = {f"{mount['mountPath']}/{key}" for key in ("tls.crt", "tls.key", "ca.crt")}
 
     assert certificates == {}  # none for nobody, and none for two
-    assert len(names_of_callee) == 10
+    assert len(names_of_callee) == 11
     for name, dns_names in names_of_callee.items():
         assert dns_names == [f"{name}{rest}" for rest in ("", ".any", ".any.svc", ".any.svc.cluster.local")]
         [text] = [
@@ -889,8 +889,8 @@ def test_those_who_call_are_let_in_by_a_name_of_their_certificate(helm: HelmClie
     servers = {name: told["grpc"] for name, text in settings.items() if "grpc" in (told := yaml.safe_load(text))}
     callers = {name for name, text in settings.items() if re.search(r"address: [\w.-]+:7000", text)}
 
-    assert len(servers) == 9  # a check answers nobody
-    assert len(callers) == 8
+    assert len(servers) == 10  # a check answers nobody
+    assert len(callers) == 9
     for server in servers.values():
         assert {name for name in names if set(names[name]) & set(server["client_names"])} == callers
     own = {**CERT_MANAGER, "tls": {"enabled": True, "secret": "mesh", "clientNames": ["mesh.example.org"]}}
@@ -906,7 +906,7 @@ def test_a_certificate_is_for_servers_and_clients(helm: HelmClient) -> None:
     """A component calls and is called; its key is another with each certificate."""
     made = [each for each in render(helm, CERT_MANAGER, "any") if each["kind"] == "Certificate"]
 
-    assert len(made) == 10
+    assert len(made) == 11
     for each in (each["spec"] for each in made):
         assert {"server auth", "client auth"} <= set(each["usages"])
         assert each["privateKey"]["rotationPolicy"] == "Always"
@@ -953,7 +953,7 @@ def test_no_password_stands_in_what_is_rendered(helm: HelmClient) -> None:
             },
             "oauth/tokenUrl",
         ),
-        ({"sources": {"shop": {"kind": "oracle"}}}, "kind"),
+        ({"sources": {"shop": {"kind": "postgresql"}}}, "kind"),
         ({"sources": {"shop": SHOP | {"settings": {"password": "x"}}}}, "settings"),
         ({"redis": {"url": "redis://:secret@redis:6379/0"}}, "url"),
         ({"sources": {"shop": SHOP | {"secretEnv": {"PASSWORD": {"name": "a", "key": "b"}}}}}, "PASSWORD"),
