@@ -7,6 +7,7 @@ that MySQL 8.0.19 and later show for it; so a column is equal however it was lea
 """
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -52,6 +53,17 @@ class MysqlType:
         elif self.fractional_digits:
             text += f"({self.fractional_digits})"
         return text + " unsigned" * self.is_unsigned + " zerofill" * self.is_zerofill
+
+
+def set_text(members: Iterable[str]) -> str:
+    """A SET's value that has ``members``, which are in the order of their declaration.
+
+    As the server does it (``Field_set::val_str``), no comma follows an empty text: ``''`` and ``x`` are ``x``.
+    """
+    text = ""
+    for member in members:
+        text += f",{member}" if text else member
+    return text
 
 
 def quoted_member(member: str) -> str:
@@ -315,12 +327,11 @@ def _number(tokens: TokenReader, name: str) -> MysqlType:
 
 
 def _precision_and_scale(name: str, numbers: tuple[int, ...]) -> tuple[int | None, int | None]:
-    if len(numbers) == 2:
-        return numbers[0], numbers[1]
     if name == "decimal":
-        # DECIMAL and DECIMAL(0) mean DECIMAL(10) (manual, "Fixed-Point Types").
-        return (numbers[0] if numbers else 0) or 10, 0
-    return None, None
+        # DECIMAL, DECIMAL(0) and DECIMAL(0,0) mean DECIMAL(10) (manual, "Fixed-Point Types").
+        precision, scale = (*numbers, 0, 0)[:2]
+        return precision or 10, scale
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (None, None)
 
 
 _DEFAULT_LENGTH: Final = {"char": 1, "binary": 1, "bit": 1, "vector": 2048}

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Final
 
 from libs.mysql.charsets import python_codec, storable, text_of_bytes
-from libs.mysql.column_type import MysqlType, is_character_type
+from libs.mysql.column_type import MysqlType, is_character_type, set_text
 from libs.mysql.ddl_syntax import SYSTEM_ZONE, DdlNotUnderstood, DefaultKind, DefaultValue, SentIn
 from libs.mysql.default_forms import has_printed_values, is_kept, is_known_form
 from libs.mysql.json_document import written_document
@@ -190,7 +190,7 @@ def _numbered(mysql_type: MysqlType, number: str) -> str | None:
     if mysql_type.name == "enum":
         return members[value - 1] if 0 < value <= len(members) else None
     chosen = [member for place, member in enumerate(members) if value >> place & 1]
-    return ",".join(chosen) if value < 1 << len(members) else None
+    return set_text(chosen) if value < 1 << len(members) else None
 
 
 def _without_accents(text: str) -> str:

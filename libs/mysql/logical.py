@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from libs.mysql.column_type import MysqlType, is_character_type, parse_column_type
+from libs.mysql.column_type import MysqlType, is_character_type, parse_column_type, set_text
 from libs.mysql.json_binary import double_text
 from libs.mysql.sql_lexer import bytes_of_literal
 from libs.types.table import Column, TableSchema
@@ -234,7 +234,7 @@ def _canonical_literal(mysql_type: MysqlType, text: str) -> str:
             return _canonical_time(text, mysql_type.fractional_digits)
         case "set":
             chosen = set(text.split(","))
-            return ",".join(member for member in mysql_type.members if member in chosen)
+            return set_text(member for member in mysql_type.members if member in chosen)
         case name if name in _BINARY:
             return _canonical_bytes(mysql_type, text)
         case _:

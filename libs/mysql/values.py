@@ -20,6 +20,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from libs.mysql.column_type import set_text
 from libs.types.table import Column
 from libs.types.value import LogicalKind, LogicalType
 
@@ -379,19 +380,12 @@ def bits_base64(stored: bytes) -> str:
 
 
 def set_from_binary(members: tuple[str, ...]) -> Memo:
-    """A SET's bits → its members joined by commas. Raises ValueError for a bit that has no member.
-
-    As the server does it (``Field_set::val_str``), no comma follows an empty text.
-    """
+    """A SET's bits → its members joined by commas. Raises ValueError for a bit that has no member."""
 
     def compute(bits: int) -> str:
         if bits >> len(members):
             raise ValueError("a SET has a bit beyond its members")
-        text = ""
-        for place, member in enumerate(members):
-            if bits >> place & 1:
-                text += f",{member}" if text else member
-        return text
+        return set_text(member for place, member in enumerate(members) if bits >> place & 1)
 
     return Memo(compute)
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Final
 
 from libs.mysql import row_image as layout
-from libs.mysql.column_type import MysqlType, parse_column_type
+from libs.mysql.column_type import MysqlType, parse_column_type, set_text
 from libs.mysql.json_binary import json_text
 from libs.mysql.row_image import WireColumn
 from libs.types.table import Column
@@ -103,7 +103,7 @@ def _printed(declared: MysqlType, wire: WireColumn, stored: bytes) -> str:
         return declared.members[index - 1] if index else ""
     if kind == layout.SET:
         bits = int.from_bytes(stored, "little")
-        return ",".join(member for place, member in enumerate(declared.members) if bits >> place & 1)
+        return set_text(member for place, member in enumerate(declared.members) if bits >> place & 1)
     if kind == layout.DATE:
         packed = int.from_bytes(stored, "little")
         return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
