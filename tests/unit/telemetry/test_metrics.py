@@ -23,6 +23,8 @@ UNITS = (
     "_parts",
     "_answers",
     "_per_second",
+    "_transactions",
+    "_scn",
 )
 COUNTS = {
     "headwater_sink_waiting_tenants",
@@ -33,8 +35,6 @@ COUNTS = {
     "headwater_operator_watchers",
     "headwater_reader_shards",
     "headwater_reader_ended_shards",
-    "headwater_reader_shard_position_transactions",
-    "headwater_reader_shard_server_transactions",
     "headwater_reader_shard_epoch",
     "headwater_sink_executors",
     "headwater_sink_executor_cores",
