@@ -14,7 +14,7 @@ from typing import Any, Final
 import pymysql
 
 from libs.demo.mysql_shop import Shop, connected, make_shop
-from libs.demo.shop import ROWS, TENANT_CODES, OnTable, SetPiece, Write
+from libs.demo.shop import TENANT_CODES, OnTable, SetPiece, Write, filled_number
 from libs.demo.traffic import (
     ADD_COLUMN_AT,
     LARGE_TRANSACTION_AT,
@@ -170,7 +170,7 @@ def add_column(session: Session, traffic: Traffic) -> int:
 
 def _place_order(session: Session, chance: random.Random, traffic: Traffic, scale: float) -> int:
     columns = "id, tenant_code, customer_id, email, status, total, tax_rate, is_gift, note, details, due_on, placed_at"
-    number = chance.randrange(1, max(2, int(ROWS["customers"] * scale)))
+    number = filled_number(chance, "customers", scale)
     order_id = traffic.take_numbers()
     values: list[Any] = [
         order_id,
@@ -197,7 +197,7 @@ def _place_order(session: Session, chance: random.Random, traffic: Traffic, scal
             (
                 order_id,
                 line_no,
-                _sku(_product(chance, scale)),
+                _sku(filled_number(chance, "products", scale)),
                 chance.randrange(1, 10),
                 chance.randrange(10**6) / 100,
                 chance.choice((None, 0.05)),
@@ -206,13 +206,13 @@ def _place_order(session: Session, chance: random.Random, traffic: Traffic, scal
             for line_no in range(1, items + 1)
         ],
     )
-    product = _product(chance, scale)
+    product = filled_number(chance, "products", scale)
     session.at(product).execute("UPDATE products SET stock = stock - 1 WHERE sku = %s", (_sku(product),))
     return items + 2
 
 
 def _change_order(session: Session, chance: random.Random, traffic: Traffic, scale: float) -> int:
-    first = chance.randrange(1, max(2, int(ROWS["orders"] * scale)))
+    first = filled_number(chance, "orders", scale)
     values = (4 * chance.random(), chance.randrange(1000) / 100, first, first + chance.randrange(5))
     return sum(
         cursor.execute(
@@ -226,7 +226,7 @@ def _change_order(session: Session, chance: random.Random, traffic: Traffic, sca
 
 def _move_order(session: Session, chance: random.Random, traffic: Traffic, scale: float) -> int:
     """The order changes its owner: it leaves one tenant's filter and enters another's."""
-    first = chance.randrange(1, max(2, int(ROWS["orders"] * scale)))
+    first = filled_number(chance, "orders", scale)
     return int(
         session.at(first).execute(
             "UPDATE orders SET tenant_code = %s, email = CONCAT('moved-', LEFT(email, 100)) WHERE id = %s",
@@ -236,14 +236,14 @@ def _move_order(session: Session, chance: random.Random, traffic: Traffic, scale
 
 
 def _delete_order(session: Session, chance: random.Random, traffic: Traffic, scale: float) -> int:
-    order_id = chance.randrange(1, max(2, int(ROWS["orders"] * scale)))
+    order_id = filled_number(chance, "orders", scale)
     cursor = session.at(order_id)
     rows = cursor.execute("DELETE FROM order_items WHERE order_id = %s", (order_id,))
     return int(rows + cursor.execute("DELETE FROM orders WHERE id = %s", (order_id,)))
 
 
 def _change_customer(session: Session, chance: random.Random, traffic: Traffic, scale: float) -> int:
-    number = chance.randrange(1, max(2, int(ROWS["customers"] * scale)))
+    number = filled_number(chance, "customers", scale)
     return int(
         session.at(number).execute(
             "UPDATE customers SET rating = %s, notes = %s, interests = %s, fingerprint = %s, opens_at = %s, "
@@ -264,7 +264,7 @@ def _change_customer(session: Session, chance: random.Random, traffic: Traffic, 
 
 def _delete_and_return_customer(session: Session, chance: random.Random, traffic: Traffic, scale: float) -> int:
     """A row goes and comes back under the same key, in one transaction."""
-    number = chance.randrange(1, max(2, int(ROWS["customers"] * scale)))
+    number = filled_number(chance, "customers", scale)
     rows = int(session.at(number).execute("DELETE FROM customers WHERE id = %s", (number,)))
     return rows + _insert_customer(session, number)
 
@@ -277,10 +277,6 @@ def _insert_customer(session: Session, number: int) -> int:
             (number, f"back{number}@example.org"),
         )
     )
-
-
-def _product(chance: random.Random, scale: float) -> int:
-    return chance.randrange(1, max(2, int(ROWS["products"] * scale)))
 
 
 def _sku(product: int) -> str:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from libs.demo.oracle_shop import OraclePlace, OracleSession, customer, fill, in_transaction, insert_statement, sku
-from libs.demo.shop import ROWS, TENANT_CODES, OnTable, SetPiece, Write
+from libs.demo.shop import TENANT_CODES, OnTable, SetPiece, Write, filled_number
 from libs.demo.traffic import (
     ADD_COLUMN_AT,
     LARGE_TRANSACTION_AT,
@@ -81,7 +81,7 @@ def add_column(session: OracleSession, traffic: Traffic) -> int:
 
 
 def _place_order(session: OracleSession, chance: random.Random, traffic: Traffic, scale: float) -> int:
-    order_id, number = traffic.take_numbers(), _number(chance, "customers", scale)
+    order_id, number = traffic.take_numbers(), filled_number(chance, "customers", scale)
     session.change(
         _ORDER,
         order_id,
@@ -104,7 +104,7 @@ def _place_order(session: OracleSession, chance: random.Random, traffic: Traffic
             (
                 order_id,
                 line_no,
-                sku(_number(chance, "products", scale)),
+                sku(filled_number(chance, "products", scale)),
                 chance.randrange(1, 10),
                 Decimal(chance.randrange(10**6)) / 100,
                 chance.choice((None, 0.05)),
@@ -114,7 +114,7 @@ def _place_order(session: OracleSession, chance: random.Random, traffic: Traffic
     )
     if chance.random() < 0.3:
         _change_and_take_back(session, order_id)
-    product = sku(_number(chance, "products", scale))
+    product = sku(filled_number(chance, "products", scale))
     return 1 + items + session.change("UPDATE SHOP.PRODUCTS SET STOCK = STOCK - 1 WHERE SKU = :1", product)
 
 
@@ -132,7 +132,7 @@ def _change_order(session: OracleSession, chance: random.Random, traffic: Traffi
         chance.choice(("new", "paid", "sent", "returned")),
         Decimal(chance.randrange(1_000)) / 100,
         _now(),
-        _number(chance, "orders", scale),
+        filled_number(chance, "orders", scale),
     )
 
 
@@ -141,12 +141,12 @@ def _move_order(session: OracleSession, chance: random.Random, traffic: Traffic,
     return session.change(
         "UPDATE SHOP.ORDERS SET TENANT_CODE = :1, EMAIL = SUBSTR('moved-' || EMAIL, 1, 110) WHERE ID = :2",
         chance.choice(TENANT_CODES),
-        _number(chance, "orders", scale),
+        filled_number(chance, "orders", scale),
     )
 
 
 def _delete_order(session: OracleSession, chance: random.Random, traffic: Traffic, scale: float) -> int:
-    order_id = _number(chance, "orders", scale)
+    order_id = filled_number(chance, "orders", scale)
     rows = sum(
         session.change("DELETE FROM SHOP.ORDER_ITEMS WHERE ORDER_ID = :1 AND LINE_NO = :2", order_id, line_no)
         for line_no in (1, 2, 3)
@@ -162,20 +162,16 @@ def _change_customer(session: OracleSession, chance: random.Random, traffic: Tra
         chance.choice((None, Decimal("0.1"), Decimal("1E-20"), Decimal(10) ** 30)),
         bytes([chance.randrange(256), 0]) + bytes(chance.randrange(14)),
         _now().replace(microsecond=125_000),
-        _number(chance, "customers", scale),
+        filled_number(chance, "customers", scale),
     )
 
 
 def _delete_and_return_customer(session: OracleSession, chance: random.Random, traffic: Traffic, scale: float) -> int:
     """A row goes and comes back under the same key, in one transaction."""
-    number = _number(chance, "customers", scale)
+    number = filled_number(chance, "customers", scale)
     rows = session.change("DELETE FROM SHOP.CUSTOMERS WHERE ID = :1", number)
     returned = customer(number + 7, {})
     return rows + session.change(insert_statement("CUSTOMERS", len(returned)), number, *returned[1:])
-
-
-def _number(chance: random.Random, table: str, scale: float) -> int:
-    return chance.randrange(1, max(2, int(ROWS[table] * scale)))
 
 
 def _now() -> datetime:

@@ -30,6 +30,11 @@ SetPiece = Callable[[Any, "Traffic"], int]
 """A transaction that a capture has to survive, begun and committed by itself. Returns the changed rows."""
 
 
+def filled_number(chance: random.Random, table: str, scale: float) -> int:
+    """A number of a row that was there when the shop was filled; a writer may have taken it away since."""
+    return chance.randrange(1, max(2, int(ROWS[table] * scale)))
+
+
 class DemoShop(Protocol):
     """The shop of one kind of source."""
 
