@@ -340,11 +340,11 @@ SERVICE_DEGRADED = _kind(
 )
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""Of all that follows, and of the file: its content is never older than what is served."""
 _lasting: dict[tuple[str, FaultScope], Fault] = {}
 _raised_us: dict[tuple[str, FaultScope], int] = {}
 """When each of them was raised last."""
-_store_lock = threading.Lock()
 _left: dict[tuple[str, FaultScope], Fault] | None = None
 """Those that the process before has left and that no owner has raised again; None: its file is still to be read."""
 
@@ -385,11 +385,11 @@ def raise_fault(
         begun_us = since_us if since_us is not None else time.time_ns() // 1_000
         begun_us = before.since_us if before is not None else begun_us
         fault = fault_of(kind, scope, happened=happened, since_us=begun_us, remedy=remedy, command=command)
+        if kind.outlives and fault != before:
+            _store({**_lasting, key: fault})  # before anybody sees it: this process may be killed then
         _lasting[key] = fault
         _raised_us[key] = time.time_ns() // 1_000
         metrics.FAULTS.labels(*_labels(fault)).set(1)
-    if kind.outlives and fault != before:
-        _store()
     if before is None or before.happened != happened:
         log.warning(
             "fault_raised",
@@ -415,9 +415,9 @@ def lift_fault(kind: FaultKind, scope: FaultScope, *, raised_before_us: int | No
         if fault is not None:
             del _raised_us[key]
             metrics.FAULTS.remove(*_labels(fault))
+            if kind.outlives:
+                _store(_lasting)
     if fault is not None:
-        if kind.outlives:
-            _store()
         log.info("fault_lifted", fault=kind.id, place=str(scope))
     return fault is not None
 
@@ -428,7 +428,7 @@ def raise_again(kind: FaultKind, is_own: Callable[[FaultScope], bool]) -> list[F
     The owner calls it when it begins; another process may have its work by now, and then has its faults too. Returns all
     lasting ones of the kind and of these scopes. Safe from any thread.
     """
-    with _store_lock:
+    with _lock:
         left = _faults_left()
         ours = [place for place, fault in left.items() if fault.id == kind.id and is_own(fault.scope)]
         taken = [left.pop(place) for place in ours]
@@ -451,12 +451,11 @@ def _faults_left() -> dict[tuple[str, FaultScope], Fault]:
     return _left
 
 
-def _store() -> None:
+def _store(lasting: Mapping[tuple[str, FaultScope], Fault]) -> None:
     """Write the file for the next process: with the faults of this one those that no owner has raised again yet."""
     outliving = {kind.id for kind in CATALOGUE if kind.outlives}
-    with _store_lock:
-        found = {(fault.id, fault.scope): fault for fault in lasting_faults() if fault.id in outliving}
-        store_faults(list((_faults_left() | found).values()))
+    found = {place: fault for place, fault in lasting.items() if fault.id in outliving}
+    store_faults(list((_faults_left() | found).values()))
 
 
 def keep_faults(found: Mapping[FaultKind, Mapping[FaultScope, str]], concerned: Callable[[FaultScope], bool]) -> None:

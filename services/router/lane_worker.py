@@ -26,7 +26,7 @@ from services.router.settings import UnreadableRecords
 from services.router.straggler_offsets import own_note
 from services.router.stragglers import Stragglers
 from services.router.transaction_plan import TransactionPlan
-from services.router.unreadable import report_unreadable, require_readable
+from services.router.unreadable import count_unreadable, report_unreadable, require_readable
 from services.router.writer import TransactionWriter
 
 _POLL_S: Final = 0.2
@@ -173,6 +173,7 @@ class LaneWorker:
                     plan.reached = reached_by(batches[done], plan.reached or before)
                     done += 1
                 next_offset = self._offset_after(fresh[first:done], plan)
+                unreadable = report_unreadable(self._source, self._place, fresh[first:done], batches[first:done])
                 await self._commit(next_offset, plan)
             except TopicsRefused as error:
                 await self._writer.abort()
@@ -188,6 +189,7 @@ class LaneWorker:
                 continue
             transaction_began(None)
             failpoint("router_after_commit")
+            self.unreadable = unreadable or self.unreadable
             self._settle(plan, next_offset, batches[first:done], fresh[first:done])
             self._count(batches[first:done], fresh[first:done], time.monotonic() - began_s)
             plan = TransactionPlan(self._committed.behind)
@@ -287,6 +289,7 @@ class LaneWorker:
             await self._writer.send_offset(left.cursor, group=group, note=STRAGGLING)
         if plan.left or plan.joining:
             failpoint("router_after_leaving_before_commit")
+        self._outputs.report()
         failpoint("router_after_offsets_before_commit")
         await self._writer.commit()
         if plan.left:
@@ -309,8 +312,7 @@ class LaneWorker:
             spec = self._routes.specs[tenant]
             self._stragglers.add(spec, left.cursor, left.reason, left.reached, is_stuck=left.is_stuck)
         self._stragglers.advance(before.next_offset, next_offset, waiting)
-        unreadable = report_unreadable(self._source, self._place, waiting, batches, self._log)
-        self.unreadable = unreadable or self.unreadable
+        count_unreadable(self._source, waiting, batches, self._log)
         self._routes.release_dropped_tables(batches)
         self._shared.refusals.take_in(self._routes.book.view(self._committed.behind))
 

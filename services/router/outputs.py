@@ -129,6 +129,10 @@ class Outputs:
                     limits.take(target.tenant, delivery.rows + delivery.dead_letters, size)
         self._written.append(offset)
 
+    def report(self) -> None:
+        """See ``TransactionTally.report``: the commit comes next."""
+        self._tally.report()
+
     def count(self, others_ns: int = 0) -> float:
         """See ``TransactionTally.count``: the transaction is committed."""
         return self._tally.count(others_ns)

@@ -149,6 +149,7 @@ class StragglerTurns:
             failpoint("router_straggler_after_produce_before_offset")
             group = straggler_group(self._shared.group, straggler.tenant)
             await writer.send_offset(cursor, group=group, note=STRAGGLING)
+            outputs.report()
             failpoint("router_straggler_after_offset_before_commit")
             await writer.commit()
             failpoint("router_straggler_after_commit")

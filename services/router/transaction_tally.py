@@ -13,7 +13,11 @@ from services.router.metering import Meter
 
 
 class TransactionTally:
-    """Added to with each delivery; counted in the metrics once the transaction is committed, or forgotten with it."""
+    """Added to with each delivery; reported before the commit, counted in the metrics after it, or forgotten with it.
+
+    A fault is raised before the commit: the router may be killed right after it, and no later one reads the events again. After
+    a kill between the two it counts its events twice. A fault ends after the commit of the copied rows that end it.
+    """
 
     def __init__(self, source: str, rows: MutableMapping[str, int], meter: Meter, logger: Any) -> None:
         """``rows``: by tenant, the committed rows since the lane opened. ``meter``: of the writer's thread."""
@@ -27,6 +31,8 @@ class TransactionTally:
             for fault in raise_again(EVENTS_SET_ASIDE, lambda scope: scope.source == source)
         }
         """By tenant and table: the dead letters of its events since the router's first start, or since a copy of the table."""
+        self._before: dict[tuple[str, str], int | None] = {}
+        """Of the places that the transaction changed: the count before it."""
 
     def add(self, tenant: str, delivery: Delivery, size_bytes: int, cpu_ns: float) -> None:
         """One of the tenants that a delivery is for. ``cpu_ns``: this tenant's part of the work."""
@@ -37,12 +43,21 @@ class TransactionTally:
     def _note_set_aside(self, tenant: str, delivery: Delivery) -> None:
         """A copy of the table brings earlier letters' rows again, or sets them aside again."""
         place = (tenant, delivery.table)
+        self._before.setdefault(place, self._set_aside.get(place))
         if delivery.reason:
             tally = self._tallies[tenant]
             tally.set_aside[delivery.table] = delivery.reason
             self._set_aside[place] = self._set_aside.get(place, 0) + delivery.dead_letters
-        elif self._set_aside.pop(place, None) is not None:
-            lift_fault(EVENTS_SET_ASIDE, FaultScope(source=self._source, tenant=tenant, table=delivery.table))
+        else:
+            self._set_aside.pop(place, None)
+
+    def report(self) -> None:
+        """Raise the faults of the transaction's dead letters: it is whole, and its commit comes next."""
+        for tenant, tally in self._tallies.items():
+            for table, reason in tally.set_aside.items():
+                if count := self._set_aside.get((tenant, table)):
+                    scope = FaultScope(source=self._source, tenant=tenant, table=table)
+                    raise_fault(EVENTS_SET_ASIDE, scope, happened=_happened(table, count, reason))
 
     def count(self, others_ns: int = 0) -> float:
         """Count committed records in the metrics, and their CPU seconds, with ``others_ns`` of other threads."""
@@ -55,16 +70,23 @@ class TransactionTally:
             if tally.dead_letters:
                 metrics.DEAD_LETTERS.labels(tenant).inc(tally.dead_letters)
                 self._log.warning("event_dead_lettered", tenant_id=tenant, events=tally.dead_letters)
-            for table, reason in tally.set_aside.items():
-                count = self._set_aside.get((tenant, table), 1)
-                scope = FaultScope(source=self._source, tenant=tenant, table=table)
-                raise_fault(EVENTS_SET_ASIDE, scope, happened=_happened(table, count, reason))
+        for place, before in self._before.items():
+            if before is not None and place not in self._set_aside:
+                tenant, table = place
+                lift_fault(EVENTS_SET_ASIDE, FaultScope(source=self._source, tenant=tenant, table=table))
         self._tallies.clear()
+        self._before.clear()
         return cpu_s
 
     def forget(self) -> None:
-        """The transaction was aborted."""
+        """The transaction was aborted: its events come again."""
         self._tallies.clear()
+        for place, count in self._before.items():
+            if count is None:
+                self._set_aside.pop(place, None)
+            else:
+                self._set_aside[place] = count
+        self._before.clear()
 
 
 def _happened(table: str, count: int, reason: str) -> str:

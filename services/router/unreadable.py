@@ -25,20 +25,29 @@ def require_readable(place: TopicPartition, waiting: Sequence[WaitingBatch], bat
 
 
 def report_unreadable(
-    source: str, place: TopicPartition, waiting: Sequence[WaitingBatch], batches: Sequence[Changes], logger: Any
+    source: str, place: TopicPartition, waiting: Sequence[WaitingBatch], batches: Sequence[Changes]
 ) -> str | None:
-    """Report those that a committed transaction passed over. Returns where the last one is, and why; None: all can be read."""
+    """Raise the fault of those that a transaction passes over, before its commit: no later router reads them again.
+
+    Returns where the last one is, and why; None: all can be read.
+    """
     last = None
     for each, batch in zip(waiting, batches, strict=True):
-        if batch.unreadable is None:
-            continue
-        metrics.ROUTER_UNREADABLE_RECORDS.labels(source).inc()
-        last = (
-            f"{place.topic}/{place.partition}: the record at offset {each.offset} is no ChangeBatch "
-            f"({batch.unreadable}) and was set aside: find out who wrote it, and resync the source's tables if a reader did"
-        )
+        if batch.unreadable is not None:
+            last = (
+                f"{place.topic}/{place.partition}: the record at offset {each.offset} is no ChangeBatch "
+                f"({batch.unreadable}) and was set aside: find out who wrote it, and resync the source's tables if a reader did"
+            )
+    if last is not None:
         raise_fault(CHANGES_RECORD_SET_ASIDE, FaultScope(source=source), happened=last)
-        logger.error(
-            "changes_record_set_aside", offset=each.offset, size_bytes=len(each.payload), reason=batch.unreadable
-        )
     return last
+
+
+def count_unreadable(source: str, waiting: Sequence[WaitingBatch], batches: Sequence[Changes], logger: Any) -> None:
+    """Count and log those that a committed transaction passed over."""
+    for each, batch in zip(waiting, batches, strict=True):
+        if batch.unreadable is not None:
+            metrics.ROUTER_UNREADABLE_RECORDS.labels(source).inc()
+            logger.error(
+                "changes_record_set_aside", offset=each.offset, size_bytes=len(each.payload), reason=batch.unreadable
+            )

@@ -54,6 +54,7 @@ class RecordingWriter:
     def __init__(self) -> None:
         self.offsets: list[tuple[str, int]] = []
         self._open: list[tuple[str, int]] = []
+        self.faults_at_commit: list[str] = []
 
     async def learn_topics(self, _topics: object) -> None:
         return None
@@ -69,6 +70,7 @@ class RecordingWriter:
 
     async def commit(self) -> None:
         self.offsets += self._open
+        self.faults_at_commit = [fault.id for fault in lasting_faults()]
 
     async def abort(self) -> None:
         self._open = []
@@ -263,6 +265,9 @@ def test_records_that_nobody_can_read_are_set_aside_by_their_place() -> None:
     assert counter._value.get() - before == len(POISON)
     assert f"headwater.changes.s/0: the record at offset {len(POISON) - 1} is no ChangeBatch" in worker.unreadable
     assert [(each.id, each.happened) for each in lasting_faults()] == [("changes_record_set_aside", worker.unreadable)]
+    assert writer.faults_at_commit == [
+        "changes_record_set_aside"
+    ]  # a router that is killed after it reads them no more
     assert position.source_partition == "0"
 
 

@@ -1,7 +1,7 @@
 """The faults of a process: kept while they last, one truth for log, metric, health and status."""
 
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -152,6 +152,27 @@ def test_a_fault_that_was_lifted_does_not_come_back(next_process: Callable[[], N
     next_process()
 
     assert raise_again(EVENTS_SET_ASIDE, is_of_shop) == []
+
+
+def test_a_fault_that_outlives_its_process_is_in_the_file_before_anybody_sees_it(
+    next_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has seen it may kill the process: the next one has it."""
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def note(stored: Sequence[Fault]) -> None:
+        seen.append(([fault.happened for fault in stored], [fault.happened for fault in lasting_faults()]))
+        outliving_faults.store_faults(stored)
+
+    monkeypatch.setattr(faults, "store_faults", note)
+    scope = FaultScope(source="shop", tenant="acme", table="s.t")
+    for happened in ("s.t: 1 event is a dead letter: x", "s.t: 2 events are dead letters: x"):
+        raise_fault(EVENTS_SET_ASIDE, scope, happened=happened)
+
+    assert seen == [
+        (["s.t: 1 event is a dead letter: x"], []),
+        (["s.t: 2 events are dead letters: x"], ["s.t: 1 event is a dead letter: x"]),
+    ]
 
 
 def test_a_file_of_another_release_is_passed_over(tmp_path: Path, next_process: Callable[[], None]) -> None:
