@@ -25,14 +25,14 @@ from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import ColumnMask, HashMask, RowFilter, SourceSelection, TenantSpec
 from libs.types.value import LogicalKind, LogicalType
-from services.router.batch_reading import Changes, read_changes
-from services.router.batch_targets import routes_of
-from services.router.batch_targets import unseen_addressees as unseen
-from services.router.deliver import deliver_batch
-from services.router.delivery import Announced, BatchPlace
-from services.router.route_book import RouteBook, RouteView
-from services.router.route_memory import RouteMemory
-from services.router.topic_claims import TopicClaims
+from services.router.batches.batch_reading import Changes, read_changes
+from services.router.delivery.deliver import deliver_batch
+from services.router.delivery.delivery import Announced, BatchPlace
+from services.router.routes.batch_targets import routes_of
+from services.router.routes.batch_targets import unseen_addressees as unseen
+from services.router.routes.book import RouteBook, RouteView
+from services.router.routes.memory import RouteMemory
+from services.router.routes.topic_claims import TopicClaims
 
 TENANTS: Final = (1, 10, 100, 1_000)
 STACK_TENANTS: Final = (1, 10, 100)

@@ -78,7 +78,7 @@ def _topic_of(mesh: Mesh, tenant: str, table: str) -> tuple[RowTopic, bool]:
         spec = read_documents(mesh.home).require_tenant(tenant)
         require_json(spec)
         template = row_topic_template(spec) if spec.topics.layout is TopicLayout.PER_TENANT else ""
-    # No schema is announced of a topic that all tables share (``services.router.match``), so it is found by its name.
+    # No schema is announced of a topic that all tables share (``services.router.routes.match``), so it is found by its name.
     if template and (shared := row_topics(mesh.kafka, tenant, template)):
         return shared[0], True
     delivered = delivered_topics(mesh.kafka, tenant)

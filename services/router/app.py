@@ -26,10 +26,10 @@ from libs.errors import HeadwaterError, PipelineHalted, TransientError
 from libs.kafka.clients import tls_context
 from libs.kafka.oauth import TokenProvider
 from services.router.assignment import deal
-from services.router.lanes import ChangesPartition, Lanes
-from services.router.metering import FetchMeter
-from services.router.outputs import WaitingBatch
+from services.router.lane.lanes import ChangesPartition, Lanes
 from services.router.settings import RouterSettings
+from services.router.transactions.metering import FetchMeter
+from services.router.transactions.outputs import WaitingBatch
 
 log = structlog.get_logger()
 

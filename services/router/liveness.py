@@ -19,11 +19,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from libs.errors import TransientError
 from libs.telemetry import metrics
-from services.router.lane import Lane
-from services.router.lane_state import LanePosition
-from services.router.lanes import ChangesPartition, Lanes
-from services.router.next_record import LOOK_TIMEOUT_S, next_record, open_looker
+from services.router.kafka.next_record import LOOK_TIMEOUT_S, next_record, open_looker
+from services.router.lane.lane import Lane
+from services.router.lane.lanes import ChangesPartition, Lanes
 from services.router.settings import LaneSettings, RouterSettings
+from services.router.transactions.lane_state import LanePosition
 
 log = structlog.get_logger()
 

@@ -15,8 +15,8 @@ from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.progress import Progress
-from services.router.lane_state import LanePosition, TenantPosition
-from services.router.lanes import Lanes
+from services.router.lane.lanes import Lanes
+from services.router.transactions.lane_state import LanePosition, TenantPosition
 
 log = structlog.get_logger()
 

@@ -28,20 +28,20 @@ from libs.tenants.mask_keys import MaskKeys
 from libs.tenants.row_filter import condition_mistakes
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
-from services.router.aiokafka_log import quieten_aiokafka
 from services.router.app import ChangesConsumer
-from services.router.encode import SchemaIds
-from services.router.lanes import Lanes
+from services.router.kafka.aiokafka_log import quieten_aiokafka
+from services.router.lane.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
-from services.router.match import NO_REGISTRY, FetchTableSchema, Target
-from services.router.outputs import LaneDependencies
 from services.router.progress import ProgressReporter
-from services.router.rate_limits import RateLimits
 from services.router.received_tenants import ReceivedTenants
-from services.router.refusals import RefusalReporter, Refusals
+from services.router.routes.encode import SchemaIds
+from services.router.routes.match import NO_REGISTRY, FetchTableSchema, Target
+from services.router.routes.refusals import RefusalReporter, Refusals
+from services.router.routes.topic_claims import TopicClaims, announced_tables
+from services.router.routes.topic_quotas import TopicQuotas
 from services.router.settings import RouterSettings
-from services.router.topic_claims import TopicClaims, announced_tables
-from services.router.topic_quotas import TopicQuotas
+from services.router.transactions.outputs import LaneDependencies
+from services.router.transactions.rate_limits import RateLimits
 
 log = structlog.get_logger()
 
@@ -153,7 +153,7 @@ def _try_topics(shared: LaneDependencies, source: str, targets: Sequence[Target]
 def _schema_registry(settings: RouterSettings) -> SchemaIds:
     if settings.schema_registry is None:
         return NO_REGISTRY
-    from services.router.schema_registry import (
+    from services.router.routes.schema_registry import (
         SchemaRegistry,  # its client takes 16 MB, which most routers can do without
     )
 

@@ -14,7 +14,7 @@ from libs.config.connections import (
 )
 from libs.errors import InvalidSettings
 from libs.tenants.topic_quotas import TopicQuotaSettings
-from services.router.record_batch import CODECS
+from services.router.records.record_batch import CODECS
 
 
 class UnreadableRecords(enum.Enum):

@@ -12,9 +12,9 @@ from libs.stand_ins.vtgate.replay import ReplayServer, read_record
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, HeaderForm, SourceSelection, SourceTypes, TenantSpec, TopicSettings
 from libs.types.value_modes import ValueModes
-from services.router.batch_reading import read_changes
-from services.router.route_book import RouteBook
-from services.router.topic_claims import TopicClaims
+from services.router.batches.batch_reading import read_changes
+from services.router.routes.book import RouteBook
+from services.router.routes.topic_claims import TopicClaims
 from tests.differential.test_debezium_on_the_stand_in import Record
 from tests.unit.router.test_deliver import deliver, records_of
 from tests.unit.vstream_reader.stream import replay, start_of

@@ -14,8 +14,8 @@ from libs.formats.connect_schema import EnvelopeForm
 from libs.mysql.ddl import show_create_to_schema
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec
-from services.router.route_book import RouteBook
-from services.router.topic_claims import TopicClaims
+from services.router.routes.book import RouteBook
+from services.router.routes.topic_claims import TopicClaims
 from tests.conftest import MysqlServer, StartMysql
 from tests.differential.test_debezium_on_the_stand_in import Topic
 

@@ -27,12 +27,12 @@ from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
 from libs.types.value import LogicalKind, LogicalType
-from services.router.batch_reading import read_changes
-from services.router.batch_targets import targets_of
-from services.router.deliver import deliver_batch
-from services.router.delivery import Announced, BatchPlace
-from services.router.route_book import RouteBook
-from services.router.topic_claims import TopicClaims
+from services.router.batches.batch_reading import read_changes
+from services.router.delivery.deliver import deliver_batch
+from services.router.delivery.delivery import Announced, BatchPlace
+from services.router.routes.batch_targets import targets_of
+from services.router.routes.book import RouteBook
+from services.router.routes.topic_claims import TopicClaims
 
 GOOD: Final = TenantSpec(tenant="good", sources=(SourceSelection(name="s"),), sink=None)
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

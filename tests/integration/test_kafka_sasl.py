@@ -51,7 +51,7 @@ from libs.types.table import TableId, TableSchema
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.client import SubscriptionClient
 from services.dts_decoder.settings import SubscriptionSettings
-from services.router.kafka_refusals import TopicsRefused
+from services.router.kafka.kafka_refusals import TopicsRefused
 from spark.kafka.read_topics import read_records
 from spark.kafka.topic_tails import committed_ends
 from tests.certificates import write_certificates

@@ -15,7 +15,7 @@ from libs.events.names import table_schemas_topic
 from libs.kafka.clients import TopicSpec, all_topics, client_config, create_topics, ensure_partitions, ensure_topics
 from libs.kafka.tail import identify_log
 from libs.mesh.tenant_topics import committed_ends, end_offsets, open_consumer, read_to_end
-from services.router.topic_claims import announced_tables
+from services.router.routes.topic_claims import announced_tables
 from tests.kafka_reading import TopicRecords
 from tests.waiting import wait_until
 

@@ -15,16 +15,16 @@ from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced
 from libs.events.names import STRAGGLING
 from libs.kafka.clients import TopicSpec, ensure_topics
-from services.router.kafka_refusals import TopicsRefused
-from services.router.lane import _committed_offset
-from services.router.outputs import LaneDependencies
-from services.router.rate_limits import RateLimits
-from services.router.record_batch import CODECS, Records, encode_header, join_headers
-from services.router.record_bytes import PassedRows
+from services.router.kafka.kafka_refusals import TopicsRefused
+from services.router.kafka.straggler_offsets import find_stragglers, is_anyone_behind, own_note
+from services.router.kafka.writer import TransactionWriter
+from services.router.lane.lane import _committed_offset
+from services.router.records.record_batch import CODECS, Records, encode_header, join_headers
+from services.router.records.record_bytes import PassedRows
+from services.router.routes.topic_claims import TopicClaims
 from services.router.settings import LaneSettings, TenantLimitSettings
-from services.router.straggler_offsets import find_stragglers, is_anyone_behind, own_note
-from services.router.topic_claims import TopicClaims
-from services.router.writer import TransactionWriter
+from services.router.transactions.outputs import LaneDependencies
+from services.router.transactions.rate_limits import RateLimits
 from tests.conftest import KafkaBroker, StartKafka
 from tests.integration.router_rig import read_closed_topic
 from tests.unit.router.batches import run_of
@@ -397,7 +397,7 @@ async def test_broker_that_stays_away_ends_in_an_error(
     start_kafka: StartKafka, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No step hangs: the process is started anew by its supervisor."""
-    monkeypatch.setattr("services.router.writer._KAFKA_CALL_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("services.router.kafka.writer._KAFKA_CALL_TIMEOUT_S", 3.0)
     broker = start_kafka()
     rig = Rig(broker.bootstrap_servers, unique_name("writer"))
 

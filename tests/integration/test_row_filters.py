@@ -12,8 +12,8 @@ import msgspec
 from libs.mysql.ddl import show_create_to_schema
 from libs.types.table import TableId
 from libs.types.tenant import RowFilter, SourceSelection, TenantSpec
-from services.router.route_book import RouteBook
-from services.router.topic_claims import TopicClaims
+from services.router.routes.book import RouteBook
+from services.router.routes.topic_claims import TopicClaims
 from tests.conftest import MysqlServer
 from tests.unit.router.batches import read_back
 from tests.unit.router.test_deliver import add_run, builder, deliver, taken

@@ -31,7 +31,7 @@ BUGS: Final = (
     PlantedBug(
         "mask",
         "what a tenant gets",
-        "services/router/rows_at_once.py",
+        "services/router/delivery/rows_at_once.py",
         "masked_values(pieces, tuple(projection.masks.values()), places)",
         "masked_values(pieces, (bytes,) * len(projection.masks), places)",
         "tests/integration/test_router.py::test_tenants_get_what_their_documents_say",
@@ -47,7 +47,7 @@ BUGS: Final = (
     PlantedBug(
         "offset",
         "router's transaction",
-        "services/router/writer.py",
+        "services/router/kafka/writer.py",
         "offsets = {self._place: (next_offset, note)}",
         "offsets = {self._place: (max(0, next_offset - 1), note)}",
         "tests/faults/test_router_kills.py::test_killed_at_each_crash_point_nothing_is_lost_or_repeated",

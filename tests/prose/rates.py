@@ -79,7 +79,7 @@ def files_by_folder() -> dict[str, list[Path]]:
 def folder_of(name: str) -> str:
     """The folder under which a file's rates stand: two levels, one for ``docs`` and for files at the root.
 
-    >>> folder_of("services/router/lane.py"), folder_of("docs/adr/0001-a.md"), folder_of("README.md")
+    >>> folder_of("services/router/lane/lane.py"), folder_of("docs/adr/0001-a.md"), folder_of("README.md")
     ('services/router', 'docs/adr', '.')
     """
     parts = name.split("/")

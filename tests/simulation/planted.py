@@ -12,7 +12,11 @@ from libs.source import follow, publisher, transactional_producer
 from libs.source.mysql import snapshot
 from services.binlog_reader import incremental
 from services.checkpoint_committer import leases
-from services.router import lane, lane_worker, lanes, missed_batches, straggler_turns, writer
+from services.router.kafka import writer
+from services.router.lane import lane, lanes
+from services.router.lane import worker as lane_worker
+from services.router.stragglers import missed_batches
+from services.router.stragglers import turns as straggler_turns
 from spark.pending import progress, retries, tries
 from tests.simulation import router
 from tests.simulation.mutate import Edit

@@ -21,23 +21,23 @@ import aiokafka.producer.producer
 from aiokafka.record.default_records import DefaultRecordBatch
 
 import libs.kafka.topic_id
-import services.router.awaited
-import services.router.inbox
-import services.router.lane
-import services.router.lane_routes
-import services.router.lane_worker
-import services.router.lanes
-import services.router.missed_batches
-import services.router.next_record
-import services.router.outputs
-import services.router.rate_limits
-import services.router.refusals
-import services.router.straggler_offsets
-import services.router.straggler_set
-import services.router.straggler_turns
-import services.router.stragglers
-import services.router.tenant_topics
-import services.router.writer
+import services.router.kafka.awaited
+import services.router.kafka.next_record
+import services.router.kafka.straggler_offsets
+import services.router.kafka.writer
+import services.router.lane.lane
+import services.router.lane.lanes
+import services.router.lane.routes
+import services.router.lane.worker
+import services.router.routes.refusals
+import services.router.stragglers.missed_batches
+import services.router.stragglers.straggler_set
+import services.router.stragglers.thread
+import services.router.stragglers.turns
+import services.router.transactions.inbox
+import services.router.transactions.outputs
+import services.router.transactions.rate_limits
+import services.router.transactions.tenant_topics
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable
 from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
@@ -47,11 +47,11 @@ from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SourceSelection, TenantLimits, TenantSpec
 from libs.types.value import LogicalKind, LogicalType
-from services.router.lanes import ChangesPartition, Lanes
-from services.router.outputs import LaneDependencies, WaitingBatch
-from services.router.rate_limits import RateLimits
+from services.router.lane.lanes import ChangesPartition, Lanes
+from services.router.routes.topic_claims import TopicClaims
 from services.router.settings import LaneSettings, TenantLimitSettings
-from services.router.topic_claims import TopicClaims
+from services.router.transactions.outputs import LaneDependencies, WaitingBatch
+from services.router.transactions.rate_limits import RateLimits
 from tests.simulation import clients, scheduler
 from tests.simulation.kafka import Committed, Kafka, Place, Stored
 from tests.simulation.log import LOG

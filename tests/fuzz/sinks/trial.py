@@ -20,11 +20,11 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.spark_types import spark_type
-from services.router.batch_reading import read_changes
-from services.router.deliver import deliver_batch
-from services.router.delivery import Announced, BatchPlace
-from services.router.route_book import RouteBook
-from services.router.topic_claims import TopicClaims
+from services.router.batches.batch_reading import read_changes
+from services.router.delivery.deliver import deliver_batch
+from services.router.delivery.delivery import Announced, BatchPlace
+from services.router.routes.book import RouteBook
+from services.router.routes.topic_claims import TopicClaims
 from spark.transforms.fill import fill_of
 from tests.conftest import MysqlServer
 from tests.fuzz.sinks.model import Cells, Event, Key, cells_of, compare_history, compare_log, compare_rows, event_of

@@ -25,12 +25,12 @@ from libs.source.mysql.client import query
 from libs.tenants.mask_keys import MaskKeys
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, TenantSpec
-from services.router.batch_reading import form_of, read_changes
-from services.router.deliver import deliver_batch
-from services.router.delivery import Announced, BatchPlace, Delivery
-from services.router.match import MYSQL_FORM
-from services.router.route_book import RouteBook
-from services.router.topic_claims import TopicClaims
+from services.router.batches.batch_reading import form_of, read_changes
+from services.router.delivery.deliver import deliver_batch
+from services.router.delivery.delivery import Announced, BatchPlace, Delivery
+from services.router.routes.book import RouteBook
+from services.router.routes.match import MYSQL_FORM
+from services.router.routes.topic_claims import TopicClaims
 from tests.conftest import MysqlServer
 from tests.fuzz.source.follower import Difference, canonical
 from tests.fuzz.source.program import DATABASES, Program, Step

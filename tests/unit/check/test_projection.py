@@ -29,7 +29,7 @@ from libs.types.tenant import (
     RowFilter,
     SourceSelection,
 )
-from services.router.project import compile_projection
+from services.router.routes.project import compile_projection
 
 ORDERS = SourceTable(
     TableId(database="shop", table="orders"),

@@ -13,7 +13,7 @@ from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ColumnMask, RowFilter, SourceSelection, TenantSpec, UnknownColumns
-from services.router.project import InvalidProjection, compile_projection
+from services.router.routes.project import InvalidProjection, compile_projection
 from services.schema_history.history import recorded, with_names_of
 
 CREATED = (

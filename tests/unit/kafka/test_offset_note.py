@@ -5,7 +5,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from libs.kafka.offset_note import note_of
-from services.router.straggler_offsets import noted_topic_id, own_note, straggler_count
+from services.router.kafka.straggler_offsets import noted_topic_id, own_note, straggler_count
 
 
 class Overread:

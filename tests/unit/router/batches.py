@@ -8,9 +8,9 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from libs.events.run_rows import RunRows
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry
 from protos.headwater.changes.v1.change_batch_pb2 import Run as RunMessage
-from services.router.changes import Run, read_entries
-from services.router.record_batch import CODECS, Codec, RecordBatch, Records, empty_batch, take_body
-from services.router.record_bytes import BatchRecords, PassedRows
+from services.router.batches.changes import Run, read_entries
+from services.router.records.record_batch import CODECS, Codec, RecordBatch, Records, empty_batch, take_body
+from services.router.records.record_bytes import BatchRecords, PassedRows
 
 MOMENT_MS = 1_700_000_000_123
 

@@ -10,8 +10,14 @@ from aiokafka.client import CoordinationType
 from aiokafka.producer import sender
 from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
-from services.router import aiokafka_transactions
-from services.router.aiokafka_transactions import MADE_FOR, count_from, end_at_kafka, hear_refusals, require_release
+from services.router.kafka import aiokafka_transactions
+from services.router.kafka.aiokafka_transactions import (
+    MADE_FOR,
+    count_from,
+    end_at_kafka,
+    hear_refusals,
+    require_release,
+)
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 PLACE = TopicPartition("t", 0)

@@ -28,11 +28,11 @@ from libs.formats.connect_schema import (
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, TenantSpec, TopicSettings
-from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
-from services.router.match import NO_REGISTRY
-from services.router.route_book import RouteBook, RouteView
-from services.router.schema_registry import SchemaRegistry
-from services.router.topic_claims import TopicClaims
+from services.router.routes.book import RouteBook, RouteView
+from services.router.routes.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
+from services.router.routes.match import NO_REGISTRY
+from services.router.routes.schema_registry import SchemaRegistry
+from services.router.routes.topic_claims import TopicClaims
 from tests.certificates import write_certificates
 from tests.unit.events.golden import records
 from tests.unit.formats.test_avro_writer import as_avro, read

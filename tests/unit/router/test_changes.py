@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange, TransactionBoundary
-from services.router.changes import Run as RunInPlace
-from services.router.changes import read_entries
+from services.router.batches.changes import Run as RunInPlace
+from services.router.batches.changes import read_entries
 
 TEXT = st.text(max_size=5)
 RUNS = st.lists(

@@ -16,12 +16,12 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import FormatSettings, HeaderForm, RowFilter, SourceSelection, TenantSpec, TopicSettings
 from libs.types.value import LogicalKind, LogicalType
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
-from services.router.batch_reading import Changes, form_of, read_changes
-from services.router.batch_targets import targets_of, unseen_addressees
-from services.router.deliver import deliver_batch
-from services.router.delivery import Announced, BatchPlace, Delivery
-from services.router.route_book import RouteBook, RouteView
-from services.router.topic_claims import TopicClaims
+from services.router.batches.batch_reading import Changes, form_of, read_changes
+from services.router.delivery.deliver import deliver_batch
+from services.router.delivery.delivery import Announced, BatchPlace, Delivery
+from services.router.routes.batch_targets import targets_of, unseen_addressees
+from services.router.routes.book import RouteBook, RouteView
+from services.router.routes.topic_claims import TopicClaims
 from tests.unit.events.golden import records, table_schemas
 from tests.unit.router.batches import read_back
 

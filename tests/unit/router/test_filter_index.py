@@ -22,14 +22,15 @@ from libs.types.tenant import (
     TenantSpec,
 )
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
-from services.router import deliver_rows, match
-from services.router.batch_reading import Changes
-from services.router.delivery import Announced
-from services.router.filter_index import filter_index
-from services.router.project import compile_projection, openings_of
-from services.router.route_book import RouteBook
-from services.router.row_cuts import RowCuts
-from services.router.topic_claims import TopicClaims
+from services.router.batches.batch_reading import Changes
+from services.router.batches.row_cuts import RowCuts
+from services.router.delivery import deliver_rows
+from services.router.delivery.delivery import Announced
+from services.router.routes import match
+from services.router.routes.book import RouteBook
+from services.router.routes.filter_index import filter_index
+from services.router.routes.project import compile_projection, openings_of
+from services.router.routes.topic_claims import TopicClaims
 from tests.marks import examples
 from tests.unit.router.batches import read_back, run_of
 from tests.unit.router.test_deliver import add_run, builder, deliver, taken

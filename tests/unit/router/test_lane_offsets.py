@@ -18,19 +18,20 @@ from libs.telemetry.faults import lasting_faults
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import EventFormat, FormatSettings, SourceSelection, TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange
-from services.router import lane_worker, outputs, tenant_topics
-from services.router.covered import OffsetNotWritten, offset_after
-from services.router.encode import NoSchemaRegistry, RegisteredSchema, SchemaNotKnown, SchemaText
-from services.router.kafka_refusals import TopicsRefused
-from services.router.lane_worker import LaneWorker, Stretch
-from services.router.missed_batches import MissedBatches
-from services.router.outputs import LaneDependencies, Reached, WaitingBatch
-from services.router.rate_limits import RateLimits
+from services.router.kafka.kafka_refusals import TopicsRefused
+from services.router.lane import worker as lane_worker
+from services.router.lane.worker import LaneWorker, Stretch
+from services.router.routes.encode import NoSchemaRegistry, RegisteredSchema, SchemaNotKnown, SchemaText
+from services.router.routes.topic_claims import TopicClaims
 from services.router.settings import LaneSettings, TenantLimitSettings, UnreadableRecords
-from services.router.straggler import Obstacle, Straggler
-from services.router.straggler_set import StragglerSet
-from services.router.straggler_turns import StragglerTurns
-from services.router.topic_claims import TopicClaims
+from services.router.stragglers.missed_batches import MissedBatches
+from services.router.stragglers.straggler import Obstacle, Straggler
+from services.router.stragglers.straggler_set import StragglerSet
+from services.router.stragglers.turns import StragglerTurns
+from services.router.transactions import outputs, tenant_topics
+from services.router.transactions.covered import OffsetNotWritten, offset_after
+from services.router.transactions.outputs import LaneDependencies, Reached, WaitingBatch
+from services.router.transactions.rate_limits import RateLimits
 from tests.unit.router.test_deliver import add_run, builder, orders
 from tests.unit.router.test_poison import ROW
 

@@ -1,6 +1,6 @@
 """What counts as standing still."""
 
-from services.router.lanes import ChangesPartition
+from services.router.lane.lanes import ChangesPartition
 from services.router.liveness import Standing, standing_partitions
 
 P0, P1 = ChangesPartition("changes", 0), ChangesPartition("changes", 1)

@@ -29,9 +29,9 @@ from libs.types.tenant import (
     TopicSettings,
 )
 from libs.types.value import LogicalKind, LogicalType
-from services.router.encode import KnownSchemas, RegisteredSchema, SchemaNotKnown, SchemaText
-from services.router.route_book import RouteBook, RouteView
-from services.router.topic_claims import TopicClaims
+from services.router.routes.book import RouteBook, RouteView
+from services.router.routes.encode import KnownSchemas, RegisteredSchema, SchemaNotKnown, SchemaText
+from services.router.routes.topic_claims import TopicClaims
 
 ORDERS = TableId(database="shop", table="orders")
 

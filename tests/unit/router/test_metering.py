@@ -5,7 +5,7 @@ import time
 import pytest
 from prometheus_client import REGISTRY
 
-from services.router.metering import FetchMeter, Meter
+from services.router.transactions.metering import FetchMeter, Meter
 
 
 def spent_s(tenant: str) -> float:

@@ -5,7 +5,7 @@ from aiokafka.partitioner import murmur2 as aiokafkas_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.partitioner import kafka_partition_of, murmur2
+from services.router.records.partitioner import kafka_partition_of, murmur2
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from libs.tenants.document import read_tenant
 from libs.types.table import TableSchema
 from libs.types.tenant import RowFilter
 from libs.types.value import LogicalKind, LogicalType
-from services.router import match, project, route_book
-from services.router.route_book import RouteBook, RouteView
-from services.router.topic_claims import TopicClaims
+from services.router.routes import book as route_book
+from services.router.routes import match, project
+from services.router.routes.book import RouteBook, RouteView
+from services.router.routes.topic_claims import TopicClaims
 from tests.fuzz.poison import poisoned
 from tests.unit.router.test_deliver import add_run, builder, deliver, orders, records_of, taken, tenant
 
@@ -84,7 +85,7 @@ def test_what_tells_of_the_world_is_everybodys(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_an_unforeseen_error_of_a_row_sets_that_row_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    from services.router import rows_one_by_one
+    from services.router.delivery import rows_one_by_one
 
     project_row = rows_one_by_one.project_row
 

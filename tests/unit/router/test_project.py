@@ -36,7 +36,7 @@ from libs.types.tenant import (
     SourceSelection,
 )
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
-from services.router.project import (
+from services.router.routes.project import (
     InvalidProjection,
     ProjectedRow,
     compile_projection,

@@ -25,9 +25,9 @@ from libs.formats.connect_schema import (
 from libs.formats.protobuf_schema import protobuf_schema, read_protobuf_schema
 from libs.types.order import EventOrder
 from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, TopicSettings
-from services.router.encode import SchemaRefused, SchemaText
-from services.router.match import NO_REGISTRY
-from services.router.schema_registry import SchemaRegistry
+from services.router.routes.encode import SchemaRefused, SchemaText
+from services.router.routes.match import NO_REGISTRY
+from services.router.routes.schema_registry import SchemaRegistry
 from tests.unit.events.golden import records
 from tests.unit.formats.test_avro_writer import plain, struct_of
 from tests.unit.formats.test_protobuf_writer import expected, parsed, values

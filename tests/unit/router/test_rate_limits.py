@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from libs.types.tenant import SourceSelection, TenantLimits, TenantSpec
-from services.router.rate_limits import RateLimits, limits_in_force
 from services.router.settings import TenantLimitSettings
+from services.router.transactions.rate_limits import RateLimits, limits_in_force
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.router.lanes import ChangesPartition, Lanes
+from services.router.lane.lanes import ChangesPartition, Lanes
 from services.router.liveness import Liveness
 
 NOT_USED: Any = None

@@ -7,8 +7,8 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.partitioner import kafka_partition_of
-from services.router.record_batch import (
+from services.router.records.partitioner import kafka_partition_of
+from services.router.records.record_batch import (
     CODECS,
     MAX_BATCH_BYTES,
     MAX_BATCH_RECORDS,
@@ -21,7 +21,7 @@ from services.router.record_batch import (
     lead_headers,
     payload_size,
 )
-from services.router.record_bytes import BatchRecords, PassedRows, ordinal_headers, total_size
+from services.router.records.record_bytes import BatchRecords, PassedRows, ordinal_headers, total_size
 from tests.unit.router.batches import MOMENT_MS, built, read_back, run_of
 
 SIX_HEADERS = [(f"name-{number}", b"value" * number) for number in range(6)]

@@ -30,11 +30,11 @@ from libs.types.tenant import (
     TopicSettings,
     UnknownColumns,
 )
-from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
-from services.router.match import NO_REGISTRY, Target
-from services.router.refusals import RecordsFate, RefusalReporter, Refusals
-from services.router.route_book import RouteBook, RouteView
-from services.router.topic_claims import TopicClaims
+from services.router.routes.book import RouteBook, RouteView
+from services.router.routes.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
+from services.router.routes.match import NO_REGISTRY, Target
+from services.router.routes.refusals import RecordsFate, RefusalReporter, Refusals
+from services.router.routes.topic_claims import TopicClaims
 from tests.unit.router.test_match import ORDERS, schema, tenant
 
 AVRO = FormatSettings(kind=EventFormat.AVRO)

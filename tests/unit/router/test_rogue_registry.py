@@ -12,9 +12,9 @@ import pytest
 from libs.config.connections import SchemaRegistrySettings
 from libs.errors import ServiceUnavailable
 from libs.types.tenant import EventFormat
-from services.router import schema_registry
-from services.router.encode import SchemaRefused, SchemaText
-from services.router.schema_registry import SchemaRegistry
+from services.router.routes import schema_registry
+from services.router.routes.encode import SchemaRefused, SchemaText
+from services.router.routes.schema_registry import SchemaRegistry
 
 AVRO = SchemaText(EventFormat.AVRO, '"string"')
 PROTOBUF = SchemaText(EventFormat.PROTOBUF, 'syntax = "proto3";\npackage s;\nmessage Value { string a = 1; }\n')

@@ -12,10 +12,10 @@ from libs.types.patterns import literal_prefix
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import ColumnMask, HashMask, RowFilter, SourceSelection, TenantSpec
 from libs.types.value import LogicalKind, LogicalType
-from services.router import match
-from services.router.route_book import RouteBook, RouteView
-from services.router.route_memory import _MOST_CHANGES, RouteMemory, SeenTables
-from services.router.topic_claims import TopicClaims
+from services.router.routes import match
+from services.router.routes.book import RouteBook, RouteView
+from services.router.routes.memory import _MOST_CHANGES, RouteMemory, SeenTables
+from services.router.routes.topic_claims import TopicClaims
 from tests.marks import examples
 
 PATTERNS = [

@@ -13,9 +13,9 @@ from libs.oracle.logical import column as oracle_column
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ColumnMask, HashMask, SourceSelection
-from services.router.route_book import RouteBook
-from services.router.statements import project_statement
-from services.router.topic_claims import TopicClaims
+from services.router.delivery.statements import project_statement
+from services.router.routes.book import RouteBook
+from services.router.routes.topic_claims import TopicClaims
 from tests.unit.router.test_deliver import builder, deliver, records_of, taken, tenant
 
 PEOPLE = TableId(database="shop", table="people")

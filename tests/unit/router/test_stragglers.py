@@ -4,13 +4,13 @@ import pytest
 
 from libs.events.names import is_straggling
 from libs.types.order import EventOrder
-from services.router import straggler
-from services.router.lane_state import LanePosition, TenantPosition
-from services.router.missed_batches import RecentBatches
-from services.router.outputs import Reached, WaitingBatch
+from services.router.kafka.straggler_offsets import noted_topic_id, own_note, straggler_count
 from services.router.progress import tenants_progress
-from services.router.straggler import Obstacle
-from services.router.straggler_offsets import noted_topic_id, own_note, straggler_count
+from services.router.stragglers import straggler
+from services.router.stragglers.missed_batches import RecentBatches
+from services.router.stragglers.straggler import Obstacle
+from services.router.transactions.lane_state import LanePosition, TenantPosition
+from services.router.transactions.outputs import Reached, WaitingBatch
 
 
 def batches(*offsets: int, size: int = 10) -> list[WaitingBatch]:

@@ -6,8 +6,8 @@ from libs.errors import ServiceUnavailable
 from libs.events.names import folded_topic
 from libs.types.table import TableId
 from libs.types.tenant import SourceSelection, TenantSpec, TopicSettings
-from services.router import topic_claims
-from services.router.topic_claims import TableOf, TopicClaims, TopicCollision
+from services.router.routes import topic_claims
+from services.router.routes.topic_claims import TableOf, TopicClaims, TopicCollision
 from tests.unit.router.test_match import tenant
 
 BLANK, LINE = (TableId(database="shop", table=table) for table in ("a b", "a_b"))

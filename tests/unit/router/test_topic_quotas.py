@@ -5,8 +5,8 @@ import pytest
 from libs.errors import BrokerUnavailable, InvalidSettings
 from libs.kafka.clients import TopicSpec
 from libs.tenants.topic_quotas import TopicQuotaSettings
-from services.router.match import Target
-from services.router.topic_quotas import TopicQuotas
+from services.router.routes.match import Target
+from services.router.routes.topic_quotas import TopicQuotas
 
 
 class Kafka:

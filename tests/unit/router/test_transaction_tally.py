@@ -6,10 +6,10 @@ import pytest
 import structlog
 
 from libs.telemetry.faults import EVENTS_SET_ASIDE, lasting_faults, lift_fault
-from services.router.delivery import Delivery
-from services.router.metering import Meter
-from services.router.record_batch import NO_RECORDS
-from services.router.transaction_tally import TransactionTally
+from services.router.delivery.delivery import Delivery
+from services.router.records.record_batch import NO_RECORDS
+from services.router.transactions.metering import Meter
+from services.router.transactions.tally import TransactionTally
 
 LETTERS = Delivery((), NO_RECORDS, dead_letters=2, table="s.t", reason="too large")
 COPIED = Delivery((), NO_RECORDS, rows=1, table="s.t")

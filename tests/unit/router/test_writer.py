@@ -9,11 +9,11 @@ import pytest
 from aiokafka import TopicPartition, errors
 
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
-from services.router.aiokafka_log import _NowAndThen
-from services.router.kafka_refusals import as_ours
-from services.router.record_batch import CODECS, RecordBatch, empty_batch, take_body
+from services.router.kafka.aiokafka_log import _NowAndThen
+from services.router.kafka.kafka_refusals import as_ours
+from services.router.kafka.writer import TransactionWriter, _Sent
+from services.router.records.record_batch import CODECS, RecordBatch, empty_batch, take_body
 from services.router.settings import LaneSettings
-from services.router.writer import TransactionWriter, _Sent
 from tests.simulation.scheduler import Scheduler, simulated_clock
 
 

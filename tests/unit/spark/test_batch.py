@@ -18,7 +18,7 @@ from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, SourceSelection
 from libs.types.warehouse import WarehouseTable
 from libs.warehouse.dialect import DIALECTS
-from services.router.project import compile_projection, project_row
+from services.router.routes.project import compile_projection, project_row
 from spark.batch.commit import _commit, _maintain
 from spark.batch.outcome import parked_with
 from spark.batch.table_batch import Known, TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
