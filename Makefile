@@ -49,8 +49,8 @@ down: setup ## stop the embedded stack
 status: setup ## show the embedded stack's services, sources and tenants
 	@$(VENV) -m libs.cli status
 
-# Two workers for Spark; two for tests of servers, which wait most of the time (tests/scheduling.py). Fast tests wait for nothing.
-WORKERS ?= $(if $(filter test-fast,$(MAKECMDGOALS)),3,4)
+# Two workers for Spark; three for tests of servers, which wait most of the time (tests/scheduling.py). Fast tests wait for nothing.
+WORKERS ?= $(if $(filter test-fast,$(MAKECMDGOALS)),3,5)
 RUN_TESTS = $(VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --tb=short
 
 test-fast: setup-python ## run the tests that start no server and no JVM (3 min)

@@ -7,6 +7,7 @@ Tests of Spark keep two cores busy, tests of servers wait most of the time. Side
 * Of the files of Spark one worker takes those of batches first, the other those of streams. A session learns each kind of
   work, and each warehouse, but once: the first merge into a Delta table costs 30 CPU s, a later one 3.
 * A worker whose own files have run out takes what is left of the others', but a file of Spark only if it has a session.
+* Files that share a dear server go to one worker, as one file (``TOGETHER``).
 * The longest file comes first, so that the workers end together. ``make test-costs KEEP=1`` writes ``FILE_LENGTHS``.
   A file without a line there comes in the middle.
 
@@ -14,6 +15,7 @@ A file stays whole, and its tests stay in their order.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -31,6 +33,8 @@ from tests.costs import COSTS_FILE, FILE_LENGTHS
 SPARK_WORKERS: Final = 2
 OF_BATCHES: Final = ("contract", "unit")
 """Folders whose tests of Spark apply batches to a table. Those of others have a stream, and Kafka."""
+TOGETHER: Final = {"tests/integration/test_router_protobuf.py": "tests/integration/test_router_avro.py"}
+"""Files that are a part of another: both ask for the worker's schema registry, whose start costs 15 CPU s."""
 UNKNOWN_S: Final = 15.0
 """Of a file that needs a server or Spark, and has no line in ``FILE_LENGTHS``."""
 
@@ -82,6 +86,19 @@ class Files:
         return self.needs[file], is_preferred, self.length_s(file)
 
 
+def whole(file: str) -> str:
+    """The file that ``file`` is a part of."""
+    return TOGETHER.get(file, file)
+
+
+def whole_lengths_s(lengths_s: Mapping[str, float]) -> dict[str, float]:
+    """Of files as workers take them."""
+    summed: dict[str, float] = defaultdict(float)
+    for file, length_s in lengths_s.items():
+        summed[whole(file)] += length_s
+    return summed
+
+
 def is_of_batches(file: str) -> bool:
     """By its folder, as pytest names it from the repository on."""
     return any(f"tests/{folder}/" in file for folder in OF_BATCHES)
@@ -100,8 +117,11 @@ class SchedulingByNeeds(LoadFileScheduling):
             needs_file = _needs_file(self.nodes[0].workerinput)
             needs = {file: Needs(value) for file, value in json.loads(needs_file.read_text()).items()}
             needs_file.unlink()
-            self.files = Files(needs, json.loads(FILE_LENGTHS.read_text()))
+            self.files = Files(needs, whole_lengths_s(json.loads(FILE_LENGTHS.read_text())))
         super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return whole(super()._split_scope(nodeid))
 
     def remove_node(self, node: WorkerController) -> str | None:
         """A worker that ended has no session any more. Where it crashed, its test is named, and the others are run elsewhere.
@@ -165,7 +185,7 @@ def needs_by_file(items: Sequence[pytest.Item]) -> dict[str, Needs]:
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         servers = Needs.SERVERS if marks & {"servers", "kill", "cluster"} else Needs.NOTHING
-        file = item.nodeid.partition("::")[0]
+        file = whole(item.nodeid.partition("::")[0])
         needs[file] = max(needs.get(file, Needs.NOTHING), Needs.SPARK if "spark" in marks else servers)
     return needs
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from tests.costs import Cost, lengths_by_file
-from tests.scheduling import UNKNOWN_S, Files, Needs
+from tests.scheduling import TOGETHER, UNKNOWN_S, Files, Needs, whole, whole_lengths_s
 
 ROOT = Path(__file__).parents[2]
 NEEDS = {
@@ -91,6 +91,14 @@ def test_one_worker_takes_batches_and_the_other_streams_as_long_as_there_are_som
 
 def test_beside_a_file_of_one_test_a_short_one_waits() -> None:
     assert Files(NEEDS, LENGTHS_S).next_for("gw0", NEEDS, is_short=True) == "fast_new.py"
+
+
+def test_files_that_share_a_dear_server_are_one() -> None:
+    [(part, file)] = TOGETHER.items()
+
+    assert all((ROOT / each).is_file() for each in (part, file))
+    assert [whole(each) for each in (part, file, "other.py")] == [file, file, "other.py"]
+    assert whole_lengths_s({part: 1.0, file: 2.0, "other.py": 4.0}) == {file: 3.0, "other.py": 4.0}
 
 
 def test_a_run_adds_to_the_lengths_that_are_known() -> None:
