@@ -189,6 +189,9 @@ def test_a_refused_schema_hurts_its_tenant_alone(rig: Setting, client: SchemaReg
     assert read(client, last.value()).after.note == 3.5  # type: ignore[attr-defined]
 
 
+@pytest.mark.rest(
+    because="test_router_avro.py: a registry that is away; unit/router/test_protobuf.py: test_numbers_are_known_while…"
+)
 def test_known_numbers_go_on_while_the_registry_is_away(
     rig: Setting, schema_registry: RegistryServer, client: SchemaRegistryClient
 ) -> None:
