@@ -92,7 +92,7 @@ class Chances:
     chance: Random
     cuts: float = 0.5
     """How often a window ends before the redo does."""
-    breaks: float = 0.1
+    breaks: float = 0.2
     """How often one breaks off between its rows."""
 
 

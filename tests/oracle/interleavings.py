@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from random import Random
@@ -38,7 +38,7 @@ from tests.oracle.log_reading import NoCopies, NoSignals
 
 TABLES = {
     "DOCS": ("ID NUMBER(9)", "NM VARCHAR2(20)", "DOC CLOB"),
-    "PLAIN": ("ID NUMBER(9)", "NM VARCHAR2(20)"),
+    "PLAIN": ("ID NUMBER(9)", "NM VARCHAR2(4000)"),
     "OTHER": ("ID NUMBER(9)", "NM VARCHAR2(20)"),
 }
 CAPTURED = ("DOCS", "PLAIN")
@@ -56,10 +56,14 @@ STEPS = (
         "savepoint",
         "savepoint",
         "back",
+        "regret",
     ),
-    *("commit", "commit", "commit", "together", "abort", "switch", "read", "kill"),
+    *("commit", "commit", "commit", "together", "together", "abort", "switch", "read", "kill", "kill"),
 )
-LONG = "é" * 1_500
+INLINE, LONG = "é" * 1_500, "é" * 2_500
+"""LOBs within the row, and outside of it: by a locator and several writes."""
+WIDE = "w" * 3_990
+"""A statement with it is longer than a row of the log: CSF joins its parts."""
 _SOURCE = "src"
 _UNUSED = GrpcClientSettings(address="127.0.0.1:1")
 _SETTINGS = LogminerReaderSettings(
@@ -135,10 +139,17 @@ def events_of(batch: ReadBatch) -> list[Event]:
     return found
 
 
+def image_of(row: Mapping[str, Value]) -> dict[str, Value]:
+    """A row of the model, as events have it."""
+    return {**row, "ID": int(str(row["ID"]))}
+
+
 class Clients:
     """Applications, each with a transaction; none waits for another's locks."""
 
     def __init__(self, model: Model, chance: Random) -> None:
+        self.images: dict[str, list[dict[str, Value]]] = {name: [] for name in TABLES}
+        """By table: each row that a committed change has left."""
         self._model = model
         self._chance = chance
         self._tables = [
@@ -157,6 +168,8 @@ class Clients:
         elif step == "together":
             several = self._open[: chance.randrange(1, len(self._open) + 1)]
             del self._open[: len(several)]
+            for transaction, _ in several:
+                self._note_images(transaction)
             model.commit_together([transaction for transaction, _ in several])
         else:
             self._take_in(step, *chance.choice(self._open))
@@ -175,9 +188,23 @@ class Clients:
                 savepoints.append(transaction.savepoint())
             case "back":
                 transaction.roll_back_to(savepoints[-1])
-            case "commit" | "abort":
-                transaction.commit() if step == "commit" else transaction.roll_back()
+            case "regret":
+                savepoint = transaction.savepoint()
+                for _ in range(self._chance.randrange(1, 4)):
+                    self._update(transaction, table)
+                transaction.roll_back_to(savepoint)
+            case "commit":
+                self._note_images(transaction)
+                transaction.commit()
                 self._open.remove((transaction, savepoints))
+            case "abort":
+                transaction.roll_back()
+                self._open.remove((transaction, savepoints))
+
+    def _note_images(self, transaction: Transaction) -> None:
+        for change in transaction.changes:
+            if change.after is not None:
+                self.images[change.table.named.name].append(image_of(change.after))
 
     def _update(self, transaction: Transaction, table: ModelTable) -> None:
         for row_id in self._free(transaction, table)[:1]:
@@ -190,15 +217,21 @@ class Clients:
                 transaction.update(table, row_id, changed)
 
     def _free(self, transaction: Transaction, table: ModelTable) -> list[str]:
-        rows = [row_id for row_id in table.at(self._model.scn) if row_id not in table.pending]
-        rows += transaction.changed(table)
+        """Rows that it may change: half of the time those that it has changed, so that undo has several to choose from."""
+        rows = transaction.changed(table)
+        if not rows or self._chance.random() < 0.5:
+            rows += [row_id for row_id in table.at(self._model.scn) if row_id not in table.pending]
         self._chance.shuffle(rows)
         return rows
 
     def _row(self, table: ModelTable, number: int) -> dict[str, Value]:
         row: dict[str, Value] = {"ID": number, "NM": f"n{self._chance.randrange(1_000)}"}
         if table.lobs:
-            row["DOC"] = self._chance.choice([None, "s", f"{number} it's", LONG, f"{number}{LONG}"])
+            row["DOC"] = self._chance.choice(
+                [None, "s", f"{number} it's", f"{number}{INLINE}", LONG, f"{number}{LONG}"]
+            )
+        elif table.named.name == "PLAIN" and self._chance.random() < 0.2:
+            row["NM"] = f"{WIDE}{self._chance.randrange(1_000)}"
         return row
 
 
@@ -219,6 +252,7 @@ def interleaving(seed: int) -> None:
     log = Log(model, schemas, Chances(chance), begun)
     asyncio.run(_live(log, clients, chance))
     require_history(log, tables)
+    require_images(log, clients)
 
     again = Log(model, schemas, None, begun)
     asyncio.run(again.read())
@@ -226,12 +260,12 @@ def interleaving(seed: int) -> None:
 
 
 async def _live(log: Log, clients: Clients, chance: Random) -> None:
-    for _ in range(chance.randrange(5, 60)):
+    for _ in range(chance.randrange(5, 70)):
         match chance.choice(STEPS):
             case "read":
                 await log.read()
             case "kill":
-                await log.read(chance.randrange(4))
+                await log.read(chance.randrange(1, 4))
             case step:
                 try:
                     clients.take(step)
@@ -258,10 +292,16 @@ def require_history(log: Log, tables: list[ModelTable]) -> None:
     require_rows(rows, tables, log.model.scn)
 
 
+def require_images(log: Log, clients: Clients) -> None:
+    """No event has a row that never was, such as one whose LOB is still empty. Two changes may be one event, none is two."""
+    for event in log.events:
+        assert event.after is None or event.after in clients.images[event.table], event
+
+
 def require_rows(rows: dict[str, dict[int, Any]], tables: list[ModelTable], scn: int) -> None:
     """As of an SCN."""
     for table in tables:
-        expected = {int(str(row["ID"])): {**row, "ID": int(str(row["ID"]))} for row in table.at(scn).values()}
+        expected = {image["ID"]: image for image in map(image_of, table.at(scn).values())}
         assert rows[table.named.name] == expected, f"{table.named.name} as of SCN {scn}"
 
 

@@ -271,6 +271,11 @@ class Transaction:
         self._locks: dict[int, dict[str, int]] = {}
         """By the table's identity: how many changes each row has, in the order in which they were locked."""
 
+    @property
+    def changes(self) -> Sequence[Change]:
+        """Those that are left, in their order."""
+        return self._changes
+
     def insert(self, table: ModelTable, row: Row) -> str:
         """A new row; its ROWID.
 
