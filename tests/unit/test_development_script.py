@@ -33,7 +33,7 @@ STARTED = "started with two words"
 
 
 class Container:
-    """What a container with the script does, and its log."""
+    """A container with the script, and its log."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

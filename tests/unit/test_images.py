@@ -29,11 +29,11 @@ OPTIONAL = {
     "dev-spark": "spark",
     "dev-check": "cli",
 }
-"""Profiles for what not every mesh has, with their images."""
+"""Profiles for parts that not every mesh has, with their images."""
 
 
 def with_profiles(*names: str) -> Any:
-    """skaffold.yaml as these profiles make it: what one says replaces, lists whole, then its patches come."""
+    """skaffold.yaml as these profiles make it: a profile's values replace, lists whole, then its patches come."""
     config = copy.deepcopy(SKAFFOLD)
     for name in names:
         [profile] = [each for each in config["profiles"] if each["name"] == name]
@@ -168,7 +168,7 @@ def test_the_image_of_the_command_holds_the_command_and_no_service() -> None:
 
 
 def test_images_hold_the_code_of_the_wheel() -> None:
-    """Whatever the images copy comes out of the stage that unpacks it."""
+    """All that the images copy comes out of the stage that unpacks it."""
     assert "hatchling build -t wheel" in stage("wheel")
     assert "pip install" in stage("whole-code") and "/dist/*.whl" in stage("whole-code")
     assert stage("code").startswith("FROM whole-code AS code")

@@ -69,7 +69,7 @@ def test_each_question_is_answered_by_a_folder_that_is_there() -> None:
 
 
 def test_generated_protos_are_fresh(tmp_path: Path) -> None:
-    """The committed Python code is what `make protos` makes of the .proto files, and there is no other."""
+    """The committed Python code is the output of `make protos` from the .proto files, and there is no other."""
     sources = sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "protos").rglob("*.proto"))
     outputs = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
 
@@ -140,7 +140,7 @@ def test_packages_have_one_version_everywhere() -> None:
 
 @pytest.mark.parametrize("lock", JAR_LOCKS, ids=lambda path: path.stem)
 def test_jar_lock_and_pom_name_the_same_jars(lock: Path) -> None:
-    """What Maven is asked for is what is verified, and no jar brings dependencies of its own."""
+    """Maven is asked for the very jars that are verified, and no jar brings dependencies of its own."""
     jars = jar_set(lock.stem.removesuffix("-jars"), lock.parent)
     asked = ElementTree.parse(jars.pom).getroot().findall("dependencies/dependency")
 
@@ -152,7 +152,7 @@ def test_jar_lock_and_pom_name_the_same_jars(lock: Path) -> None:
 
 
 def test_help_lists_every_target() -> None:
-    """`make help` tells of each target that one may call."""
+    """`make help` lists each target that one may call."""
     makefile = (REPOSITORY / "Makefile").read_text()
     targets = re.search(r"^\.PHONY: (.+)$", makefile, re.M)
     listed = _run(["make", "help"]).stdout

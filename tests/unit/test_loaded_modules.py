@@ -1,4 +1,4 @@
-"""What a reader and a router load at their start: memory that each of them holds for as long as it runs."""
+"""The modules that a reader and a router load at their start: memory that each of them holds for as long as it runs."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A wait returns the fact, and fails with what was seen last."""
+"""A wait returns the fact, and fails with the last value that it saw."""
 
 import itertools
 

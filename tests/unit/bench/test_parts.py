@@ -1,4 +1,4 @@
-"""``python -m bench``: every part can be loaded and is told of."""
+"""``python -m bench``: every part can be loaded and is listed in the help."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The peers: jars pinned as the product's are, figures that say what they claim, tables like ours."""
+"""The peers: jars pinned as the product's are, figures that mean their names, tables like ours."""
 
 import pytest
 

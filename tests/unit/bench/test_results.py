@@ -1,4 +1,4 @@
-"""The page of figures: a part measured anew replaces its own section alone."""
+"""The page of figures: a part measured again replaces its own section alone."""
 
 from bench.results import measured_now, with_sections
 

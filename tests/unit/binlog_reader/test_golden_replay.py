@@ -1,6 +1,6 @@
 """Replaying the log that Debezium was recorded on gives the events that Debezium wrote.
 
-The statements behind the stream are those of ``samples2.sql``. Every departure stands in DEPARTURES with its reason, as a
+The statements of the stream are those of ``samples2.sql``. Every departure stands in DEPARTURES with its reason, as a
 pair of values; anything else that differs fails.
 """
 
@@ -58,7 +58,7 @@ DEPARTURES: dict[tuple[str, str], tuple[Any, Any]] = {
         _JSON_OF_MOMENTS % ("-12:34:56.789000", "base64:type15:yv4="),
     ),
 }
-"""(column, reason) → (what Debezium recorded, what is so here). No other value may differ, in these columns neither."""
+"""(column, reason) → (the value that Debezium recorded, ours). No other value may differ, in these columns neither."""
 
 
 def recorded(table: str) -> list[dict[str, Any]]:
@@ -165,7 +165,7 @@ def test_a_replayed_log_gives_the_recorded_events(table: str, replayed: list[_Ev
 def test_every_departure_is_met_in_the_recording(
     replayed: list[_Event],
 ) -> None:
-    """A reason that no event needs any more goes; what is asserted of ours is seen."""
+    """A reason that no event needs any more goes; each value of ours that DEPARTURES names is seen."""
     images = [image for event in recorded("all_types") for image in images_of(event["value"]["payload"])]
     ours = [image for _, _, value in replayed for image in images_of(value)]
 
@@ -179,7 +179,7 @@ def images_of(payload: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def with_departures(image: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What Debezium recorded, with our values where we depart from them."""
+    """The image that Debezium recorded, with our values where we depart from it."""
     if image is None:
         return None
     departed = dict(image)

@@ -1,7 +1,7 @@
-"""The window against a model of MySQL: whatever writes, chunk reads, kills and DDL come in whatever order, the rows are true.
+"""The window against a model of MySQL: with any writes, chunk reads, kills and DDL in any order, the rows are true.
 
-The source, its log, SELECTs and the publishing are played by a few lines here; what is tested is the reader's own state
-(``IncrementalCopy``), the watermarks and the transitions of what a checkpoint keeps.
+The source, its log, SELECTs and the publishing are played by a few lines here; the reader's own state is tested
+(``IncrementalCopy``), with the watermarks and the transitions of a checkpoint's fields.
 """
 
 import json
@@ -38,7 +38,7 @@ CHUNK_ROWS = 3
 
 @dataclass
 class Transaction:
-    """What the log holds: changes of the table (None: deleted), a DDL of it (a schema's number), or neither."""
+    """An entry of the log: changes of the table (None: deleted), a DDL of it (a schema's number), or neither."""
 
     changes: dict[int, int | None] = field(default_factory=dict)
     schema: int | None = None
@@ -106,7 +106,7 @@ class Reader:
         self.start()
 
     def start(self) -> None:
-        """As after a kill: what was not committed is gone."""
+        """As after a kill: uncommitted state is gone."""
         self.position, state, events, self.schema = self.checkpoint
         del self.topic[events:]
         self.copy = IncrementalCopy(state)
@@ -147,7 +147,7 @@ class Reader:
             assert difference(chunk.schema, SCHEMAS[self.schema]) == ""
 
     def read_chunk(self, between: list[Transaction]) -> None:
-        """``read_between_watermarks``, with ``between`` written while it runs: half before the SELECT, half behind it."""
+        """``read_between_watermarks``, with ``between`` written while it runs: half before the SELECT, half after it."""
         if not self.copy.wants_chunk:
             return
         mysql, seen, half = self.mysql, self.mysql.gtids(self.position), len(between) // 2
@@ -281,7 +281,7 @@ def rows_after(first: dict[int, int], transactions: list[Transaction]) -> dict[i
 
 
 def finish(reader: Reader) -> None:
-    """The source falls silent; the reader ends what it has to do."""
+    """The source falls silent; the reader ends the work that it has left."""
     reader.mysql.commit()
     reader.copy.take(ResumeSnapshot(""), ["s.t"])
     for _ in range(50):
@@ -322,7 +322,7 @@ def test_a_silent_source_needs_no_heartbeat() -> None:
 
 
 def test_a_copy_that_is_short_is_refused_and_never_finished() -> None:
-    """Whatever loses rows: the source's own count, less what chunks read and the log brought, tells of it."""
+    """Lost rows show, from any cause: the source's own count is more than chunks read and the log brought."""
     reader = Reader(Mysql(rows={n: n for n in range(8)}), lost=1)
     reader.copy.take(ExecuteSnapshot("a", ("s.t",)), ["s.t"])
 
@@ -360,7 +360,7 @@ def test_a_table_whose_schema_contradicts_the_source_for_good_is_refused() -> No
 def test_a_change_of_a_row_that_shares_its_key_in_json_has_the_chunk_read_again(
     changed: int, is_read_again: bool
 ) -> None:
-    """Day 0 is 0000-00-00 and 1970-01-01: nobody can tell which of the two changed, and taking both out would lose one."""
+    """Day 0 is 0000-00-00 and 1970-01-01: nobody knows which of the two changed, and taking both out would lose one."""
     table = "CREATE TABLE `t` (`id` date NOT NULL, `v` int, PRIMARY KEY (`id`))"
     copy = IncrementalCopy(IncrementalSnapshot(tables=(TableCopy(table="s.t"),)))
     chunk = Chunk(

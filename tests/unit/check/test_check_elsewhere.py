@@ -1,4 +1,4 @@
-"""What the file for ``--mesh`` tells ``check``: sources, documents and warehouses, and what it lacks."""
+"""The file for ``--mesh`` as ``check`` reads it: sources, documents and warehouses, and the names that it lacks."""
 
 import asyncio
 import json
@@ -243,7 +243,7 @@ class Told:
 
 
 def test_how_far_a_table_got_is_what_its_own_commits_say() -> None:
-    """PostgreSQL tells of all tables of a tenant."""
+    """PostgreSQL answers with the commits of all tables of a tenant."""
     table_id = TableId(database="shop", table="orders")
     table = TenantTable("acme", "shop", table_id, warehouse_table("acme", "shop", table_id))
     own = {"source": "shop", "table": "shop.orders"}

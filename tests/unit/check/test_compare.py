@@ -42,7 +42,7 @@ def test_null_differs_from_empty() -> None:
 
 
 def test_a_row_twice_is_a_difference() -> None:
-    """A duplicate in the warehouse is what "once" forbids."""
+    """A duplicate in the warehouse breaks "once"."""
     assert differences([(1, "a")], [(1, "a"), (1, "a")]) == [Difference((1,), None, MISSING, (1, "a"))]
 
 

@@ -1,4 +1,4 @@
-"""What a turn of ``check --every`` tells Prometheus."""
+"""The metrics of a turn of ``check --every``."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def value_of(name: str, table: str) -> float | None:
 
 
 def test_each_turn_replaces_the_last() -> None:
-    """A table that is gone is not told of as it was; a fault of a whole table counts as a difference."""
+    """A table that is gone has no samples any more; a fault of a whole table counts as a difference."""
     record_turn(CheckReport((checked("orders", different=3), checked("gone")), False), took_s=1.5, ended_at_s=99.0)
     record_turn(CheckReport((checked("orders", different=1, faults=("a",)),), False), took_s=2.5, ended_at_s=100.0)
 

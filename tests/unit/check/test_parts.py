@@ -22,7 +22,7 @@ def a_connection() -> duckdb.DuckDBPyConnection:
 
 
 def asked(sql: str, key: int | None) -> object:
-    """What DuckDB answers of one key."""
+    """DuckDB's answer for one key."""
     [answer] = a_connection().execute(f"SELECT {sql} FROM (SELECT CAST(? AS HUGEINT) AS k)", [key]).fetchall()
     return answer[0]
 
@@ -70,7 +70,7 @@ def test_a_hash_has_as_many_parts_as_its_digits(value: int, count: int) -> None:
 
 
 def test_neighbouring_ranges_are_one_span() -> None:
-    """Of several cuts all of them; where one has no bounds, none is told."""
+    """Of several cuts all of them; where one has no bounds, there are no spans."""
     cut = ranges(0, 79, 10)
     chosen = Chosen()
     chosen.add(cut, {1, 2, 5})
@@ -83,7 +83,7 @@ def test_neighbouring_ranges_are_one_span() -> None:
 
 @pytest.mark.parametrize(("value", "is_meant"), [(None, True), (-5, True), (3, False), (99, False)])
 def test_a_key_without_a_value_is_before_all_others(value: int | None, is_meant: bool) -> None:
-    """A warehouse can hold what the source cannot."""
+    """A warehouse can hold keys that the source cannot."""
     cut = ranges(0, 79, 10)
 
     assert (part_of(cut, NUMBER, value) == -1) == is_meant

@@ -1,4 +1,4 @@
-"""Places: of which columns they are, and what a warehouse must hold to be asked for them."""
+"""Places: the columns that they cover, and the columns that a warehouse must hold to be asked for them."""
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,7 @@ COLLATIONS = (
         (("uuid", "number"), (Order.BYTES, Order.NUMBERS)),
         (("code", "id"), (Order.CODES, Order.SMALL_LETTERS)),
         (("old",), (Order.SMALL_LETTERS,)),
-        (("number", "name", "code"), (Order.NUMBERS,)),  # Danes have aa behind z
+        (("number", "name", "code"), (Order.NUMBERS,)),  # Danes have aa after z
         (("kind",), ()),  # by the places of its values
         (("price",), ()),
         (("note",), ()),

@@ -1,4 +1,4 @@
-"""What a tenant should have of a table."""
+"""The rows and columns of a table that a tenant should have."""
 
 import hashlib
 import json
@@ -99,7 +99,7 @@ def test_only_included_columns_are_expected() -> None:
 
 
 def test_columns_are_expected_under_the_tenants_names() -> None:
-    """What the source is asked by, and what the warehouse is asked by."""
+    """The name that the source is asked by, and the name that the warehouse is asked by."""
     prices = SourceTable(ORDERS.table_id, (("id", "bigint"), ("unit-price", "decimal")), ("id",))
 
     (table,) = expected_tables(SourceSelection(name="shop"), [prices], NameAdjustment.AVRO)
@@ -171,7 +171,7 @@ VALUES = [
 @pytest.mark.parametrize("way", [*MASKS, *TEXT_MASKS])
 @pytest.mark.parametrize(("source_type", "data_type", "text", "wire"), VALUES)
 def test_router_and_check_agree(way: str, source_type: str, data_type: str, text: Any, wire: str) -> None:
-    """What the router puts in place of the reader's value, undone or not, is what is expected from MySQL's own text."""
+    """The router's masked value, undone or not, is the one that is expected from MySQL's own text."""
     if way in TEXT_MASKS and data_type != "varchar":
         return
     mask = ColumnMask(columns=".*", **{**MASKS, **TEXT_MASKS}[way])

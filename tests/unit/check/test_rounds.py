@@ -181,7 +181,7 @@ class Slow:
 
 
 def test_behind_each_chunk_comes_a_rest_by_what_it_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The wait was a part of it. Behind a restart the tables come that were not done."""
+    """The wait was a part of it. After a restart the tables that were not done come first."""
     file = tmp_path / "place.json"
     store_turn(file, Turn(last=ALL[0]))
     turn = Slow(monkeypatch, 5)
@@ -195,7 +195,7 @@ def test_behind_each_chunk_comes_a_rest_by_what_it_took(monkeypatch: pytest.Monk
 
 
 def test_a_turn_that_is_cut_off_within_a_table_goes_on_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With what the chunks before had; the chunk that was cut off is compared again."""
+    """With the counts of the chunks before; the chunk that was cut off is compared again."""
     file = tmp_path / "place.json"
     turn = Slow(monkeypatch, 5, 6, b_6=KeyboardInterrupt())  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):

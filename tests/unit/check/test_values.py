@@ -47,7 +47,7 @@ PAIRS = [
     ("data_type", "text", "arrow_type", "stored"), PAIRS, ids=[f"{pair[0]} {pair[2]}" for pair in PAIRS]
 )
 def test_both_ways_lead_to_one_value(data_type: str, text: Any, arrow_type: pa.DataType, stored: Any) -> None:
-    """What MySQL prints and what the warehouse holds for it are equal."""
+    """MySQL's printed value and the warehouse's stored one are equal."""
     to_canonical = from_mysql_text(data_type)
     of_arrow = from_arrow(data_type, arrow_type)
     value = pa.array([stored], arrow_type).to_pylist()[0]

@@ -1,4 +1,4 @@
-"""Reading a table page by page through vtgate: the statements, and what is asked for in the end."""
+"""Reading a table page by page through vtgate: its statements, and the shards that are asked."""
 
 import re
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def test_the_tenants_condition_stays_whole() -> None:
 
 
 def test_without_a_key_there_are_no_pages() -> None:
-    """No row tells where to go on."""
+    """No row marks a place to go on from."""
     assert "LIMIT" not in page_statement(table(v="int"), (ExpectedColumn("v", "int", None, "v"),), None)
 
 

@@ -23,7 +23,7 @@ def checkpoint(rank: int, token: int) -> Checkpoint:
 
 
 def test_the_first_checkpoint_counts() -> None:
-    """Whatever its token: leases are not asked."""
+    """With any token: leases are not asked."""
     assert judge(NOTHING_READ, checkpoint(1, token=7)) == Advance(checkpoint(1, token=7))
 
 
@@ -62,7 +62,7 @@ def test_a_new_owner_may_start_further_back() -> None:
 
 @given(st.lists(st.builds(checkpoint, st.integers(0, 9), st.integers(1, 4)), max_size=30))
 def test_token_and_order_of_what_is_in_force_never_fall(proposed: list[Checkpoint]) -> None:
-    """Whatever stands in the log, (token, order within a token) only grows."""
+    """With any checkpoints in the log, (token, order within a token) only grows."""
     standing = NOTHING_READ
     for each in proposed:
         before = standing.checkpoint

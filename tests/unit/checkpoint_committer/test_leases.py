@@ -1,4 +1,4 @@
-"""Who gets a lease."""
+"""Owners and their leases: the one that gets it, and the token that it gets."""
 
 from hypothesis import given
 from hypothesis import strategies as st

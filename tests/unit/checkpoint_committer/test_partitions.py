@@ -1,4 +1,4 @@
-"""The state built from the log: whatever is in force can be written down and read again."""
+"""The state built from the log: every state in force can be written down and read again."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The command line: what it teaches, and what it says to mistakes."""
+"""The command line: its help, and its answers to mistakes."""
 
 import os
 import subprocess
@@ -71,7 +71,7 @@ def test_no_line_of_help_is_wider_than_80_columns() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_teaches_itself(command: str) -> None:
-    """A first line that says what it does; options explained."""
+    """A first line that says its purpose; options explained."""
     found = headwater.get_command(click.Context(headwater), command)
 
     assert found is not None
@@ -183,7 +183,7 @@ def test_a_shell_completes_what_it_was_given_a_script_for(shell: str) -> None:
 
 
 def test_down_of_nothing_is_no_failure(tmp_path: Path) -> None:
-    """What is to be stopped is stopped."""
+    """The stack is stopped already, as the command wants it."""
     answer = run_here("down", home=tmp_path)
 
     assert (answer.exit_code, "nothing ran" in answer.stdout) == (0, True)
@@ -211,7 +211,7 @@ def test_a_full_disk_is_told_without_a_trace() -> None:
 
 
 def test_the_demo_does_not_take_somebodys_folder(tmp_path: Path) -> None:
-    """It makes its home anew: a folder that no demo made is refused and stays as it is."""
+    """It makes its home from scratch: a folder that no demo made is refused and stays as it is."""
     (tmp_path / "thesis.txt").write_text("mine")
 
     answer = run_here("demo", "--home", str(tmp_path))
@@ -283,7 +283,7 @@ def test_a_quarantined_table_is_shown_with_its_reason_and_its_remedy(capsys: pyt
 
 
 def test_spans_and_positions_are_short() -> None:
-    """What a status line has room for."""
+    """A status line has room for these forms."""
     assert [duration(seconds) for seconds in (None, 0.04, 59, 90, 7200)] == ["?", "0.0 s", "59.0 s", "2 min", "2.0 h"]
     assert short_position("0000000000.00000000000000000000000011.0000000000") == "0.11.0"
 

@@ -1,4 +1,4 @@
-"""``headwater doctor``: what it finds, in which order, and what it never prints."""
+"""``headwater doctor``: its findings, their order, and the secrets that it never prints."""
 
 import json
 import os

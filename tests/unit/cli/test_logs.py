@@ -1,4 +1,4 @@
-"""``headwater logs``: what processes wrote, readable, in the order of time."""
+"""``headwater logs``: the lines of all processes, readable, in the order of time."""
 
 import json
 from pathlib import Path

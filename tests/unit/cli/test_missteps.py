@@ -91,7 +91,7 @@ class Stack:
     def sinks(
         self, parked: ParkedTable | None = None, *, parked_keys: int = 0, halted_because: str | None = None
     ) -> None:
-        """What the sink's file says."""
+        """The sink's file, with one table of these fields."""
         topic = "acme.shop.orders"
         table = TableProgress(
             topic=topic,
@@ -165,7 +165,7 @@ class Misstep:
     remedy: str
     """A regular expression within the output."""
     mend: Callable[[Stack], object]
-    """What the remedy says."""
+    """The remedy's own steps."""
     command: tuple[str, ...] = ("status",)
     exit_code: int = 1
 
@@ -292,7 +292,7 @@ MISSTEPS: Final = {
         2,
     ),
 }
-"""By what a person did."""
+"""By a person's mistake."""
 
 
 @pytest.mark.parametrize("name", MISSTEPS)
@@ -506,7 +506,7 @@ BREAKS_OFF: Final = {
     ),
     "status": (("status",), {"libs.cli.status.gather_status": None}, ""),
 }
-"""By command: its words, the functions that are replaced by an answer (None: Ctrl-C comes in it), and what goes on.
+"""By command: its words, the functions that are replaced by an answer (None: Ctrl-C comes in it), and the work that goes on.
 It is stopped where nothing does."""
 
 

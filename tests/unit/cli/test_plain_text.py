@@ -63,7 +63,7 @@ def test_lines_of_commands_are_plain_too(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_line_of_progress_steps_aside_for_each_printed_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Else the first line stands behind the progress, and the last one is erased with it."""
+    """Else the first line stands right of the progress, and the last one is erased with it."""
 
     @contextlib.contextmanager
     def aside() -> Iterator[None]:
@@ -82,7 +82,7 @@ def test_a_line_of_progress_steps_aside_for_each_printed_line(capsys: pytest.Cap
 
 
 def test_one_module_prints() -> None:
-    """Whatever else did would have to think of names that a terminal obeys."""
+    """Any other module would have to think of names that a terminal obeys."""
     printing = re.compile(
         r"click\.(echo|secho|style)\(|(?<![\w.])print\(|sys\.std(out|err)\.write\(|(?<!Plain)Console\("
     )

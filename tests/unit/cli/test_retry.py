@@ -1,4 +1,4 @@
-"""What ``headwater retry`` says, and how it exits."""
+"""The lines of ``headwater retry``, and its exit codes."""
 
 import json
 from collections.abc import Sequence

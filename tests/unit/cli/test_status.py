@@ -1,4 +1,4 @@
-"""What ``headwater status`` shows of a keyspace, and of tables in warehouses."""
+"""``headwater status`` of a keyspace, and of tables in warehouses."""
 
 import io
 
@@ -28,7 +28,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_no_number_is_cut_however_narrow_the_terminal(width: int) -> None:
-    """Less telling columns are left out; `wide` shows all of them, on lines that the terminal breaks."""
+    """Less important columns are left out; `wide` shows all of them, on lines that the terminal breaks."""
     table = TableStatus(
         tenant="a-tenant-with-a-long-name",
         source="warehouse-production",
@@ -95,7 +95,7 @@ def test_the_shards_furthest_behind_are_shown_first() -> None:
 
 
 def test_a_shard_that_waits_at_a_reshard_says_so() -> None:
-    """And what is not known is no zero."""
+    """And an unknown lag is no zero."""
     (line,) = shown(shard("-80", behind=None, is_ended=True))
 
     assert "-80 (ended)" in line
@@ -219,7 +219,7 @@ def test_a_thousand_tenants_of_fifty_tables_are_one_page() -> None:
 
 
 def test_what_fits_a_page_stays_in_its_order() -> None:
-    """By name, whatever lags."""
+    """By name, with any lag."""
     lines = printed(status_of(*(table_of(number, lag_events=number) for number in range(30))))
 
     assert [line.split()[3] for line in lines if line.startswith("t0")] == [

@@ -57,7 +57,7 @@ def reader() -> ReaderStatus:
 
 @pytest.fixture
 def server(reader: ReaderStatus) -> Iterator[RpcServer]:
-    """Of a reader, in a thread of its own, since the command takes the main one."""
+    """Of a reader, in a thread of its own, because the command takes the main one."""
 
     def register(target: Any) -> None:
         control = ReaderControl(reader, signal_of_nobody)
@@ -140,7 +140,7 @@ def test_a_service_that_is_away_is_named(server: RpcServer, tmp_path: Path) -> N
 def test_what_teams_read_of_their_tenants_is_told(
     server: RpcServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By kubectl; the tenant is that of the document, whatever its ConfigMap is called."""
+    """By kubectl; the tenant is that of the document, under any name of its ConfigMap."""
     kubectl(tmp_path, monkeypatch, CONFIG_MAP, REFUSED)
     file = mesh_file(tmp_path, at(server.port, "reader-shop", source="shop"), kubernetes={})
 

@@ -1,4 +1,4 @@
-"""``headwater tail`` says what it cannot read."""
+"""``headwater tail`` names the formats that it cannot read."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from libs.types.tenant import EventFormat, FormatSettings, SourceSelection, Tena
 
 
 def test_avro_is_for_other_consumers() -> None:
-    """Named, with what to read it with; JSON passes."""
+    """Refused by name, with a program that reads it; JSON passes."""
     spec = TenantSpec(tenant="acme", sources=(SourceSelection(name="shop"),))
     require_json(spec)
     avro = TenantSpec(tenant="acme", sources=spec.sources, format=FormatSettings(kind=EventFormat.AVRO))

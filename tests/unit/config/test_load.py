@@ -53,7 +53,7 @@ def without_lines(mistakes: Sequence[str]) -> list[str]:
 
 
 def test_the_environment_wins_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
-    """Also inside a group, whose other fields keep what they had."""
+    """Also inside a group, whose other fields keep their values."""
     settings = load(
         "source: erp\nconnection: {host: db, port: 1}\n", tmp_path, HEADWATER_CONNECTION__PORT="2", HOME="/home"
     )
@@ -291,7 +291,7 @@ def test_a_kafka_that_contradicts_itself_is_refused_beside_other_mistakes(
 
 
 def test_a_user_without_a_protocol_goes_by_sasl() -> None:
-    """What somebody else's Kafka is handed out with: an address, a user, a password."""
+    """Somebody else's Kafka comes as an address, a user, a password."""
     with_user = KafkaAccess(bootstrap_servers="k:1", username="u", password=Secret("p")).as_kafka()
     without = KafkaAccess(bootstrap_servers="k:1").as_kafka()
 

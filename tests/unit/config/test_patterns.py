@@ -17,7 +17,7 @@ from tests.marks import examples
 
 
 def mistakes_of(pattern: str) -> list[str]:
-    """What is wrong with it."""
+    """The mistakes in it."""
     return list(pattern_mistakes("exclude_tables[0]", pattern))
 
 
@@ -75,7 +75,7 @@ def test_what_people_write_is_taken(pattern: str) -> None:
     ],
 )
 def test_what_could_run_away_is_refused(pattern: str) -> None:
-    """By what it is made of: nobody waits for it to be tried."""
+    """By its parts: nobody waits for it to be tried."""
     (mistake,) = mistakes_of(pattern)
 
     assert mistake.startswith("exclude_tables[0]: could run away: ")
@@ -147,7 +147,7 @@ def test_no_more_steps_are_taken_than_are_counted(pattern: str, name: str) -> No
 
 
 def test_the_count_is_near_what_is_taken() -> None:
-    """Where all fits until the end it is no wild guess, or it would refuse what costs little."""
+    """Where all fits until the end it is no wild guess, or cheap patterns would be refused."""
     matcher = Matcher(".*a.*a.*a", "a" * 39 + "b")
     matcher.is_full_match()
 
@@ -174,7 +174,7 @@ PATTERNS = st.recursive(
 @given(pattern=PATTERNS, name=st.text("ab._", min_size=1, max_size=14))
 @example(pattern="(?:a|ab)_?[^.]*\\.", name="ab_b.")
 def test_no_pattern_takes_more_steps_than_are_counted(pattern: str, name: str) -> None:
-    """Whatever it is made of, and whatever the name."""
+    """Of any parts, on any name."""
     try:
         counted = most_steps(pattern, len(name))
     except RunsAway:

@@ -58,7 +58,7 @@ def test_each_place_gives_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_secret_that_cannot_be_read_is_a_mistake(source: object, says: str) -> None:
-    """With the place, and nothing of what a command printed."""
+    """With the place, and without a command's output."""
     found, mistakes = converted({"password_from": source})
 
     assert found is None
@@ -76,7 +76,7 @@ def test_a_secret_is_named_once() -> None:
 
 @pytest.mark.parametrize("text", ["${DB_PASSWORD}", "$DB_PASSWORD", "${env:DB_PASSWORD}"])
 def test_a_placeholder_is_refused_with_what_to_write(text: str) -> None:
-    """It would be taken literally, and the server's refusal tells nobody why."""
+    """It would be taken literally, and the server's refusal gives nobody the reason."""
     _, mistakes = converted({"password": text})
 
     assert len(mistakes) == 1

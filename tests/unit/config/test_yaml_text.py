@@ -27,7 +27,7 @@ def lines_of(text: str) -> DocumentLines:
 
 
 def test_places_have_their_lines() -> None:
-    """Keys, items of lists in either style, what stands below them; what is not there has its surroundings' line."""
+    """Keys, items of lists in either style, entries below them; an entry that is absent has its surroundings' line."""
     lines = lines_of("tenant: acme\nsources:\n- name: shop\n  masks:\n  - {columns: a,\n     hash: {salt: b}}\n")
 
     assert lines.line_of("tenant") == 1
@@ -80,7 +80,7 @@ def test_names_that_stand_twice_are_all_told() -> None:
     ],
 )
 def test_rubbish_is_refused_with_its_line(text: str, line: int, why: str) -> None:
-    """Whatever is wrong with it, in time, and without recursing over it."""
+    """With any mistake in it, in time, and without recursing over it."""
     (mistake,) = mistakes_of(text)
 
     assert mistake.startswith(f"tenant.yaml:{line}: ")
@@ -89,12 +89,12 @@ def test_rubbish_is_refused_with_its_line(text: str, line: int, why: str) -> Non
 
 @pytest.mark.parametrize("text", ["a: 2024-13-45", "a\x00b: 1", "a: \ud800", f"a: {'9' * 10_000}"])
 def test_values_that_yaml_cannot_make_are_refused(text: str) -> None:
-    """Where the reader has no line to tell."""
+    """Where the reader has no line to name."""
     assert len(mistakes_of(text)) == 1
 
 
 def test_aliases_that_multiply_are_refused_by_their_expansion() -> None:
-    """Billion laughs: 400 characters that become 60 billion values to whoever walks them."""
+    """Billion laughs: 400 characters that become 60 billion values to a program that walks them."""
     (mistake,) = mistakes_of(LAUGHS)
 
     assert "by its aliases; write them out" in mistake

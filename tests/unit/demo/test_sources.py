@@ -34,7 +34,7 @@ def test_its_document_is_good(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", list(DEMO_SOURCES))
 def test_its_shop_lies_on_its_servers(kind: str) -> None:
-    """What is written to is what is followed."""
+    """The shop writes to the server that is followed."""
     source = DEMO_SOURCES[kind]()
 
     if isinstance(source.shop, OracleShop):

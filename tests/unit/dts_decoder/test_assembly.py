@@ -1,4 +1,4 @@
-"""Messages in parts, DTS's count of messages, and what is wrong with them."""
+"""Messages in parts, DTS's count of messages, and mistakes in them."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def test_parts_are_joined_whatever_their_number(parts: int, spill_bytes: int) ->
 
 
 def test_a_released_message_can_still_be_read_behind_the_place() -> None:
-    """What was released leaves memory; the rest is there."""
+    """Released bytes leave memory; the rest is there."""
     data = bytes(range(256)) * 100_000
     join = assembler(spill_bytes=0)
     found = [join.take(kafka_message(value, offset)) for offset, value in enumerate(envelopes(data, 3))][-1]
@@ -125,7 +125,7 @@ def test_no_room_for_a_large_message_is_said(tmp_path: Path) -> None:
 
 
 def test_reading_may_begin_in_the_middle_of_a_split() -> None:
-    """Where a snapshot has what stands there; but once only."""
+    """Where a snapshot has the rows of before; but once only."""
     join = assembler(begins_anywhere=True)
 
     assert join.take(kafka_message(WHOLE[1], 1)) is None
@@ -138,7 +138,7 @@ def test_reading_may_begin_in_the_middle_of_a_split() -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=6), st.data())
 def test_no_bytes_crash_it(values: list[bytes], data: Any) -> None:
-    """Whatever comes is taken, or refused by name."""
+    """Any bytes are taken, or refused by name."""
     join = assembler(spill_bytes=8)
     for offset, value in enumerate(values):
         try:

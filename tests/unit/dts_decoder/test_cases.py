@@ -90,7 +90,7 @@ def test_a_message_is_read(case: dict[str, Any]) -> None:
 
 
 def _entries(data: Any) -> list[dict[str, Any]]:
-    """What the case table says of entries, as the decoder's own reader sees them."""
+    """Entries in the case table's words, as the decoder's own reader sees them."""
     reader, found = EntryReader(data), []
     while reader.advance():
         told: dict[str, Any] = {"type": pb.MessageType.Name(reader.message_type).removeprefix("MESSAGE_TYPE_")}
@@ -161,7 +161,7 @@ def test_a_value_is_read(case: dict[str, Any]) -> None:
 
 
 def _form_of(case: dict[str, Any], kind: LogicalKind) -> Any:
-    """The wire form (``libs.types.value``) of what the case expects, worked out anew."""
+    """The wire form (``libs.types.value``) of the expected value, computed here a second time."""
     wanted = case["expect"]
     if "null" in wanted:
         return None
@@ -212,7 +212,7 @@ def test_a_stream_is_followed(case: dict[str, Any]) -> None:
             expected = [] if told is None else [(told["partition"], told["offset"], wanted["after_message"])]
             assert commits == expected
         elif "on_revoke" in wanted:
-            assert seen == []  # a part waits; a decoder that is opened anew has a new assembler
+            assert seen == []  # a part waits; a decoder that is opened again has a new assembler
             assert assemblers[0].parts_waiting == 1
         else:
             assert wanted in seen

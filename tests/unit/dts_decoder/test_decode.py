@@ -1,4 +1,4 @@
-"""Entries to transactions to rows: repeats, ends, orders, places to resume at, and what is wrong."""
+"""Entries to transactions to rows: repeats, ends, orders, places to resume at, and damage."""
 
 import itertools
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ def test_a_transaction_becomes_events_as_debezium_writes_them() -> None:
 
 
 def test_entries_side_by_side_keep_their_own_places_times_and_operations() -> None:
-    """Entries of one table are decoded in one go; what tells them apart stands in each event, and another table between them,
+    """Entries of one table are decoded in one go; their differences stand in each event, and another table between them,
     or another log file, is seen."""
     gone = pb.RowChange(oldColumns=[number(2), text("v2")])
     entries = [
@@ -199,7 +199,7 @@ def test_older_transactions_may_come_again_inside_an_open_one() -> None:
 
 
 def test_repeats_are_known_by_place_where_there_are_no_gtids() -> None:
-    """By file and position of one server; a file of seven digits comes behind one of six."""
+    """By file and position of one server; a file of seven digits comes after one of six."""
     first = [begin(None, position=10), insert(1, gtid=None, position=20), commit(None, position=30)]
     turned = {"fileName": "mysql-bin.1000000"}
     later = [
@@ -273,7 +273,7 @@ def test_holes_are_closed_one_checkpoint_late() -> None:
 
 
 def test_rows_without_a_begin_are_a_transaction() -> None:
-    """One GTID's entries belong together; whatever else comes ends it."""
+    """One GTID's entries belong together; any other entry ends it."""
     made = decode(messages([insert(1), insert(2), insert(3, gtid=2), heartbeat()]))
 
     assert made.orders == [(0, 1, 1), (0, 1, 2), (0, 2, 1)]
@@ -410,7 +410,7 @@ def test_columns_that_are_not_the_schemas_halt(columns: Sequence[pb.Column]) -> 
 
 
 def test_tables_that_nobody_captures_are_passed_over() -> None:
-    """Whatever their rows hold."""
+    """With any rows."""
     strange = dml([pb.RowChange(newColumns=[pb.Data(dataType=99)])], tableName="other", columns=COLUMNS)  # type: ignore[arg-type]
 
     made = decode([whole(begin(), strange, insert(1), commit())], is_captured=lambda table_id: table_id == TABLE)
@@ -418,7 +418,7 @@ def test_tables_that_nobody_captures_are_passed_over() -> None:
     assert ids(made) == [1]
 
 
-# --- what is wrong -----------------------------------------------------------------------------------------------------
+# --- mistakes and damage ----------------------------------------------------------------------------------------------
 
 _NUMBER_AS_TEXT = pb.Data(dataType=pb.DATA_TYPE_STRING, charset="utf8", bv=b"1")
 BAD_ENTRIES = [
@@ -477,7 +477,7 @@ def test_what_cannot_be_decoded_is_named_with_its_place(entry: pb.Entry, reason:
 
 @pytest.mark.parametrize(("entry", "reason"), BAD_ENTRIES)
 def test_by_policy_it_is_set_aside_and_the_rest_goes_on(entry: pb.Entry, reason: str) -> None:
-    """The rows around it come; what is set aside can be decoded again once the cause is mended."""
+    """The rows around it come; an entry set aside can be decoded again once the cause is mended."""
     made = decode(
         [whole(begin(), insert(5), entry, insert(6), commit(), offset=12)], schemas=[SCHEMA], dead_letters=True
     )
@@ -504,7 +504,7 @@ def test_of_many_rows_only_the_bad_one_is_set_aside() -> None:
 
 
 def test_the_rest_of_a_damaged_message_is_set_aside() -> None:
-    """Nothing behind the damage can be trusted, and nothing of it is lost."""
+    """Nothing after the damage can be trusted, and nothing of it is lost."""
     good = pb.Entries(items=[begin(), insert(1), commit()]).SerializeToString()
     damaged = good + pb.Entries(items=[begin(2), insert(2, gtid=2)]).SerializeToString()[:-4]
 
@@ -534,7 +534,7 @@ def test_mariadb_is_followed_by_places() -> None:
 
 
 def test_a_checkpoint_in_front_may_be_confirmed() -> None:
-    """And one behind other entries not: Tencent's own client looks at the first entry only."""
+    """And one after other entries not: Tencent's own client looks at the first entry only."""
     assert decode([whole(checkpoint(), offset=8)]).decoder.progress.confirmable_offset == 9
     assert decode([whole(heartbeat(), checkpoint(), offset=8)]).decoder.progress.confirmable_offset is None
 

@@ -23,5 +23,5 @@ def test_what_the_fuzzer_found_worth_keeping_still_gives_rows_or_an_error_of_our
 
 @pytest.mark.parametrize("found", sorted(KEPT.parent.glob("*.bin")), ids=lambda found: found.stem)
 def test_what_once_crashed_the_decoder_does_not(found: Path) -> None:
-    """Rows that are passed over, and are none: an error of ours, as anywhere else. By policy what is left is published."""
+    """Rows that are passed over, and are none: an error of ours, as anywhere else. By policy the rest is published."""
     assert take(found.read_bytes()) == 1

@@ -1,4 +1,4 @@
-"""How long until DTS deletes what was not read."""
+"""The time until DTS deletes unread messages."""
 
 from services.dts_decoder.retention import Headroom, Look
 
@@ -9,7 +9,7 @@ def test_of_a_reader_that_keeps_up_it_is_the_retention() -> None:
 
 
 def test_a_lag_is_taken_off() -> None:
-    """By the age of what is read now."""
+    """By the age of the message that is read now."""
     assert Headroom(86_400).seen(Look(0, low=0, position=100, oldest_unread_age_s=80_000)) == 6_400
 
 

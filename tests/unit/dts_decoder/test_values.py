@@ -172,7 +172,7 @@ def test_every_whole_decimal_is_exact(unscaled: int) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_double_is_the_same_number(number: float) -> None:
-    """Whatever its exponent."""
+    """With any exponent."""
     assert read("double", sv(repr(number), pb.DATA_TYPE_FLOAT64)) == number
 
 

@@ -23,7 +23,7 @@ TOPIC = "topic-subs-test"
 
 @dataclass
 class Made:
-    """What a decoder made of messages."""
+    """The batches, rows and letters that a decoder made of messages."""
 
     decoder: SubscriptionDecoder
     batches: list[ChangeBatch] = field(default_factory=list)

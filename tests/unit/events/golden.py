@@ -1,4 +1,4 @@
-"""What Debezium recorded, and the table schemas that it recorded it under."""
+"""The events that Debezium recorded, and the table schemas that it recorded them under."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is gathered is one ChangeBatch, in its order."""
+"""Gathered runs are one ChangeBatch, in their order."""
 
 from libs.events.batch import OP_CREATE, BatchBuilder, BatchIdentity, RowRun
 from libs.types.order import EventOrder

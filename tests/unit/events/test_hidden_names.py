@@ -1,4 +1,4 @@
-"""What hides a table or column follows it through renames, whatever its name's case, until a person lifts it."""
+"""A rule that hides a table or column follows it through renames, in any case of its name, until a person lifts it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -108,7 +108,7 @@ def test_a_person_lifts_it() -> None:
 
 
 def test_a_copy_put_in_a_tables_place_is_that_table() -> None:
-    """As gh-ost and pt-online-schema-change do it: what excludes their copies by name hides no table."""
+    """As gh-ost and pt-online-schema-change do it: a rule that excludes their copies by name hides no table."""
     swapped = table(
         "people",
         "CREATE TABLE _people_gho LIKE people",
@@ -157,7 +157,7 @@ def test_generated_columns_beside_hidden_ones_are_warned_of() -> None:
 
 
 def test_a_definition_read_anew_keeps_the_names_that_the_history_knows() -> None:
-    """A snapshot reads SHOW CREATE, which tells of no former name."""
+    """A snapshot reads SHOW CREATE, which lacks former names."""
     renamed = table("p2", "ALTER TABLE people RENAME COLUMN ssn TO a", "RENAME TABLE people TO p2")
     read_anew = table("p2", "CREATE TABLE p2 (id INT PRIMARY KEY, email VARCHAR(99), A CHAR(11), region CHAR(2))")
     kept = change_of(read_anew, 2)

@@ -1,4 +1,4 @@
-"""Rows in protobuf's wire form are what protobuf itself reads."""
+"""Rows in protobuf's wire form are read by protobuf itself as the same rows."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def test_protobuf_reads_what_was_appended(rows: list[tuple[int, bytes, bytes]]) 
 
 @given(st.lists(st.binary(max_size=20) | st.lists(st.tuples(payloads, payloads), max_size=5), max_size=6))
 def test_runs_are_joined_as_they_are_encoded(parts: list[bytes | list[tuple[bytes, bytes]]]) -> None:
-    """Between other bytes, without a copy before; and each is what it was afterwards."""
+    """Between other bytes, without a copy before; and each is afterwards as it was."""
     given_parts = [part if isinstance(part, bytes) else run_of(part) for part in parts]
 
     whole = joined(tuple(given_parts))

@@ -1,4 +1,4 @@
-"""What topics are called by a tenant's template, and that no template leaves the tenant."""
+"""Topics' names by a tenant's template, and that no template leaves the tenant."""
 
 import re
 
@@ -99,7 +99,7 @@ def test_topics_are_called_as_the_document_says(text: str, topic: str) -> None:
     ],
 )
 def test_names_that_would_mix_or_hide_topics_are_refused(text: str, says: str) -> None:
-    """With the line, and what to write instead."""
+    """With the line, and the text to write instead."""
     mistakes: list[str] = []
 
     assert read_tenant(text, mistakes=mistakes) is None
@@ -110,7 +110,8 @@ def test_names_that_would_mix_or_hide_topics_are_refused(text: str, says: str) -
 def test_no_template_and_no_table_reaches_another_tenant(
     template: str, source: str, database: str, table: str, is_shared: bool
 ) -> None:
-    """Whatever is taken is the tenant's own topic, in Kafka's letters, whatever tables are called; values are no templates."""
+    """An accepted template gives a topic of the tenant's own, in Kafka's letters, under any names of tables;
+    values are no templates."""
     layout = "per_tenant" if is_shared else "per_table"
     text = document(f"{{layout: {layout}, name: {template!r}}}", **WITHOUT_SINK)
     found = read_tenant(text, mistakes=[])
@@ -126,7 +127,7 @@ def test_no_template_and_no_table_reaches_another_tenant(
 
 
 def test_a_tables_name_is_no_template() -> None:
-    """A table may be called what it likes."""
+    """A table may have any name."""
     odd = TableId(database="{table}", table="{tenant}.{source}")
 
     assert row_topic("acme", "shop", odd) == "acme.shop._table_._tenant_._source_"

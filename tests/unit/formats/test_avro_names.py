@@ -1,4 +1,4 @@
-"""Names made fit for Avro, against what Debezium 3.5.0's own ``SchemaNameAdjuster`` makes of them."""
+"""Names made fit for Avro, against those that Debezium 3.5.0's own ``SchemaNameAdjuster`` makes."""
 
 import re
 
@@ -24,7 +24,7 @@ x$|x_|x_u0024|x_|x_u0024
 eu-1.shop.orders.Value|eu_1.shop.orders.Value|eu_u002d1.shop.orders.Value|eu_1_shop_orders_Value|eu_u002d1_u002eshop_u002eorders_u002eValue
 1shop.a_b.c.Key|_1shop.a_b.c.Key|_u0031shop.a_u005fb.c.Key|_1shop_a_b_c_Key|_u0031shop_u002ea_u005fb_u002ec_u002eKey
 """
-"""Name, then what its class makes of it as a schema's (avro, avro_unicode) and as a field's (avro, avro_unicode)."""
+"""Name, then its class's answers for it as a schema's (avro, avro_unicode) and as a field's (avro, avro_unicode)."""
 
 
 @pytest.mark.parametrize("line", OF_DEBEZIUM.split("\n")[1:-1])

@@ -45,7 +45,7 @@ def test_a_default_puts_its_type_first() -> None:
 
 
 def test_what_avro_has_no_word_for_stands_in_members_in_the_converters_order() -> None:
-    """Text for text what AvroConverter registers for a DECIMAL with a default."""
+    """Text for text the schema that AvroConverter registers for a DECIMAL with a default."""
     built = field("decimal(5,2)", is_optional=False, default_expression="1.50")
 
     assert json.dumps(built, separators=(",", ":")) == (
@@ -97,7 +97,7 @@ def test_schemas_that_every_table_shares_are_avros(schema: dict[str, Any]) -> No
 
 
 def test_each_part_of_a_name_is_one_that_avro_takes() -> None:
-    """Debezium's own rule lets a digit stand behind a dot; the Connect name follows, so that it leads back here."""
+    """Debezium's own rule lets a digit stand after a dot; the Connect name follows, so that it leads back here."""
     table = TableSchema(table_id=TableId(database="2024", table="7up"), columns=(column("id", "int"),), version=1)
 
     built = avro_schema(value_schema("s", table, MYSQL_FORM, NameAdjustment.AVRO))
@@ -108,7 +108,7 @@ def test_each_part_of_a_name_is_one_that_avro_takes() -> None:
 
 
 def test_the_same_schema_is_the_same_text() -> None:
-    """So the registry has one id for it, whoever asks, and however often."""
+    """So the registry has one id for it, for every asker, at every time."""
     first, again = (avro_schema_text(value_schema("v1", next(table_schemas("all_types")))) for _ in range(2))
 
     assert first == again

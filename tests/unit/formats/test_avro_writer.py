@@ -1,4 +1,4 @@
-"""JSON payloads as Avro: what an Avro library reads are the JSON's values."""
+"""JSON payloads as Avro: an Avro library reads the JSON's values."""
 
 import base64
 import io
@@ -38,7 +38,7 @@ def plain(name: str, connect_type: str, *, optional: bool = False, **more: Any) 
 
 
 def read(schema: ConnectSchema, written: bytes) -> Any:
-    """What fastavro makes of it; all of it is read. Logical types are left off: their bytes are what is compared."""
+    """fastavro's reading of all of it. Logical types are left off: their bytes are compared."""
     stream = io.BytesIO(written)
     value = fastavro.schemaless_reader(stream, without_logical_types(avro_schema(schema)), None)
     assert stream.read() == b""
@@ -141,7 +141,7 @@ def every_kind() -> Sequence[ConnectSchema]:
 def test_a_value_of_any_type_is_the_same_in_json_and_avro(
     data: st.DataObject, field: ConnectSchema, separators: tuple[str, str]
 ) -> None:
-    """Property: whatever the type, whatever the value, spaces or none."""
+    """Property: of any type, with any value, spaces or none."""
     schema = struct_of(field)
 
     check(schema, data.draw(values_of(schema)), separators=separators)
@@ -149,7 +149,7 @@ def test_a_value_of_any_type_is_the_same_in_json_and_avro(
 
 @given(st.permutations(["a", "b", "c"]), st.sets(st.sampled_from(["a", "c"])))
 def test_members_may_come_in_any_order_and_null_ones_not_at_all(order: list[str], missing: set[str]) -> None:
-    """A projection may have moved them; the schema's order is what is written."""
+    """A projection may have moved them; they are written in the schema's order."""
     schema = struct_of(
         plain("a", "int32", optional=True), plain("b", "string"), plain("c", "int32", optional=True, default=7)
     )
@@ -212,7 +212,7 @@ def test_what_does_not_fit_is_refused_by_name(connect_type: str, payload: bytes,
 
 @given(st.binary(max_size=60) | st.text('{}[]":,a1\\u. ', max_size=40).map(str.encode))
 def test_no_bytes_are_read_beyond_their_end(payload: bytes) -> None:
-    """Whatever comes: a value, or InvalidEvent."""
+    """Any bytes give a value, or InvalidEvent."""
     schema = struct_of(
         plain("a", "array", items={"type": "string", "optional": True}), plain("b", "double", optional=True)
     )
@@ -224,7 +224,7 @@ def test_no_bytes_are_read_beyond_their_end(payload: bytes) -> None:
 
 
 def test_a_writer_goes_on_after_a_refusal() -> None:
-    """What was half written is gone."""
+    """A half-written value is gone."""
     writer = AvroWriter(struct_of(plain("a", "int32")), b"!")
     with pytest.raises(InvalidEvent):
         writer.write(b'{"a":"x"}')

@@ -80,7 +80,7 @@ def test_the_text_is_as_confluents_converter_has_it() -> None:
 
 @pytest.mark.parametrize("table", ["defaults_t", "comp_pk", "no_pk", "uniq_only", "all_types"])
 def test_protoc_takes_every_recorded_table(table: str) -> None:
-    """And what is read back is what was written."""
+    """And the schema that is read back is the written one."""
     for version in table_schemas(table):
         check_text(protobuf_schema(value_schema("s", version)))
 
@@ -214,8 +214,8 @@ TABLES = st.lists(
 
 @given(TABLES)
 def test_no_number_is_ever_anothers(tables: list[dict[str, str]]) -> None:
-    """Property: whatever a table goes through, a number is one column's, of types whose bytes are the same; whoever reads the
-    registry's versions anew numbers the same way; and what is not in use is reserved."""
+    """Property: through all changes of a table, a number is one column's, of types whose bytes are the same; a second reader of
+    the registry's versions numbers the same way; and unused numbers are reserved."""
     made = versions(*([plain(name, kind) for name, kind in table.items()] for table in tables))
     owners: dict[int, set[tuple[str, bool]]] = {}
     for schema in made:
@@ -281,7 +281,7 @@ message Other { int32 a = 1; }
 
 
 def test_another_converters_schema_is_gone_on_from() -> None:
-    """Its numbers are ours from then on: who changes over from Debezium behind ProtobufConverter keeps his consumers."""
+    """Its numbers are ours from then on: a tenant that leaves Debezium's ProtobufConverter keeps its consumers."""
     foreign = read_protobuf_schema(FOREIGN)
     assert file_descriptor(FOREIGN)
     assert foreign.message.message("Value").fields == (

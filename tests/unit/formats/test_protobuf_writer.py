@@ -1,4 +1,4 @@
-"""JSON payloads as Protobuf: what protobuf's own library reads by the registered schema are the JSON's values."""
+"""JSON payloads as Protobuf: protobuf's own library reads the JSON's values by the registered schema."""
 
 import base64
 import json
@@ -61,7 +61,7 @@ def values(schema: ConnectSchema, message: Message) -> Any:
 
 
 def expected(schema: ConnectSchema, document: Any) -> Any:
-    """What a reader gets of a JSON document: of arrays it cannot tell none from an empty one."""
+    """A JSON document as its reader gets it: an array of none and an empty one are the same to it."""
     return without_null_arrays(schema, as_avro(schema, document))
 
 
@@ -115,7 +115,7 @@ def test_an_end_of_a_transaction_has_the_same_values() -> None:
 def test_a_value_of_any_type_is_the_same_in_json_and_protobuf(
     data: st.DataObject, field: ConnectSchema, separators: tuple[str, str]
 ) -> None:
-    """Property: whatever the type, whatever the value, spaces or none."""
+    """Property: of any type, with any value, spaces or none."""
     schema = struct_of(field)
 
     check(schema, data.draw(values_of(schema)), separators=separators)
@@ -132,7 +132,7 @@ def test_members_may_come_in_any_order_and_null_ones_not_at_all(order: list[str]
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 16_383, 16_384, 2_100_000])
 def test_a_message_of_any_size_has_its_size_in_front(size: int) -> None:
-    """It is known only behind it: one byte more for each seven bits."""
+    """The size is known only after the message is written: one byte more for each seven bits."""
     inner = {**struct_of(plain("a", "string")), "field": "inner", "name": "a.Inner"}
 
     check(struct_of(inner, plain("b", "int32")), {"inner": {"a": "x" * size}, "b": 1})
@@ -195,7 +195,7 @@ def test_a_null_in_an_array_is_refused() -> None:
 
 @given(st.binary(max_size=60) | st.text('{}[]":,a1\\u. ', max_size=40).map(str.encode))
 def test_no_bytes_are_read_beyond_their_end(payload: bytes) -> None:
-    """Whatever comes: a value, or InvalidEvent."""
+    """Any bytes give a value, or InvalidEvent."""
     inner = {**struct_of(plain("a", "bytes", optional=True)), "name": "a.Inner", "optional": True}
     schema = struct_of(plain("a", "array", items=inner), {**inner, "field": "b"})
     writer = ProtobufWriter(schema, protobuf_schema(schema))
@@ -207,7 +207,7 @@ def test_no_bytes_are_read_beyond_their_end(payload: bytes) -> None:
 
 
 def test_a_writer_goes_on_after_a_refusal() -> None:
-    """What was half written is gone."""
+    """A half-written value is gone."""
     schema = struct_of(plain("a", "int32"))
     writer = ProtobufWriter(schema, protobuf_schema(schema), b"!")
     with pytest.raises(InvalidEvent):

@@ -1,4 +1,4 @@
-"""Clients that cannot reach Kafka: what they say, and what they do not."""
+"""Clients that cannot reach Kafka: the reasons in their errors, and no lines besides."""
 
 import subprocess
 import sys

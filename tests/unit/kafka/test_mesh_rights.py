@@ -19,7 +19,7 @@ def test_the_page_lists_every_right() -> None:
 
 
 def lines(acls: Iterable[Acl]) -> str:
-    """The rights on each thing together: ``READ topic `a`, groups `b…` ``; what is denied last."""
+    """The rights on each thing together: ``READ topic `a`, groups `b…` ``; denied ones last."""
     of_things: dict[tuple[bool, str, str, bool], list[str]] = {}
     for acl in sorted(acls):
         of_things.setdefault((acl.is_allow, acl.resource, acl.name, acl.is_prefix), []).append(acl.operation)

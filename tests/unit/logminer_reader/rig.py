@@ -41,7 +41,7 @@ def position_at(scn: int) -> LogminerPosition:
 
 @dataclass
 class Reader:
-    """Mines from its position; what it delivered outlives it, as if it were published."""
+    """Mines from its position; delivered rows outlive it, as if they were published."""
 
     listener: Listener
     tables: Collection[TableId]

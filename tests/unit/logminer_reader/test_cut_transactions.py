@@ -1,6 +1,6 @@
 """A window that ends within a change of a large value shows neither part of it: the change comes whole, or not at all.
 
-Fault 12. What LogMiner shows of such a change was seen at a real server (Stack Overflow 68097524).
+Fault 12. LogMiner's rows of such a change were seen at a real server (Stack Overflow 68097524).
 """
 
 import asyncio

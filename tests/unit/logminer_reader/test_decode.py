@@ -116,7 +116,7 @@ class Event(NamedTuple):
 
 @dataclass
 class Gathered:
-    """What a transaction gave."""
+    """The batches and signals of a transaction."""
 
     batches: list[ReadBatch]
     signals: list[tuple[object, ...]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Values that the log lacks are read again at the source: each image is what the row was, or the row fails by name."""
+"""Values that the log lacks are read again at the source: each image is the row as it was, or the row fails by name."""
 
 import asyncio
 import itertools
@@ -74,7 +74,7 @@ def image(values: Row | None) -> dict[str, Any] | None:
 
 
 def committed(transaction: Transaction) -> Images:
-    """The events of what a transaction has changed so far, by the model."""
+    """The events of a transaction's changes so far, by the model."""
     return [
         (
             "c" if change.before is None else "d" if change.after is None else "u",

@@ -1,4 +1,4 @@
-"""Mining makes the source's tables of its redo, whatever the transactions, windows, faults and restarts are."""
+"""Mining makes the source's tables of its redo, under any transactions, windows, faults and restarts."""
 
 from collections.abc import Iterator
 from random import Random
@@ -54,7 +54,7 @@ def test_only_captured_tables_are_mined(model: Model, orders: ModelTable, listen
 
     assert reader.rows == {orders.object_id: orders.at(model.scn)}
     assert len(reader.places) == 1
-    assert reader.position.done_scn > model.scn - 2  # whatever others write, the position moves
+    assert reader.position.done_scn > model.scn - 2  # also while others write, the position moves
     assert reader.position.low_scn is None
 
 

@@ -1,4 +1,4 @@
-"""A sink that has tables which are parked: what is waited for, and what makes waiting vain."""
+"""A sink that has tables which are parked: the tables that are waited for, and the reasons for which waiting is vain."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The documents of a home: what is good, and every mistake of what is not."""
+"""The documents of a home: the good ones, and every mistake of the others."""
 
 import re
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def put(home: Home, *, source: str = GOOD_SOURCE, tenant: str = GOOD_TENANT) -> 
 
 
 def test_examples_are_not_documents(home: Home) -> None:
-    """What `init` writes follows nothing until it is copied."""
+    """The files that `init` writes follow nothing until they are copied."""
     found = read_documents(home)
 
     assert (found.sources, found.tenants) == ({}, {})
@@ -80,7 +80,7 @@ def test_init_does_not_overwrite(home: Home) -> None:
 
 
 def test_every_mistake_of_a_source_is_listed(home: Home) -> None:
-    """One look tells everything: unknown names with the nearest right one, wrong values, patterns."""
+    """One look shows everything: unknown names with the nearest right one, wrong values, patterns."""
     put(
         home,
         source="kind: postgres\ndatabase: {hots: db, user: u, port: 70000}\ninclude_tables: ['shop(']\n"
@@ -175,7 +175,7 @@ def test_a_subscription_belongs_to_a_dts_source(home: Home, source: str, mistake
 
 @pytest.mark.parametrize("content", ["[1, 2", "- a\n- b\n", "", "database: 3", "\x00"])
 def test_what_is_no_document_is_a_mistake(home: Home, content: str) -> None:
-    """Broken YAML, a list, an empty file: told with the file's name, never a traceback."""
+    """Broken YAML, a list, an empty file: reported with the file's name, never a traceback."""
     put(home, source=content, tenant=content)
 
     found = read_documents(home)
@@ -380,7 +380,7 @@ def test_what_a_keyspace_has_elsewhere_is_told(home: Home) -> None:
     ],
 )
 def test_a_number_of_readers_that_cannot_be_is_told(home: Home, tasks: str, told: str) -> None:
-    """Before anything is started, with what can be."""
+    """Before anything is started, with the possible numbers."""
     put(home, source=f"kind: vitess\nvtgate: {{}}\nkeyspace: shop\nshards: ['-80', '80-']\ntasks: {tasks}\n")
 
     assert f"shop.yaml:5: {told}" in "\n".join(read_documents(home).source_mistakes)
@@ -447,7 +447,7 @@ def test_a_clickhouse_has_to_be_named_by_the_home(home: Home) -> None:
 
 
 def test_mistakes_of_a_clickhouse_are_told_by_name(home: Home) -> None:
-    """Each by its place; what stands beside it is read."""
+    """Each by its place; the entries beside it are read."""
     home.warehouses_file.write_text(
         "clickhouse: {prot: 1}\npostgresql: {host: db, database: w, user: u}\nclickhose: {}\n"
     )

@@ -25,7 +25,7 @@ def test_of_a_binlog() -> None:
 
 
 def test_of_a_subscription() -> None:
-    """What DTS says that it handed over counts: transactions of other tables never come."""
+    """Transactions count that DTS says it handed over: those of other tables never come."""
     position = dts.DtsPosition(topic="t", partition=0, offset=7, gtid_set=f"{A}:1-3:6", synced_gtid_set=f"{A}:1-4")
 
     assert executed_in(dts.encode_position(position).token) == executed(_=f"{A}:1-4:6")

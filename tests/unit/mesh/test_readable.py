@@ -84,7 +84,7 @@ def test_what_is_no_row_event_is_refused(value: bytes) -> None:
     ],
 )
 def test_values_are_spelt_as_a_database_would(kind: LogicalKind, value: Any, spelt: Any) -> None:
-    """What does not fit its type stays as it came."""
+    """A value that does not fit its type stays as it came."""
     assert spell(value, LogicalType(kind=kind)) == spelt
 
 

@@ -1,4 +1,4 @@
-"""Several readers of one keyspace: what the stack waits for and shows is of all of them, and of none before them."""
+"""Several readers of one keyspace: the stack waits for all of them and shows all of them, and none of those before."""
 
 import json
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_what_the_readers_have_is_what_all_of_them_have(home: Home, monkeypatch:
 
 
 def test_what_was_routed_of_several_readers_is_one_line(home: Home) -> None:
-    """The reader furthest behind is shown, the events of all are counted, and what earlier readers left is past."""
+    """The reader of the oldest position is shown, the events of all are counted, and earlier readers' rows are past."""
 
     def progress(name: str, rows: int, committed_at_s: int) -> Progress:
         return Progress(
@@ -150,7 +150,7 @@ def test_what_was_routed_of_several_readers_is_one_line(home: Home) -> None:
 
 
 def test_a_broken_file_of_what_ran_last_is_told(home: Home) -> None:
-    """A guess would begin the shards anew."""
+    """A guess would begin the shards again."""
     (home.data_dir / "tasks.json").write_text("{")
 
     with pytest.raises(InvalidSettings, match=r"tasks\.json"):

@@ -19,14 +19,14 @@ def checkpoint(root: Path, batches: dict[int, str], commits: list[int]) -> None:
 
 
 def test_only_a_committed_batch_counts(tmp_path: Path) -> None:
-    """Batch 2 was begun and may be lost: what batch 1 covers is sure."""
+    """Batch 2 was begun and may be lost: offsets that batch 1 covers are sure."""
     checkpoint(tmp_path, {1: '{"t":{"0":10}}', 2: '{"t":{"0":20}}'}, commits=[0, 1])
 
     assert committed_offsets(home_at(tmp_path), "acme") == {"t": {0: 10}}
 
 
 def test_the_newest_batch_is_the_largest_number(tmp_path: Path) -> None:
-    """10 comes after 9, whatever the names' order says."""
+    """10 comes after 9, though the names sort otherwise."""
     checkpoint(tmp_path, {9: '{"t":{"0":9}}', 10: '{"t":{"0":10}}'}, commits=[9, 10])
 
     assert committed_offsets(home_at(tmp_path), "acme") == {"t": {0: 10}}

@@ -1,4 +1,4 @@
-"""Who holds a home, and what its supervisor tells."""
+"""The holder of a home, and the state that its supervisor writes."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def test_a_damaged_state_file_counts_as_none(tmp_path: Path) -> None:
 
 
 def test_a_home_is_held_by_one(tmp_path: Path) -> None:
-    """A second supervisor is refused and told who the first is."""
+    """A second supervisor is refused with the first one's pid."""
     home = home_at(tmp_path)
 
     with hold(home):

@@ -50,7 +50,7 @@ def test_each_document_that_differs_is_named(home: Home) -> None:
 
 
 def test_nothing_is_said_of_a_stack_that_kept_nothing(home: Home) -> None:
-    """It was started by an earlier release. The file is its owner's alone, since a digest of a password is in it."""
+    """It was started by an earlier release. The file is its owner's alone, because it holds a digest of a password."""
     assert home.taken_over_file.stat().st_mode & 0o077 == 0
     home.taken_over_file.write_text("[]")
     (home.sources_dir / "shop.yaml").unlink()

@@ -1,4 +1,4 @@
-"""A tenant's document, out of what a person hands over and of what kubectl prints."""
+"""A tenant's document, out of a file that a person hands over and out of kubectl's output."""
 
 import json
 from pathlib import Path
@@ -136,7 +136,7 @@ def test_kubectl_that_is_missing_refused_or_silent_is_told_with_what_to_do(
 def test_a_cluster_that_is_not_reached_is_told_from_one_that_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    """As kubectl says it, behind what its client logs."""
+    """In kubectl's words, after the lines that its client logs."""
     kubectl(tmp_path, monkeypatch, f"echo 'E1126 memcache.go:265] failed' >&2; echo '{said}' >&2; exit 1")
 
     with pytest.raises(ClusterUnavailable) as raised:

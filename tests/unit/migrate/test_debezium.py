@@ -80,7 +80,7 @@ def _is_of(pattern: str, name: str) -> bool:
 
 
 def test_every_property_of_the_vitess_connector_has_its_place() -> None:
-    """As its own ``config()``, ``ALL_FIELDS``, topic naming strategies and what Debezium shares between connectors list them,
+    """As its own ``config()``, ``ALL_FIELDS``, topic naming strategies and the part shared by Debezium's connectors list them,
     and one of each family that Kafka Connect passes on."""
     assert [name for name in VITESS_LISTED if not any(_is_of(pattern, name) for pattern in VITESS_NAMED)] == []
 
@@ -93,7 +93,7 @@ def test_no_property_is_named_that_the_vitess_connector_does_not_have() -> None:
 
 
 def test_an_include_list_of_columns_is_the_tenants_own() -> None:
-    """As a list of its patterns; what Debezium keeps without a word is told."""
+    """As a list of its patterns; the line names the key columns, which Debezium keeps without a word."""
     config = {**CONNECTOR, "column.include.list": "shop.orders.id, shop.orders.(total|note)"}
 
     (line,) = [
@@ -198,7 +198,7 @@ def test_what_is_misspelt_is_refused_with_the_nearest_right_name(changed: dict[s
 
 
 def _migrated(**changed: str) -> Any:
-    """What comes of the connector above with some of its properties changed."""
+    """The outcome for the connector above with some of its properties changed."""
     return migrate(json.dumps(CONNECTOR | changed), subject="connector.json")
 
 
@@ -223,7 +223,7 @@ def _migrated(**changed: str) -> Any:
     ],
 )
 def test_a_value_that_asks_for_something_else_is_told(key: str, value: str) -> None:
-    """What is always so here is no setting, so nobody would learn that the user's choice is gone."""
+    """Behaviour that is fixed here has no setting, so nobody would learn that the user's choice is gone."""
     assert any(line.startswith(f"{key} = {value}: ") for line in _migrated(**{key: value}).left_out)
 
 
@@ -311,14 +311,14 @@ def test_a_connector_of_debezium_1_becomes_the_same_document() -> None:
     ],
 )
 def test_older_lists_are_carried_over(older: str, path: str) -> None:
-    """A list that is dropped would let in what was kept out."""
+    """A list that is dropped would let in tables that were kept out."""
     config = {key: value for key, value in CONNECTOR.items() if key != "table.include.list"}
 
     assert migrate(json.dumps({**config, older: "secret"}), subject="c").document[path]
 
 
 def test_of_two_names_for_one_thing_today_s_stands() -> None:
-    """And the other one is told."""
+    """And the other one is reported."""
     found = _migrated(**{"table.whitelist": "old.*"})
 
     assert found.document["include_tables"] == ["shop.orders", "shop\\.customers"]
@@ -345,7 +345,7 @@ def test_what_debezium_does_by_default_and_we_do_not_is_told() -> None:
 @pytest.mark.parametrize(("rows", "kept"), [("warn", "warn"), (None, "skip")])
 @pytest.mark.parametrize("is_first", [False, True])
 def test_the_mode_for_rows_goes_before_that_for_values(rows: str | None, kept: str, *, is_first: bool) -> None:
-    """In whatever order they stand; the other one is told."""
+    """In any order; the other one is reported."""
     config = {key: value for key, value in CONNECTOR.items() if key != "event.processing.failure.handling.mode"}
     both = {"event.converting.failure.handling.mode": "skip"} | (
         {"event.processing.failure.handling.mode": rows} if rows else {}
@@ -359,7 +359,7 @@ def test_the_mode_for_rows_goes_before_that_for_values(rows: str | None, kept: s
 
 
 def test_a_value_of_a_config_provider_is_told() -> None:
-    """What stands in the document would else be the placeholder's text."""
+    """The document would else hold the placeholder's text."""
     found = _migrated(**{"database.user": "${file:/run/secrets/db:user}", "database.port": "${env:PORT}"})
 
     assert found.document["database"]["user"] == "change-me"
@@ -371,7 +371,7 @@ def test_a_value_of_a_config_provider_is_told() -> None:
     "known", [each for each in PROPERTIES if each.where is Where.SOURCE], ids=lambda each: each.name
 )
 def test_every_property_of_the_source_s_document_is_carried(known: Any) -> None:
-    """Whatever is said on the page to have a setting is judged: a value that none can be is refused, or it comes through."""
+    """Each property that has a setting on the page is judged: an impossible value is refused, or the value comes through."""
     name = known.name.replace("<table>", "shop.t")
     bare = {
         "connector.class": CONNECTOR["connector.class"],
@@ -397,7 +397,7 @@ def test_rubbish_is_refused_by_name(text: str) -> None:
 
 
 def test_the_command_writes_once_and_lists_the_rest(tmp_path: Path) -> None:
-    """A second run does not overwrite what a person may have edited."""
+    """A second run does not overwrite a document that a person may have edited."""
     config, home = tmp_path / "connector.json", tmp_path / "home"
     config.write_text(json.dumps(CONNECTOR), encoding="utf-8")
     arguments = ["migrate", "debezium", str(config), "--home", str(home)]

@@ -45,7 +45,7 @@ TOLD_OF_DEFAULTS = {
     "snapshot.mode.configuration.based.snapshot.on.data.error", "snapshot.mode.configuration.based.snapshot.on.schema.error",
     "snapshot.mode.configuration.based.snapshot.schema", "snapshot.mode.configuration.based.start.stream",
 }  # fmt: skip
-"""Values that mean something else than what is always so here, or that have no meaning here."""
+"""Values that ask for something else than the fixed behaviour here, or that have no meaning here."""
 
 
 def migrated(**properties: str) -> Migration:
@@ -61,7 +61,7 @@ def test_every_property_of_the_connector_has_its_place() -> None:
 
 
 def test_a_connectors_own_defaults_are_no_news() -> None:
-    """Whoever writes them down gets the same document, and hears of no more than is not so here."""
+    """A configuration that spells them out gives the same document, and reports only those that are not so here."""
     # As Java prints them.
     defaults = {
         name: value.removeprefix("class ").strip("[]")

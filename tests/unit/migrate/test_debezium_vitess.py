@@ -74,7 +74,7 @@ def test_every_property_of_the_connector_has_its_place() -> None:
 
 
 def test_the_page_names_every_property_of_the_table() -> None:
-    """Who is told of one by `migrate` finds it there."""
+    """A property that `migrate` reports is found there."""
     page = (Path(__file__).parents[3] / "docs" / "debezium-vitess-properties.md").read_text(encoding="utf-8")
     named = re.findall(r"`([^`]+)`", page)
     lacking = [
@@ -85,7 +85,7 @@ def test_the_page_names_every_property_of_the_table() -> None:
 
 
 def test_a_connector_becomes_the_document_that_says_the_same() -> None:
-    """No secret is in it, and what is not carried over is told, and nothing else."""
+    """No secret is in it. All that is not carried over is reported, and nothing else."""
     found = migrated()
 
     assert found.document == {
@@ -239,7 +239,7 @@ def test_streaming_goes_on_where_the_connector_stood() -> None:
 
 @pytest.mark.parametrize("form", ["offsets.json", "records.txt"])
 def test_a_connectors_own_offset_becomes_the_start(form: str) -> None:
-    """As the connector 3.5.0 stored it behind 30 rows of the stand-in: the answer of Connect's REST interface, and the record
+    """As the connector 3.5.0 stored it after 30 rows of the stand-in: the answer of Connect's REST interface, and the record
     that it is. The keys of several tasks' offsets (``task_key``) are those that the connector's ``VitessPartition`` has."""
     folder = GOLDEN / "offsets"
     stored = (folder / form).read_text(encoding="utf-8")
@@ -255,7 +255,7 @@ def test_a_connectors_own_offset_becomes_the_start(form: str) -> None:
 
 
 def test_of_each_shard_the_newest_generation_counts() -> None:
-    """Generation 2 has not begun with every task; what is newer than the configuration is another connector's."""
+    """Generation 2 was not begun by every task; an offset newer than the configuration is another connector's."""
     stored = rest_answer(
         offset(entry("80-", "MySQL56/b:1-9"), task="task1_3_2"),
         offset(entry("-80", "MySQL56/a:1-3"), entry("80-", "MySQL56/b:1-3")),
@@ -286,7 +286,7 @@ def test_the_offsets_topic_s_records_say_the_same() -> None:
 
 
 def test_what_is_no_place_is_told() -> None:
-    """A copy begins anew, `current` is when the source is started, epochs begin at 0."""
+    """A copy begins again, `current` is the place when the source is started, epochs begin at 0."""
     key = [{"table_name": "orders", "lastpk": {"fields": [], "rows": []}}]
     stored = rest_answer(
         offset(entry("-80", "MySQL56/a:1-5", table_p_ks=key), entry("80-", "current"), transaction_epoch='{"-80":1}')

@@ -1,4 +1,4 @@
-"""The SELECTs of chunks, by the reference's cases, and what is refused."""
+"""The SELECTs of chunks, by the reference's cases, and the keys that are refused."""
 
 import json
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_key_of_three_columns() -> None:
 
 
 def test_where_a_table_ends() -> None:
-    """With a condition, and along a surrogate key, which has the key behind it where it is not unique."""
+    """With a condition, and along a surrogate key, which is followed by the key where it is not unique."""
     assert last_key_statement(TWO, TWO.key, condition="val1=foo") == (
         "SELECT `pk1`, `pk2` FROM `s`.`t` WHERE (val1=foo) ORDER BY `pk1` DESC, `pk2` DESC LIMIT 1"
     )
@@ -75,7 +75,7 @@ def test_where_a_table_ends() -> None:
 
 
 def test_values_are_compared_as_the_server_prints_them() -> None:
-    """Texts in hexadecimal and their own charset, bytes as such, an ENUM by its index: what its members' order puts behind."""
+    """Texts in hexadecimal and their own charset, bytes as such, an ENUM by its index: its members' order decides."""
     schema = table(
         "`t` varchar(9) NOT NULL, `b` binary(2) NOT NULL, `e` enum('z','a','it''s') NOT NULL, `f` float NOT NULL, "
         "`bit` bit(9) NOT NULL, `d` datetime NOT NULL, `l` char(2) CHARACTER SET latin2 NOT NULL, "

@@ -1,4 +1,4 @@
-"""DDL beyond the reference's cases: what decides about loss, and what real logs hold."""
+"""DDL beyond the reference's cases: statements that decide about loss, and statements of real logs."""
 
 import msgspec
 import pytest
@@ -70,7 +70,7 @@ def names(schema: TableSchema | None) -> list[str]:
     ],
 )
 def test_what_concerns_no_table_changes_nothing(statement: str) -> None:
-    """Whatever its body holds, and though it names a table that is known."""
+    """With any body, and though it names a table that is known."""
     assert apply_ddl({ORDERS: table("a int")}, "shop", statement) == ()
 
 
@@ -105,7 +105,7 @@ def test_a_statement_that_is_not_understood_names_its_tables() -> None:
     ],
 )
 def test_no_statement_about_tables_passes_in_silence(statement: str) -> None:
-    """What is not understood, or contradicts the schema that is held, halts."""
+    """A statement that is not understood, or contradicts the schema that is held, halts."""
     with pytest.raises(DdlNotUnderstood):
         apply_ddl({ORDERS: table("a int")}, "shop", statement)
 
@@ -187,7 +187,8 @@ OTHER = TableId(database="stock", table="other")
     ],
 )
 def test_rows_that_come_or_go_without_the_log_are_known(statement: str, found: UnseenRows | None) -> None:
-    """Which tables they are of; a clause that only moves rows between partitions, and what comes out as an event, is none."""
+    """With the tables that they are of. A clause that only moves rows between partitions is none; nor is one that comes out
+    as an event."""
     assert unseen_rows("shop", statement) == found
 
 
@@ -217,7 +218,7 @@ def test_truncate_keeps_the_schema() -> None:
     ],
 )
 def test_alters_that_no_row_depends_on_leave_an_equal_schema(statement: str) -> None:
-    """A reader can tell by equality that no new version is needed."""
+    """A reader sees by equality that no new version is needed."""
     schema = table("id int primary key, a int, key k (a)")
 
     change = apply_one(statement, schema)
@@ -242,7 +243,7 @@ def test_columns_move_as_in_the_server() -> None:
 
 
 def test_the_key_follows_the_indexes() -> None:
-    """Primary key, else the first unique index without NULLs, whatever happens to names and nullability."""
+    """Primary key, else the first unique index without NULLs, after every change of names and nullability."""
     definition = "a int not null, b int not null, c int, primary key (a), unique k (b), unique (c)"
 
     assert after("ALTER TABLE orders DROP PRIMARY KEY", definition).key == ("b",)

@@ -48,7 +48,7 @@ def _mark(case_id: str) -> tuple[Any, ...]:
 
 
 class Follower:
-    """What a reader does with statements: apply each, keep the result."""
+    """A reader's way with statements: apply each, keep the result."""
 
     def __init__(self) -> None:
         self.tables: dict[TableId, TableSchema] = {}

@@ -24,7 +24,7 @@ B = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def answer(case: dict[str, Any]) -> Any:
-    """What this project says to a case's question."""
+    """This project's answer to a case's question."""
     match case.get("op") or case["kind"]:
         case "parse":
             return str(GtidSet.parse(case["a"]))
@@ -112,7 +112,7 @@ def test_text_is_read_back(model: Model) -> None:
 
 @given(hosts, st.lists(st.tuples(st.sampled_from([GtidHost(A), GtidHost(A, "x"), GtidHost(B)]), st.integers(1, 40))))
 def test_executed_gtids_count_as_the_set_does(model: Model, added: list[tuple[GtidHost, int]]) -> None:
-    """In whatever order transactions come, tracker and set agree on text, set and rank."""
+    """With transactions in any order, tracker and set agree on text, set and rank."""
     gtids = of_numbers(model)
     executed = ExecutedGtids(gtids)
     for host, number in added:
@@ -126,7 +126,7 @@ def test_executed_gtids_count_as_the_set_does(model: Model, added: list[tuple[Gt
 
 @given(st.permutations(range(1, 12)))
 def test_each_transaction_raises_the_rank_by_one(order: list[int]) -> None:
-    """So events of later transactions sort behind, even where a group's members fill blocks of numbers by turns."""
+    """So events of later transactions sort later, even where a group's members fill blocks of numbers by turns."""
     executed = ExecutedGtids()
     ranks = []
     for number in order:

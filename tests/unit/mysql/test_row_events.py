@@ -1,4 +1,4 @@
-"""Row images → JSON: every type against what Python itself makes of the stored bytes, and bytes that are damaged."""
+"""Row images → JSON: every type against Python's own reading of the stored bytes, and bytes that are damaged."""
 
 import base64
 import datetime
@@ -391,7 +391,7 @@ def test_a_key_that_the_log_lacks_is_an_error(unavailable: str | None) -> None:
 
 
 def test_decoding_goes_on_behind_a_row_that_was_passed_over() -> None:
-    """Rows before it have been added, rows behind it come with the next call, and its bytes are handed out."""
+    """Rows before it have been added, rows after it come with the next call, and its bytes are handed out."""
     _, decoder = decoder_of(PAIR)
     good, bad, last = image(PAIR, (1, "a")), b"\0" + ID.stored(2) + b"\x02\xc3\x28", image(PAIR, (3, "c"))
     log = packets(event(binlog_events.WRITE_ROWS, 2, good + bad + last), event(binlog_events.WRITE_ROWS, 2, good))

@@ -1,4 +1,4 @@
-"""Which keys JSON does not tell apart."""
+"""Keys that several rows may share in JSON."""
 
 import orjson
 import pytest

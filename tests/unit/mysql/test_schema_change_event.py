@@ -10,7 +10,7 @@ from tests.unit.events.golden import records
 
 
 def test_events_are_those_that_debezium_recorded() -> None:
-    """Every table that its log tells of, from the same statements: equal keys and values, fields in the same order."""
+    """Every table of its log, from the same statements: equal keys and values, fields in the same order."""
     tables: dict[TableId, TableSchema] = {}
     charsets: dict[str, str] = {}
     compared = []
@@ -75,7 +75,7 @@ def test_comments_are_left_out_unless_asked_for() -> None:
 
 
 def test_lengths_of_types() -> None:
-    """Length and scale are the numbers behind the type's name; a set's is the length of all its members in one value."""
+    """Length and scale are the numbers after the type's name; a set's is the length of all its members in one value."""
     shown = {d: (column_of(f"a {d}")["length"], column_of(f"a {d}")["scale"]) for d in ("int", "float(7,3)", "time(3)")}
 
     assert shown == {"int": (None, None), "float(7,3)": (7, 3), "time(3)": (3, None)}

@@ -1,4 +1,4 @@
-"""What a text of SHOW CREATE lacks is put back."""
+"""Bytes and members that a text of SHOW CREATE lacks are put back."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Columns' types in their sources' words, against what Debezium recorded of them."""
+"""Columns' types in their sources' words, against those that Debezium recorded."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a table map says beyond widths, against the schema that is held."""
+"""A table map's facts beyond widths, against the schema that is held."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def metadata(
 
 
 def test_all_facts_are_read() -> None:
-    """Fields stand in any order, each behind its type and length."""
+    """Fields stand in any order, each after its type and length."""
     assert parse_facts(metadata()) == TableFacts(
         unsigned=b"\xc0",
         names=NAMES,

@@ -1,4 +1,4 @@
-"""Compiled reading of printed rows gives, byte for byte, what the Python converters give."""
+"""Compiled reading of printed rows gives, byte for byte, the values of the Python converters."""
 
 import dataclasses
 import zlib
@@ -134,7 +134,7 @@ def test_a_print_that_is_not_mysqls_is_never_guessed(name: str, cell: str) -> No
 
 
 def test_rows_become_events_until_the_room_is_used_up() -> None:
-    """At least one row; whoever calls goes on behind the last."""
+    """At least one row; the caller goes on after the last."""
     schema = show_create_to_schema(
         TableId(database="s", table="t"),
         "CREATE TABLE `t` (`id` int NOT NULL, `v` text, PRIMARY KEY (`id`))",

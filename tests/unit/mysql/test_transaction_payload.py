@@ -1,4 +1,4 @@
-"""Compressed transactions: whatever the stream is cut into, the events come out whole and in order."""
+"""Compressed transactions: however the stream is cut, the events come out whole and in order."""
 
 import io
 import struct

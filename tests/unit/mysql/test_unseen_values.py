@@ -1,4 +1,4 @@
-"""Which changes of a type may change stored values: what a tenant's rows could then differ in."""
+"""Changes of a type that may change stored values, in which a tenant's rows could then differ."""
 
 import pytest
 

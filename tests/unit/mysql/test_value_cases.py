@@ -1,7 +1,7 @@
 """The conformance table of values: stored bytes, declared type and handling modes in, schema and value out.
 
 The cases were recorded from Debezium 3.6.1 (``tests/golden/cases/d_mysql_values.json``). Where we depart from it the reason
-stands in DEPARTURES, and docs/debezium-differences.md tells users; anything else that differs fails.
+stands in DEPARTURES, and docs/debezium-differences.md explains it to users; anything else that differs fails.
 """
 
 import base64
@@ -47,7 +47,7 @@ JSON_DEPARTURES = {
     "json-opaque-datetime": '"2015-01-15 23:24:25.000000"',
     "json-opaque-datetime-us": '"2015-01-15 23:24:25.120000"',
     "json-opaque-blob": '"base64:type252:yv66vg=="',
-    # What MySQL leaves in a NOT NULL column that an ALTER added; it prints it so.
+    # MySQL leaves this in a NOT NULL column that an ALTER added; it prints it so.
     "json-empty-bytes": "null",
 }
 """JSON is written as MySQL itself prints it, without its spaces: the same in snapshot and log."""
@@ -154,7 +154,7 @@ def test_a_default_is_the_recorded_one(case: dict[str, Any]) -> None:
     "case", [c for c in CASES if "wire" in c or c.get("input") == "null"], ids=lambda case: case["id"]
 )
 def test_a_stored_value_is_written_as_recorded(case: dict[str, Any]) -> None:
-    """Row image in, JSON out; what the reference only reports as an error is a named error here too."""
+    """Row image in, JSON out; a case that the reference only reports as an error is a named error here too."""
     if "expect_error" in case or case["id"] in RAISES:
         with pytest.raises(UndecodableValue, match=r"d\.t\.c"):
             _decoded(case)
@@ -169,7 +169,7 @@ def test_a_stored_value_is_written_as_recorded(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", SUITE["json_binary"], ids=lambda case: case["id"])
 def test_binary_json_is_printed_as_recorded(case: dict[str, Any]) -> None:
-    """Byte for byte what MySQL prints, spaces aside."""
+    """Byte for byte as MySQL prints it, spaces aside."""
     stored = bytes.fromhex(case["hex"])
     if "expect_error" in case and case["id"] not in JSON_DEPARTURES:
         with pytest.raises(UndecodableValue):

@@ -46,7 +46,7 @@ def test_a_chunk_during_which_two_servers_committed_is_read_again() -> None:
 
 
 def test_the_log_behind_the_low_watermark_is_waited_for() -> None:
-    """A reader that is behind: transactions of the low watermark are in the chunk; they come first."""
+    """A reader that lags: transactions of the low watermark are in the chunk; they come first."""
     uuid = "24bc7850-2c16-11e6-a073-0242ac110002"
     low = GtidSet.parse(f"{uuid}:1-10")
     window = set_high(open_low(low), low, GtidSet.parse(f"{uuid}:1-8"))
@@ -59,7 +59,7 @@ def test_the_log_behind_the_low_watermark_is_waited_for() -> None:
 
 
 def run(case: dict[str, Any]) -> list[tuple[dict[str, Any], Window | None, bool | None]]:
-    """(step, window behind it, its answer) of each step."""
+    """(step, window after it, its answer) of each step."""
     window: Window | None = None
     steps = []
     for each in case["steps"]:

@@ -1,4 +1,4 @@
-"""What is said of letters that no replay takes up."""
+"""The advice for letters that no replay takes up."""
 
 from typing import Any
 

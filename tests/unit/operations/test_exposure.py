@@ -1,4 +1,4 @@
-"""Who reads on the way is told before anything is followed."""
+"""Connections that others can read on the way are reported before anything is followed."""
 
 import pytest
 

@@ -58,7 +58,7 @@ def test_a_databases_name_gives_a_sources(database: str) -> None:
 
 @pytest.mark.parametrize("odd", ["p'w\\d", 'quo"ted', "# none", "- a: {b}", "ü\u2028", "no", "1e3", "%s"])
 def test_odd_names_and_passwords_come_back_from_the_document(odd: str) -> None:
-    """Whatever YAML makes of such a text outside of quotes."""
+    """Though YAML reads such a text as something else outside of quotes."""
     url = DatabaseUrl("db.example", 3306, odd, odd, f"x{odd}")
     mistakes: list[str] = []
 

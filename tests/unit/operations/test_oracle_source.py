@@ -42,7 +42,7 @@ def document(model: Model) -> Iterator[OracleDocument]:
 
 
 def test_its_tables_are_those_that_its_reader_would_record(document: OracleDocument, tmp_path: Path) -> None:
-    """By the modes of the document; captured ones are told by name."""
+    """By the modes of the document; captured ones are known by name."""
     found = source_tables(home_at(tmp_path), "erp", document)
 
     [schema] = found.schemas.values()

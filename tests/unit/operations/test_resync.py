@@ -1,4 +1,4 @@
-"""What a resync needs before it begins, what it waits for, and what is left of it when its command is killed."""
+"""A resync's needs before it begins, its waiting, and the state that a killed command leaves."""
 
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ def test_all_that_stands_against_it_is_told_at_once() -> None:
 
 
 def test_a_log_needs_nothing_of_the_source() -> None:
-    """Its topic tells it, what was left out there or is no source any more."""
+    """Its rows come from its topic, also where operations are left out or the source is gone."""
     skipping = SourceSelection(name="shop", skip_operations=(Operation.DELETE,))
     log = TenantSpec(tenant="acme", sources=(skipping,), sink=SinkSettings(mode=SinkMode.APPEND))
     parked = msgspec.structs.replace(table(), parked_keys=1)

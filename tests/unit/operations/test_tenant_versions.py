@@ -47,7 +47,7 @@ def test_each_document_is_a_version_with_its_time(home: Home) -> None:
 
 
 def test_the_same_again_is_no_version(home: Home) -> None:
-    """Whoever applies from a pipeline does so many times."""
+    """A pipeline applies the same many times."""
     apply(home, FIRST)
 
     again = apply_text(home, FIRST, shown_as="mine.yaml", now=NOW)
@@ -56,7 +56,7 @@ def test_the_same_again_is_no_version(home: Home) -> None:
 
 
 def test_going_back_is_a_version_too(home: Home) -> None:
-    """What happened stays told."""
+    """The versions before it stay listed."""
     apply(home, FIRST)
     apply(home, SECOND)
 
@@ -87,7 +87,7 @@ def test_going_back_is_a_version_too(home: Home) -> None:
     ],
 )
 def test_a_bad_document_replaces_nothing(home: Home, text: str, says: str) -> None:
-    """Whatever is wrong with it: what is in force stays, and no version is made."""
+    """With any mistake in it: the document in force stays, and no version is made."""
     apply(home, FIRST)
 
     with pytest.raises(InvalidSettings) as caught:
@@ -133,7 +133,7 @@ def test_a_tenant_keeps_its_file(home: Home) -> None:
 
 
 def test_versions_are_no_documents(home: Home) -> None:
-    """What follows the folder sees the document in force, and not those that were."""
+    """A follower of the folder sees the document in force, and not the earlier ones."""
     apply(home, FIRST)
     apply(home, SECOND)
 
@@ -166,7 +166,7 @@ def test_two_that_apply_at_once_take_turns(home: Home) -> None:
 
 
 def test_the_list_tells_versions_hands_and_mistakes(home: Home) -> None:
-    """Good documents with what they are, bad ones with why."""
+    """Good documents with their facts, bad ones with the reason."""
     apply(home, FIRST)
     apply(home, FIRST.replace("acme", "globex"))
     (home.tenants_dir / "globex.yaml").write_text(f"{FIRST.replace('acme', 'globex')}sink: null\n")

@@ -1,4 +1,4 @@
-"""Tables out of the data dictionary's rows, and what the history keeps of them."""
+"""Tables out of the data dictionary's rows, and the same tables out of the history."""
 
 from datetime import datetime
 from typing import Any

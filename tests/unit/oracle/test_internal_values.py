@@ -1,4 +1,4 @@
-"""Oracle's storage formats, against what ``DUMP`` prints of known values."""
+"""Oracle's storage formats, against ``DUMP``'s prints of known values."""
 
 import math
 import struct
@@ -52,7 +52,7 @@ def test_any_number_that_is_stored_is_read(number: Decimal) -> None:
 
 
 def stored(number: Decimal) -> bytes:
-    """What Oracle stores, by the manual's words: base 100, digits one too high, a negative number's turned around."""
+    """The bytes that Oracle stores, by the manual's words: base 100, digits one too high, a negative number's turned around."""
     if number == 0:
         return b"\x80"
     digits = f"{number.copy_abs():f}"

@@ -1,4 +1,4 @@
-"""The model database: a reader makes its tables of its redo, whatever the transactions and windows are."""
+"""The model database: a reader makes its tables of its redo, under any transactions and windows."""
 
 import itertools
 import random

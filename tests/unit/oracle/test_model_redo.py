@@ -130,7 +130,7 @@ def log_row(row: dict[str, object]) -> LogRow:
 
 
 def test_random_changes_of_lobs_and_savepoints_leave_the_committed_groups(model: Model, files: ModelTable) -> None:
-    """Undo takes whole groups, whatever LOBs are in them."""
+    """Undo takes whole groups, with any LOBs in them."""
     chance = random.Random(1)
     values = {"LOB0": [None, "", SMALL, LARGE], "LOB1": [None, b"", b"\1", b"\2" * 5_000], "NM": [None, "a", "b"]}
     for number in range(60):

@@ -255,7 +255,7 @@ def test_recorded_statements_are_read_alike(case: Any) -> None:
     assert outcome(decoder.decoded, sql) == outcome(plain_images, rows, schema, sql)
 
 
-# --- what the log lacks ---------------------------------------------------------------------------------------------
+# --- values that the log lacks ----------------------------------------------------------------------------------------
 
 LACKING = """update "SHOP"."T" set "NM" = 'a' where "ID" = '1' and "NM" = 'b' and "AMT" = '1' and "AT" IS NULL;"""
 

@@ -48,7 +48,7 @@ OURS: Mapping[str, Any] = {
     "merge-empty-clob-none": "",
     "merge-empty-blob-none": b"",
 }
-"""What is right where the reference is not: it cuts ``/* JSON */`` in a WHERE, keeps doubled quotes in a locator's WHERE,
+"""The right answers where the reference errs: it cuts ``/* JSON */`` in a WHERE, keeps doubled quotes in a locator's WHERE,
 fails at ``\\\\``, and leaves the name of an empty LOB in its place."""
 
 

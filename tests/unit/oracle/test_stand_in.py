@@ -18,7 +18,7 @@ NUMBER = Column("N", OracleType.NUMBER, 22)
 
 
 class Scripted:
-    """A database that gives prepared answers, and keeps what it was asked."""
+    """A database that gives prepared answers, and keeps the statements that it was asked."""
 
     name = "ORCLCDB"
 

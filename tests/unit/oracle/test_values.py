@@ -145,7 +145,7 @@ def test_another_form_is_refused(source_type: str, value: RedoValue) -> None:
 
 
 def test_value_beyond_its_form_is_refused() -> None:
-    """A year that 64 bits of nanoseconds lack, digits that a NUMBER(p,s) has not."""
+    """A year beyond 64 bits of nanoseconds, digits beyond a NUMBER(p,s)."""
     nanoseconds = of_type("DATE", OracleValueModes(time_precision=TimePrecision.NANOSECONDS))
 
     for of, text in (

@@ -130,7 +130,7 @@ async def test_calls_whose_requests_never_come_take_no_place_from_others(
 async def test_a_call_that_does_not_end_is_ended(
     held: Held, monkeypatch: pytest.MonkeyPatch, call: str, bounds: dict[str, float], says: str
 ) -> None:
-    """Its request does not come, or its answer; the caller is told so."""
+    """Its request does not come, or its answer; the caller gets an error that says so."""
     bounded(monkeypatch, **bounds)
     server = await started(held)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:

@@ -1,4 +1,4 @@
-"""The mesh's own authority: what is signed, and when it is made anew."""
+"""The mesh's own authority: the certificates that it signs, and when they are made again."""
 
 import datetime
 import ssl
@@ -30,7 +30,7 @@ def test_each_component_has_a_pair_of_its_own_and_nothing_is_made_twice() -> Non
 
 
 def test_a_certificate_with_a_third_of_its_life_left_is_made_anew_by_the_same_authority() -> None:
-    """With a new key: what was stolen ends."""
+    """With a new key: a stolen one ends."""
     first = made()
 
     later = renewed(first, NAMES, NOW + LIFE * 2 / 3 + timedelta(hours=1))
@@ -54,7 +54,7 @@ def test_another_name_and_a_further_component_have_certificates_made() -> None:
 
 
 def test_an_authority_is_known_before_it_signs_and_as_long_as_what_it_signed() -> None:
-    """At no moment is a certificate shown that somebody does not take, who read his files some hours before."""
+    """Each certificate that is shown is taken by everybody, also by those that read their files some hours before."""
     first = made()
     announced = renewed(first, NAMES, NOW + AUTHORITY_LIFE * 3 / 4)
     assert announced is not None

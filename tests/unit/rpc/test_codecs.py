@@ -153,7 +153,7 @@ def test_a_schema_change_survives_the_wire(
     version: int,
     renamed_from: TableId | None,
 ) -> None:
-    """The schema comes back with the change's version, whatever version it was sent with."""
+    """The schema comes back with the change's version, though it was sent with another."""
     schema = TableSchema(table_id=table_id, columns=tuple(made), version=version)
     change = SchemaChange(
         source="erp",

@@ -1,4 +1,4 @@
-"""What is wrong with services, asked over gRPC: every server of ours answers, and one that does not answer is a fault."""
+"""Faults of services, asked over gRPC: every server of ours answers, and one that does not answer is a fault."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ async def test_every_server_tells_its_faults_the_worst_first() -> None:
 
 
 async def test_a_service_that_does_not_answer_is_a_fault() -> None:
-    """With its name, its source and where it was looked for; the others are told all the same."""
+    """With its name, its source and where it was looked for; the others are reported all the same."""
     raised = raise_fault(ROWS_CHANGED_UNSEEN, ORDERS, happened="DROP PARTITION p1")
     server = await start_server(GrpcServerSettings(host="localhost"), {})
     port = free_port()

@@ -1,4 +1,4 @@
-"""What a service's process tells its supervisor by its exit code."""
+"""A service's process and its exit code, by which its supervisor knows how it ended."""
 
 import asyncio
 import logging
@@ -74,7 +74,7 @@ def test_sigterm_sets_the_event_and_a_clean_end_is_code_0() -> None:
 def test_settings_come_from_the_file_and_a_mistake_in_them_is_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The mistakes stand on stderr, where whoever started it looks."""
+    """The mistakes stand on stderr, where the person who started it looks."""
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text("greeting: welcome\n")
     bad.write_text("greetin: welcome\n")

@@ -1,4 +1,4 @@
-"""A server and a client of ours on loopback: health, reflection, TLS, and what status codes become."""
+"""A server and a client of ours on loopback: health, reflection, TLS, and the errors that status codes become."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -115,7 +115,7 @@ async def test_a_port_that_is_taken_is_refused(server: RpcServer) -> None:
 
 
 async def test_a_server_in_the_clear_warns_unless_it_is_on_loopback() -> None:
-    """Whoever asks for it is told once, at the start."""
+    """A person who asks for it is warned once, at the start."""
     with capture_logs() as told:
         for host in ("127.0.0.1", "0.0.0.0"):
             await (await start(GrpcServerSettings(host=host))).stop(0)
@@ -197,7 +197,7 @@ async def start_with(files: dict[str, str]) -> tuple[RpcServer, GrpcClientSettin
 
 @pytest.mark.usefixtures("always_looks")
 async def test_renewed_certificates_are_taken_over_without_a_restart(tmp_path: Path) -> None:
-    """Those of another authority at that; who still has the old ones is refused."""
+    """Those of another authority at that; a client that still has the old ones is refused."""
     files = write_certificates(tmp_path / "mesh")
     old = {name: str(shutil.copy(path, tmp_path / f"old-{name}.pem")) for name, path in files.items()}
     server, settings = await start_with(files)
@@ -217,7 +217,7 @@ async def test_renewed_certificates_are_taken_over_without_a_restart(tmp_path: P
 
 @pytest.mark.usefixtures("always_looks")
 async def test_expired_certificates_are_renewed_under_clients_that_wait(tmp_path: Path) -> None:
-    """The server's and the client's, neither of which is made anew."""
+    """The server's and the client's; neither object is made a second time."""
     server, settings = await start_with(write_certificates(tmp_path, is_expired=True))
 
     async with SchemaHistoryClient(settings) as client:
@@ -232,7 +232,7 @@ async def test_expired_certificates_are_renewed_under_clients_that_wait(tmp_path
 
 @pytest.mark.usefixtures("always_looks")
 async def test_files_that_do_not_fit_together_leave_the_old_ones_in_force(tmp_path: Path) -> None:
-    """An authority may write one behind the other."""
+    """An authority may write one after the other."""
     files = write_certificates(tmp_path / "mesh")
     other = write_certificates(tmp_path / "other")
     server, settings = await start_with(files)

@@ -25,7 +25,7 @@ ORDERS = TableId(database="shop", table="orders")
 
 @dataclass(frozen=True)
 class Statement:
-    """What a reader may record: few ranks and texts, so that ties and repeats are common."""
+    """A statement that a reader may record: few ranks and texts, so that ties and repeats are common."""
 
     rank: int
     text: str

@@ -1,4 +1,4 @@
-"""What is shipped is listed with its hashes, and an audit that could not ask says so."""
+"""All that is shipped is listed with its hashes, and an audit that could not ask says so."""
 
 from pathlib import Path
 

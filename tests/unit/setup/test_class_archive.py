@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: where it lies, and what is left where none can be made."""
+"""The archive of Spark's classes: where it lies, and that nothing is left where none can be made."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def test_what_the_job_writes_is_there(tmp_path: Path, java: Java) -> None:
 
 
 def test_an_earlier_archive_of_the_environment_is_removed(tmp_path: Path, java: Java) -> None:
-    """After another Java came; what lies beside it stays."""
+    """After another Java came; files beside it stay."""
     repository = a_repository(tmp_path, 'echo classes > "$3"')
     write(java, tmp_path, tmp_path, Progress(), repository)
     other = repository / ".venv" / "other.jsa"

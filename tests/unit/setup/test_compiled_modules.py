@@ -1,4 +1,4 @@
-"""The step of set-up that compiles: a module that is wrong is named, one that changed is made anew."""
+"""The step of set-up that compiles: a module that is wrong is named, one that changed is made again."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Set-up's promises: a result is whole or absent, a damaged one is noticed, a failure says what to do."""
+"""Set-up's promises: a result is whole or absent, a damaged one is noticed, a failure names its remedy."""
 
 import hashlib
 import multiprocessing
@@ -46,7 +46,7 @@ def test_staged_folder_appears_whole(tmp_path: Path) -> None:
 
 
 def test_staged_folder_keeps_the_old_one_on_failure(tmp_path: Path) -> None:
-    """A failure half-way leaves what was there before, and no remains."""
+    """A failure half-way leaves the folder of before, and no remains."""
     target = tmp_path / "jars"
     target.mkdir()
     (target / "old.jar").touch()
@@ -208,7 +208,7 @@ def test_trust_store_is_one_that_java_reads(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_apt_sources_of_both_formats_are_read(sources: str, addresses: list[str]) -> None:
-    """One-line and deb822 sources; what is commented out is not used."""
+    """One-line and deb822 sources; those that are commented out are not used."""
     assert list(debs._addresses(sources)) == addresses
 
 
@@ -223,12 +223,12 @@ def test_apt_sources_of_both_formats_are_read(sources: str, addresses: list[str]
     ],
 )  # fmt: skip
 def test_telling_line_of_a_failed_program(output: str, told: str) -> None:
-    """The first line that calls itself an error, with what it announces."""
+    """The first line that calls itself an error, with the line that it announces."""
     assert step.error_line(output) == told
 
 
 def test_failed_program_is_told_with_purpose_and_remedy() -> None:
-    """One line: what was tried, what the program said, what to do."""
+    """One line: the attempt, the program's words, the remedy."""
     with pytest.raises(SetupFailed) as raised:
         step.run(["sh", "-c", "echo 'E: no such host'; exit 3"], purpose="reading", remedy="check it", timeout_s=30.0)
 
@@ -236,7 +236,7 @@ def test_failed_program_is_told_with_purpose_and_remedy() -> None:
 
 
 def test_full_disk_is_told_as_such() -> None:
-    """Whatever program met it and however it says so."""
+    """From any program, in any words of it."""
     command = ["sh", "-c", "echo 'could not resolve x: write: No space left on device (os error 28)'; exit 1"]
 
     with pytest.raises(SetupFailed, match="disk is full; free 5 GB"):
@@ -275,7 +275,7 @@ def test_what_a_python_lacks_is_said_in_one_line(
 
 
 def test_step_is_done_after_those_it_uses(tmp_path: Path) -> None:
-    """Order follows need, whatever else runs at the same time."""
+    """Order follows need, also while other steps run."""
     done: list[str] = []
     steps = [_step("uv", done), _step("packages", done, after=("uv",)), _step("jars", done, after=("packages",))]
 
@@ -300,7 +300,7 @@ def test_failure_is_told_once_and_stops_only_what_needs_it(tmp_path: Path) -> No
 
 
 def test_unwritable_file_is_told_with_a_remedy(tmp_path: Path) -> None:
-    """An operating system's error names the step, the file and what to do."""
+    """An operating system's error names the step, the file and the remedy."""
     fault = PermissionError(13, "Permission denied", "/cache/x")
 
     [failure] = setup._set_up([_step("jars", [], fault=fault)], tmp_path)

@@ -1,4 +1,4 @@
-"""The wheel: which names it brings, what it requires, and whose code its command runs."""
+"""The wheel: the names that it brings, its requirements, and the code that its command runs."""
 
 import ast
 import configparser

@@ -1,4 +1,4 @@
-"""What is remembered of deletes: enough, and never more than a bound."""
+"""The memory of deletes: enough, and never more than a bound."""
 
 from libs.sink_state.deleted_range import DeletedRange, remembered
 
@@ -19,7 +19,7 @@ def test_a_batch_without_deletes_changes_nothing() -> None:
 
 
 def test_beyond_so_many_stretches_the_two_oldest_become_one() -> None:
-    """What lies between them is read too, so no delete is forgotten."""
+    """The events between them are read too, so no delete is forgotten."""
     known: tuple[DeletedRange, ...] = ()
     for number in range(40):
         found = DeletedRange(

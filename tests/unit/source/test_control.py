@@ -1,4 +1,4 @@
-"""What a reader answers about itself."""
+"""A reader's answers about itself."""
 
 from libs.source.control import ReaderControl
 from libs.source.port import ShardProgress
@@ -22,7 +22,7 @@ SHARD = ShardProgress(
 
 
 async def test_shards_are_told_as_they_were_read() -> None:
-    """Every fact of each; a source without shards tells none."""
+    """Every fact of each; a source without shards reports none."""
     status = ReaderStatus(SourcePartition(source="s", name="0"))
     control = ReaderControl(status, lambda signal: 0)
     context = None  # not looked at

@@ -1,4 +1,4 @@
-"""What becomes of an unfinished copy's places when a DDL changes the order of a table."""
+"""An unfinished copy's places after a DDL that changes the order of a table."""
 
 from libs.mysql.ddl import show_create_to_schema
 from libs.source.mysql.snapshot import without_places

@@ -1,4 +1,4 @@
-"""Which tables join a tenant, from what was noticed of it and what its document says now."""
+"""Which tables join a tenant, from the notes on it and from its document of now."""
 
 from collections.abc import Iterator
 
@@ -69,7 +69,7 @@ def test_a_further_source_joins_whole() -> None:
 
 
 def test_without_the_setting_nothing_joins_and_turning_it_on_is_no_joining() -> None:
-    """What somebody has had for long is not copied to it because of a setting for what comes."""
+    """Tables that a tenant has had for long are not copied to it because of a setting for new ones."""
     off = noticed(NOBODY, tenant(r"shop\.orders", on_joining=False))
     on = tenant(r"shop\.orders")
 

@@ -1,4 +1,4 @@
-"""What halts a reader is a person's affair only while the source is the reader's own."""
+"""A reader's halt is a person's affair only while the source is the reader's own."""
 
 from typing import cast
 
@@ -40,7 +40,7 @@ async def test_a_reader_whose_lease_went_to_another_is_fenced_and_not_halted(ans
 
 @pytest.mark.parametrize("answer", [FencingToken(7), ServiceUnavailable("away")])
 async def test_a_reader_that_holds_its_lease_stays_halted(answer: FencingToken | Exception) -> None:
-    await asked(answer)  # returns: what halted it is raised
+    await asked(answer)  # returns: the error that halted it is raised
 
 
 def test_the_same_server_id_halts() -> None:

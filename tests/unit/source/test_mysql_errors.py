@@ -1,4 +1,4 @@
-"""MySQL's errors as ours, and what servers of older releases are asked."""
+"""MySQL's errors as ours, and the statements for servers of older releases."""
 
 import socket
 import struct

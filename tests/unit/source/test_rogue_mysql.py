@@ -1,4 +1,4 @@
-"""Whoever answers under a MySQL server's address: the client gets a named error in bounded time and memory, and gives nothing
+"""Any server under a MySQL server's address: the client gets a named error in bounded time and memory, and gives nothing
 away.
 """
 

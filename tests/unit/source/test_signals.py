@@ -1,4 +1,4 @@
-"""Signals in Debezium's form, and what they change of the snapshot that is under way."""
+"""Signals in Debezium's form, and their changes to the snapshot that is under way."""
 
 import json
 from pathlib import Path
@@ -160,7 +160,7 @@ def test_chunks_move_the_first_table_on_and_its_last_takes_it_off() -> None:
 
 
 def test_only_a_table_that_was_read_to_its_end_is_finished() -> None:
-    """Who has a table built from a copy must tell its end from a stop, or from a table that could not be read."""
+    """A program that has a table built from a copy must know its end from a stop, or from a table that could not be read."""
     state, _ = take(IncrementalSnapshot(), ExecuteSnapshot("s", ("p.a", "p.b", "p.c")))
     state = drop_table(state, "p.a")
     state, _ = take(state, StopSnapshot("", ("p.b",)))
@@ -199,7 +199,7 @@ def test_a_copy_for_one_tenant_serves_no_other_and_not_all() -> None:
 
 
 def test_a_signal_for_tenants_that_is_sent_again_acts_once() -> None:
-    """Who was killed between sending and noting it sends it again: while the table waits, is read, or was read."""
+    """A sender that was killed between sending and noting it sends it again: while the table waits, is read, or was read."""
     signal = ExecuteSnapshot("join-1", ("p.a",), for_tenants=("acme",))
     waiting, _ = take(IncrementalSnapshot(), signal)
     begun = chunk_delivered(

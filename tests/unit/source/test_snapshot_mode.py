@@ -1,4 +1,4 @@
-"""What a reader does first, for each ``snapshot.mode`` and what it finds."""
+"""A reader's first steps, for each ``snapshot.mode`` and each state that it finds."""
 
 import pytest
 

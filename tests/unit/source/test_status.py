@@ -1,4 +1,4 @@
-"""What a reader tells of its snapshots: how far, and how long yet."""
+"""A reader's report on its snapshots: how far, and how long yet."""
 
 import pytest
 from prometheus_client import REGISTRY
@@ -32,7 +32,7 @@ def published(snapshot: SnapshotProgress | None = None, incremental: Incremental
 
 
 def test_a_reader_that_is_resumed_is_what_it_was() -> None:
-    """One that halted while it was paused stays halted, whoever resumes it."""
+    """One that halted while it was paused stays halted after each resume."""
     status = ReaderStatus(SourcePartition(source="held", name="0"))
     status.connected(None)
     status.pause()
@@ -109,7 +109,7 @@ def test_a_snapshot_tells_how_long_it_takes_yet(clock: list[float]) -> None:
 
 
 def test_each_table_of_an_incremental_snapshot_has_a_rate_of_its_own(clock: list[float]) -> None:
-    """And begins anew behind a pause, or where the table does."""
+    """And begins again after a pause, or where the table does."""
     status = ReaderStatus(SourcePartition(source="eta2", name="0"))
     remaining = []
 

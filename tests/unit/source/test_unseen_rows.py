@@ -60,7 +60,7 @@ def statement(text: str) -> DdlStatement:
     "text", ["ALTER TABLE orders DROP PARTITION p1", "ALTER TABLE orders MODIFY price DECIMAL(10,2)"]
 )
 async def test_a_subscription_halts_before_a_statement_that_changed_rows_unseen(text: str) -> None:
-    """By the first rule that names the table; else the fault alone tells of it, with its place."""
+    """By the first rule that names the table; else the fault alone reports it, with its place."""
     halting = subscribed(UnseenPolicy(tables=r"shop\.orders", action=UnseenAction.HALT))
     warning = subscribed(UnseenPolicy(tables=r"shop\.items", action=UnseenAction.HALT))
 

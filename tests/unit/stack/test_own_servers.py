@@ -19,7 +19,7 @@ from libs.stand_ins.dts.producer import ProducerSettings
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A home on a machine where MySQL need not be set up."""
+    """A home on a machine that may lack MySQL."""
 
     def prepared(data_dir: Path, *, name: str, **_: object) -> ProcessSpec:
         return ProcessSpec(name=name, command=("mysqld",), environ={}, working_dir=data_dir, ready=None)
@@ -50,7 +50,7 @@ def test_most_homes_have_none(home: Home) -> None:
     ],
 )
 def test_a_stand_in_starts_between_the_databases_and_the_reader(home: Home, kind: str, names: list[str]) -> None:
-    """A reader that came before the stand-in would miss what is committed meanwhile."""
+    """A reader that came before the stand-in would miss changes that are committed meanwhile."""
     found = planned(home, kind)
 
     assert list(found) == names
@@ -108,7 +108,7 @@ def test_the_stand_in_for_vtgate_is_told_every_shard(home: Home) -> None:
 
 
 def test_a_broken_file_is_named(home: Home) -> None:
-    """With who writes it."""
+    """With the command that writes it."""
     home.own_servers_file.write_text("{")
 
     with pytest.raises(InvalidSettings, match=r"own-servers\.json"):

@@ -1,4 +1,4 @@
-"""From documents and ports to processes: the generated settings are what each service reads."""
+"""From documents and ports to processes: each service accepts the settings that are generated for it."""
 
 import datetime
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_every_call_between_processes_is_by_mutual_tls(home: Home) -> None:
 
 
 def test_every_process_has_ports_of_its_own(home: Home) -> None:
-    """No two processes are told the same port."""
+    """No two processes get the same port."""
     planned = plan(home).values()
     ports = [port for each in planned for port in (each.http_port, each.grpc_port) if port is not None]
 
@@ -139,7 +139,7 @@ def test_several_readers_of_a_keyspace_are_told_their_part(home: Home) -> None:
 
 
 def test_a_change_of_the_number_of_readers_is_counted_by_the_stack(home: Home) -> None:
-    """Each start is told which generation it is and what ran before; as many as before are the same generation."""
+    """Each start knows its generation and those that ran before; as many as before are the same generation."""
     told = []
     for number in (1, 2, 2, 3, 1):
         _with_tasks(home, number)
@@ -165,7 +165,7 @@ def _with_tasks(home: Home, number: int) -> None:
 
 
 def test_a_mysql_reader_is_told_all_that_its_document_says(home: Home, tmp_path: Path) -> None:
-    """How the server and its replicas are reached, passwords included, and what its metrics are labelled with."""
+    """How the server and its replicas are reached, passwords included, and the labels of its metrics."""
     authority = tmp_path / "ca.pem"
     authority.touch()
     (home.sources_dir / "shop.yaml").write_text(
@@ -210,7 +210,7 @@ metric_tags: {team: shop}
 
 
 def told_of_a_keyspace(home: Home, document: str) -> VstreamReaderSettings:
-    """What the reader is told, by its own loader, which finds no mistake."""
+    """The reader's settings, by its own loader, which finds no mistake."""
     (home.sources_dir / "web.yaml").write_text(document)
     assert not read_documents(home).source_mistakes
     path = home.run_dir / "reader-web.yaml"
@@ -427,7 +427,7 @@ def test_the_router_is_told_how_many_topics_tenants_may_have(home: Home) -> None
 
 
 def test_the_sink_is_told_who_wants_lineage(home: Home) -> None:
-    """As ``openlineage.yaml`` has it, its key too; the sink's settings accept it. Without the file nobody is told."""
+    """As ``openlineage.yaml`` has it, its key too; the sink's settings accept it. Without the file they lack it."""
     without = plan(home)["sink"].settings
     home.openlineage_file.write_text("{url: 'http://marquez:5000', namespace: prod, api_key: s3}\n")
 

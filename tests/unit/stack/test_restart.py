@@ -43,7 +43,7 @@ def test_wrong_settings_are_not_tried_again() -> None:
 
 
 def test_a_halted_process_is_tried_once_a_minute() -> None:
-    """Exit code 3: a human is needed, who may mend the source while the stack is up."""
+    """Exit code 3: a human is needed, and may mend the source while the stack is up."""
     assert delays(3, exits=3) == [60, 60, 60]
 
 
@@ -52,5 +52,5 @@ def test_a_halted_process_is_tried_once_a_minute() -> None:
     [(-9, "killed by SIGKILL"), (-15, "killed by SIGTERM"), (1, "crashed"), (2, "settings"), (4, "fenced"), (77, "77")],
 )
 def test_exit_codes_are_told_in_words(exit_code: int, words: str) -> None:
-    """What `headwater status` shows needs no table of exit codes."""
+    """The words of `headwater status` need no table of exit codes."""
     assert words in describe_exit(exit_code)

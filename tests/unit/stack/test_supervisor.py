@@ -78,7 +78,7 @@ def is_up(state: StackState) -> bool:
 
 
 async def test_stages_start_in_order_and_stop_in_reverse(tmp_path: Path) -> None:
-    """A later stage starts when the earlier one serves, and has ended before the earlier one is told to."""
+    """A later stage starts when the earlier one serves, and has ended before the earlier one is asked to."""
     run = Run(home_at(tmp_path), program(tmp_path, "late", SERVE, stage=1), program(tmp_path, "early", SERVE, stage=0))
     await run.until(is_up)
     state = await run.end()
@@ -136,7 +136,7 @@ async def test_a_halted_process_holds_nobody_up(tmp_path: Path) -> None:
 
 
 async def test_a_missing_program_is_told(tmp_path: Path) -> None:
-    """The state says what is wrong and the remedy."""
+    """The state names the fault and the remedy."""
     missing = Supervised(spec=ProcessSpec("absent", (str(tmp_path / "no-such-program"),), {}, tmp_path, None), stage=0)
     run = Run(home_at(tmp_path), missing)
     state = await run.until(lambda s: s.service("absent").phase is ServicePhase.BACKING_OFF)
@@ -146,7 +146,7 @@ async def test_a_missing_program_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    """The stop ends after stop_timeout_s whatever the process does."""
+    """The stop ends after stop_timeout_s, even where the process does not answer it."""
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVE
     planned = program(tmp_path, "deaf", deaf)
     run = Run(home_at(tmp_path), Supervised(spec=planned.spec, stage=0, stop_timeout_s=0.5))
@@ -190,7 +190,7 @@ async def test_an_unhealthy_process_is_killed_and_restarted(tmp_path: Path) -> N
 
 
 def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
-    """kill -9 of the supervisor leaves no process behind."""
+    """kill -9 of the supervisor leaves no process running."""
     code = (
         "import asyncio, sys, pathlib\n"
         "from libs.mesh.home import home_at\nfrom libs.servers.process import ProcessSpec\n"
@@ -230,7 +230,7 @@ def test_a_log_beyond_its_limit_moves_aside(tmp_path: Path, size: int, is_moved:
 
 
 async def test_a_process_that_ended_has_its_last_words_in_the_state(tmp_path: Path) -> None:
-    """What a service wrote as it halted, beside the exit code: nobody has to look for it in a log."""
+    """A service's lines as it halted, beside the exit code: nobody has to look for them in a log."""
     home = home_at(tmp_path)
     code = "import os, pathlib, sys; pathlib.Path(os.environ['HEADWATER_TERMINATION_LOG']).write_text('no grant'); sys.exit(3)"
     run = Run(home, program(tmp_path, "reader", code, is_ready=False))

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 
 class Health:
-    """What the callbacks answer."""
+    """The callbacks' answers."""
 
     alive: str | None = None
     ready: str | None = None
@@ -168,7 +168,7 @@ def test_probes_that_hang_up_write_no_stack_trace(capfd: pytest.CaptureFixture[s
 
 
 def test_slow_clients_are_closed_and_never_a_probe(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them than there are places: the oldest go. Each goes when its time is over, whatever it still sends."""
+    """More of them than there are places: the oldest go. Each goes when its time is over, though it still sends."""
     slow = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(3 * MOST_CONNECTIONS)]
     for each in slow:
         with suppress(OSError):  # the first ones are closed

@@ -39,7 +39,7 @@ def sample(id: str, severity: str, table: str = "") -> float | None:
 
 
 def test_the_page_is_fresh() -> None:
-    """``docs/faults.md`` is what ``make docs-faults`` writes."""
+    """``docs/faults.md`` is the output of ``make docs-faults``."""
     assert faults_document() == DOCS.read_text(encoding="utf-8"), "run `make docs-faults`"
 
 
@@ -65,7 +65,7 @@ def test_a_fault_lasts_from_its_raising_to_its_lifting() -> None:
 
 
 def test_the_worst_fault_comes_first() -> None:
-    """What stands still before what differs."""
+    """A standstill before a difference."""
     raise_fault(ROWS_CHANGED_UNSEEN, ORDERS, happened="DROP PARTITION p1")
     raise_fault(SOURCE_UNREACHABLE, SHOP, happened="refused")
 
@@ -102,7 +102,7 @@ def test_the_endpoint_serves_them() -> None:
 
 
 def test_last_words_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut to what Kubernetes shows; without a file named nothing is written."""
+    """Cut to the length that Kubernetes shows; without a file named nothing is written."""
     write_last_words("nobody asked")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "words"))
     write_last_words("é" * MAX_BYTES)
@@ -113,7 +113,7 @@ def test_last_words_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Forgets as a process does that ends: the supervisor's file for the next one is what stays."""
+    """Forgets as a process does that ends: only the supervisor's file for the next one stays."""
     monkeypatch.setenv(outliving_faults.VARIABLE, str(tmp_path / "router.faults"))
     monkeypatch.setattr(faults, "_left", None)
 
@@ -157,7 +157,7 @@ def test_a_fault_that_was_lifted_does_not_come_back(next_process: Callable[[], N
 def test_a_fault_that_outlives_its_process_is_in_the_file_before_anybody_sees_it(
     next_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has seen it may kill the process: the next one has it."""
+    """A person who has seen it may kill the process: the next one has it."""
     seen: list[tuple[list[str], list[str]]] = []
 
     def note(stored: Sequence[Fault]) -> None:

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, whoever wrote it, and nothing in it that must not be."""
+"""Logs: one JSON object a line, from any library, and nothing in it that must not be."""
 
 import json
 import logging

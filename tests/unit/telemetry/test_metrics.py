@@ -41,11 +41,11 @@ COUNTS = {
     "headwater_sink_executor_tasks",
     "headwater_sink_executor_failed_tasks",
 }
-"""Their name is what they count."""
+"""Their names say the things that they count."""
 
 
 def test_the_page_is_fresh() -> None:
-    """``docs/metrics.md`` is what ``make docs-metrics`` writes."""
+    """``docs/metrics.md`` is the output of ``make docs-metrics``."""
     assert metrics.metrics_document() == DOCS.read_text(encoding="utf-8"), "run `make docs-metrics`"
 
 
@@ -61,7 +61,7 @@ def test_every_metric_names_its_unit_and_says_what_to_do(doc: MetricDoc) -> None
 
 
 def test_every_metric_of_the_module_is_in_the_catalogue() -> None:
-    """Nothing is registered beside it: what Prometheus scrapes under our prefix has a line on the page."""
+    """Nothing is registered beside it: every metric that Prometheus scrapes under our prefix has a line on the page."""
     families = {family.name for family in prometheus_client.REGISTRY.collect() if family.name.startswith("headwater_")}
 
     assert families == {re.sub(r"_total$", "", doc.name) for doc in CATALOGUE}

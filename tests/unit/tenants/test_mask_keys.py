@@ -54,7 +54,7 @@ def test_no_path_leaves_the_tenants_folder(keys: MaskKeys, file: str) -> None:
     ],
 )
 def test_no_other_variable_is_a_key(keys: MaskKeys, env: str) -> None:
-    """The router's own secrets are none of a document's, nor another tenant's keys, whatever tenants are called."""
+    """The router's own secrets are none of a document's, nor another tenant's keys, under any names of tenants."""
     with pytest.raises(KeyUnusable, match=r"its keys are called HEADWATER_KEY__ACME__<NAME>"):
         keys.key("acme", KeyFrom(env=env))
 
@@ -113,7 +113,7 @@ def test_a_missing_key_refuses_the_document_until_it_is_there(keys: MaskKeys, tm
 
 
 def test_a_key_that_goes_leaves_the_last_good_version(keys: MaskKeys, tmp_path: Path) -> None:
-    """At a restart too: what cannot be masked is set aside, where a tenant that is not there would lose it."""
+    """At a restart too: rows that cannot be masked are set aside, where a tenant that is not there would lose them."""
     documents, state = tmp_path / "documents", tmp_path / "state"
     documents.mkdir()
     masks = "[{columns: a, hmac: {key_from: {file: pii}}}]"

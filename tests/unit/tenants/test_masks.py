@@ -1,4 +1,4 @@
-"""Masks by a key: what they keep, what they hide, and that they can be undone with the key alone."""
+"""Masks by a key: the shapes that they keep, the values that they hide, and that they can be undone with the key alone."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ def shape(text: str) -> str:
 
 
 def test_hmac_is_the_one_that_everybody_has() -> None:
-    """RFC 4231, test case 2: what other tools make of the same key and text can be joined with it."""
+    """RFC 4231, test case 2: other tools' digests of the same key and text can be joined with it."""
     assert hmac_hex(b"Jefe", "sha256", b"what do ya want for nothing?") == (
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
     )
@@ -54,7 +54,7 @@ def test_encryption_is_undone_by_its_key_alone(text: bytes) -> None:
 
 
 def test_an_encrypted_value_is_what_the_manual_says() -> None:
-    """Whoever has the key and a library, and not Headwater, reads it (docs/tenants.md)."""
+    """A program with the key and a library, and without Headwater, reads it (docs/tenants.md)."""
     content = base64.b64decode(encryption(KEY)("Müller".encode()))
     key = hmac.digest(KEY, b"headwater encrypt 1", "sha256")
 
@@ -63,7 +63,7 @@ def test_an_encrypted_value_is_what_the_manual_says() -> None:
 
 
 def test_equal_values_are_equal_and_others_share_no_nonce() -> None:
-    """What a key column, a join and a comparison of two images need; and what GCM needs."""
+    """A key column, a join and a comparison of two images need the first; GCM needs the second."""
     texts = [str(number).encode() for number in range(2_000)]
     sealed = [encryption(KEY)(text) for text in texts]
 
@@ -73,7 +73,7 @@ def test_equal_values_are_equal_and_others_share_no_nonce() -> None:
 
 @pytest.mark.parametrize("text", ["", "AXsJ", "no base64!", base64.b64encode(b"\x02" + bytes(40)).decode(), "ä"])
 def test_what_no_mask_made_is_not_decrypted(text: str) -> None:
-    """Rubbish is told as such."""
+    """Rubbish is refused as such."""
     with pytest.raises(NotDecryptable):
         decryption(KEY)(text)
 
@@ -92,7 +92,7 @@ def test_an_address_keeps_its_shape_and_comes_back(text: str) -> None:
 @settings(max_examples=examples(200))
 @given(PHONES)
 def test_a_number_keeps_its_shape_and_comes_back(text: str) -> None:
-    """Whatever stands between the digits."""
+    """With any characters between the digits."""
     masked = format_preserving(KEY, PHONE)(text)
 
     assert shape(masked) == shape(text)
@@ -132,7 +132,7 @@ def test_what_is_of_no_shape_is_hidden_whole(kind: PreservedFormat, text: str) -
 
 
 def test_a_long_text_comes_back_soon() -> None:
-    """Shapes are told without trying one way after another."""
+    """Shapes are recognised without trying one way after another."""
     for text in ("a" * 1_000_000, "1 " * 500_000, "a@" + "b." * 500_000, "+" + "1" * 1_000_000):
         for kind in PreservedFormat:
             assert len(format_preserving(KEY, kind)(text)) == 64

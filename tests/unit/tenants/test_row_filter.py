@@ -240,7 +240,7 @@ def test_value_that_the_log_does_not_hold_is_no_answer() -> None:
 
 
 def test_value_of_another_type_is_set_aside() -> None:
-    """A value that does not fit its column is an invalid event, told without the value."""
+    """A value that does not fit its column is an invalid event, reported without the value."""
     with pytest.raises(InvalidEvent) as caught:
         matches("zoned > '2024-01-01'", zoned="secret")
 
@@ -291,7 +291,7 @@ def test_value_of_another_type_is_set_aside() -> None:
     ],
 )
 def test_mistake_names_the_place_and_the_remedy(where: str, part: str) -> None:
-    """What cannot be evaluated is refused, never taken to mean something else."""
+    """A condition that cannot be evaluated is refused, never taken to mean something else."""
     assert part in mistake(where)
 
 
@@ -344,7 +344,7 @@ def test_deep_conditions_are_refused(where: str) -> None:
 
 
 def test_long_flat_conditions_are_taken() -> None:
-    """Depth is what costs."""
+    """Only depth costs."""
     assert condition_mistakes(" OR ".join(f"a = {number}" for number in range(600))) == []
 
 

@@ -23,7 +23,7 @@ def uncommented(example: str) -> str:
 
 
 def test_the_committed_schema_is_fresh() -> None:
-    """The file is what ``make tenant-schema`` writes."""
+    """The file is the output of ``make tenant-schema``."""
     assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run `make tenant-schema`"
 
 

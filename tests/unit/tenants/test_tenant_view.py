@@ -1,4 +1,4 @@
-"""What a tenant learns of a column that the source renamed; the rest of a view is in ``tests/unit/router/test_project.py``."""
+"""A tenant's view of a column that the source renamed; the rest of a view is in ``tests/unit/router/test_project.py``."""
 
 import msgspec
 import pytest
@@ -30,8 +30,8 @@ def test_former_names_are_the_tenants_too() -> None:
 
 
 def test_a_column_that_was_received_otherwise_before_is_another() -> None:
-    """Masked, or not at all: its old values must not stand beside the new ones; nor is a hidden column's name told. What was
-    excluded stays so."""
+    """Masked, or not at all: its old values must not stand beside the new ones; nor does a hidden column's name show.
+    An excluded one stays so."""
     hash_mask = HashMask(salt="pepper")
     hidden = SourceSelection(name="s", exclude_columns=(r".*\.mail\.address",))
     masked = SourceSelection(name="s", masks=(ColumnMask(columns=r".*\.e-mail", hash=hash_mask),))
@@ -64,7 +64,7 @@ def test_a_column_that_was_received_otherwise_before_is_another() -> None:
 def test_a_column_comes_where_it_is_included_and_not_excluded(
     include: tuple[str, ...], exclude: tuple[str, ...], by: WithheldBy | None
 ) -> None:
-    """Patterns match whole names; what excludes it wins, and is told."""
+    """Patterns match whole names; the pattern that excludes it wins, and is named."""
     selection = SourceSelection(name="s", include_columns=include, exclude_columns=exclude)
 
     assert withheld_by(selection, TABLE.table_id, "e-mail") == by

@@ -88,7 +88,7 @@ def test_unchanged_folder_gives_none(tmp_path: Path) -> None:
 
 
 def test_a_document_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
-    """Judging a thousand of them takes seconds; and whoever holds a spec sees by the object that it is the same."""
+    """Judging a thousand of them takes seconds; and a holder of a spec sees by the object that it is the same."""
     asked: list[str] = []
 
     def check(where: str) -> list[str]:
@@ -184,7 +184,7 @@ sink:
 
 @pytest.mark.parametrize("kind", ["avro", "protobuf"])
 def test_a_binary_form_is_refused_where_it_cannot_be_read(kind: str) -> None:
-    """By a sink, in a topic of several tables, beside schemas in each event; all told at once."""
+    """By a sink, in a topic of several tables, beside schemas in each event; all reported at once."""
     mistakes: list[str] = []
     text = f"{ACME}format: {{kind: {kind}, schemas: true, tombstones: false}}\ntopics: {{layout: per_tenant}}"
 
@@ -363,7 +363,7 @@ def test_layouts_are_icebergs() -> None:
 
 
 def test_tables_move_together_where_that_can_be_kept() -> None:
-    """One source, whose transactions' ends are written, into Iceberg or PostgreSQL; everything else is told at once."""
+    """One source, whose transactions' ends are written, into Iceberg or PostgreSQL; all else is reported at once."""
     mistakes: list[str] = []
     good = f"{ACME}sink: {{consistency: transaction}}\ntopics: {{transactions: true}}"
     bad = "tenant: acme\nsources: [{name: shop}, {name: crm}]\nsink: {warehouse: delta, consistency: transaction}"

@@ -21,7 +21,7 @@ EXAMPLES = [shown for shown in SHOWN if shown not in QUOTAS]
 
 
 def whole(example: str) -> str:
-    """An example as a document: what it leaves out is put around it."""
+    """An example as a document: the parts that it leaves out are put around it."""
     if example.startswith("  "):
         example = f"sources:\n- name: shop\n{example}"
     if "sources:" not in example:
@@ -49,7 +49,7 @@ def test_the_example_of_topic_quotas_is_a_good_one() -> None:
 
 
 def test_every_setting_of_the_tables_part_is_on_the_page() -> None:
-    """What a selection and a mask can say."""
+    """The settings of a selection and a mask."""
     definitions = tenant_schema()["$defs"]
     names = {
         name

@@ -1,4 +1,4 @@
-"""What a tenant writes under ``layouts``."""
+"""A tenant's terms under ``layouts``."""
 
 import pytest
 

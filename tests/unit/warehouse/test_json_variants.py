@@ -25,7 +25,7 @@ def kinds(*patterns: str) -> dict[str, LogicalKind]:
 
 
 def test_json_columns_that_are_named_are_variant() -> None:
-    """None but JSON, and none of a key's: what else the column is stays."""
+    """None but JSON, and none of a key's: all else of the column stays."""
     assert kinds() == {item.name: item.logical_type.kind for item in SCHEMA.columns}
     assert kinds(r"shop\.orders\.d.*", "nothing") == {**kinds(), "doc": LogicalKind.JSON_VARIANT}
     assert kinds("shop") == kinds()

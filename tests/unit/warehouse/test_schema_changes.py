@@ -1,4 +1,4 @@
-"""What becomes of a table when its source's changes: every kind of change under every policy, without a warehouse."""
+"""A table after its source's changes: every kind of change under every policy, without a warehouse."""
 
 from collections.abc import Sequence
 
@@ -59,7 +59,7 @@ def planned(after: TableSchema, policies: ChangePolicies, before: TableSchema = 
 
 
 def told(plan: Plan) -> dict[str, list[str]]:
-    """The plan by names alone, what is empty left out."""
+    """The plan by names alone, empty parts left out."""
     by_name = {
         "renamed": [f"{old}→{item.name}" for old, item in plan.renamed],
         "widened": [name for name, _ in plan.widened],
@@ -102,7 +102,7 @@ def test_every_kind_of_change_is_seen() -> None:
 def test_each_policy_has_its_answer(
     kind: ChangeKind, evolve: dict[str, list[str]] | None, lenient: dict[str, list[str]]
 ) -> None:
-    """None: refused. An exception is one whatever would be to be done; what is ignored is named."""
+    """None: refused. An exception refuses any change, by its kind; an ignored change is named."""
     after = CHANGES[kind]
     plans = {policy: planned(after, POLICIES[policy]) for policy in ChangePolicy}
 
@@ -185,7 +185,7 @@ def test_a_dropped_column_makes_way_for_another_one_of_its_name() -> None:
 
 
 def born(item: Column, after_version: int) -> Column:
-    """A column that came behind a version."""
+    """A column that came after a version."""
     came = Born(
         after_version=after_version,
         source_type=item.source_type,
@@ -248,7 +248,7 @@ def test_columns_beside_others_are_used_again_and_renamed_with_them() -> None:
 
 @pytest.mark.parametrize("policy", [ChangePolicy.LENIENT, ChangePolicy.IGNORE])
 def test_a_key_is_not_left_out_nor_put_beside(policy: ChangePolicy) -> None:
-    """Rows could not be told apart by it."""
+    """Rows could not be distinguished by it."""
     changed = TableSchema(table_id=ORDERS, columns=(column("id", "date"), NOTE, AMOUNT), key=("id",), version=2)
 
     [reason] = planned(changed, POLICIES[policy]).refused
@@ -288,7 +288,7 @@ def test_a_narrow_column_takes_what_it_can_hold_to_the_last_digit(
 
 
 def test_another_policy_brings_what_one_had_left_out() -> None:
-    """An exception does not: it is for changes, not for what was chosen before."""
+    """An exception does not: it is for changes, not for earlier choices."""
     after = CHANGES[ChangeKind.COLUMN_ADDED]
     stored = first_columns(BEFORE, ICEBERG)
 
@@ -312,7 +312,7 @@ def test_versions_that_no_column_holds_are_found() -> None:
 
 
 def test_a_table_that_noted_no_version_is_judged_by_what_it_lacks() -> None:
-    """One of an older release: a rename cannot be told from a new column there."""
+    """One of an older release: a rename and a new column look alike there."""
     stored = first_columns(BEFORE, ICEBERG)
     after = CHANGES[ChangeKind.COLUMN_RENAMED]
 

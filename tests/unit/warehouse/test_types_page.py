@@ -1,4 +1,4 @@
-"""The page of types, and what it says of sources that differ."""
+"""The page of types, and its statements about sources that differ."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "types.md"
 
 
 def test_the_page_is_fresh() -> None:
-    """``docs/types.md`` is what ``make docs-types`` writes."""
+    """``docs/types.md`` is the output of ``make docs-types``."""
     assert types_document() == DOCS.read_text(encoding="utf-8"), "run `make docs-types`"
 
 
@@ -51,7 +51,7 @@ def test_a_family_is_treated_alike(family: TypeFamily) -> None:
 
 @pytest.mark.parametrize("precision", list(TimePrecision))
 def test_vitess_differs_as_the_page_says(precision: TimePrecision) -> None:
-    """In FLOAT, and in what isostring makes of times; the default modes are the Vitess connector's."""
+    """In FLOAT, and in isostring's form of times; the default modes are the Vitess connector's."""
     modes = VitessValueModes(time_precision=precision)
     differing = {
         parse_column_type(column.source_type).name

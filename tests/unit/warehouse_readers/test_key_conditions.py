@@ -137,7 +137,7 @@ def test_conditions_are_met_together() -> None:
 
 
 def test_no_number_is_written_that_64_bits_do_not_hold() -> None:
-    """What is left out by it may be read in vain, and nothing is missed."""
+    """Rows beyond a bound that is left out may be read in vain, and nothing is missed."""
     spans = KeySpans("k", ((2**63 - 1, 2**63), (2**64 - 5, 2**64 - 1), (-(2**63), -(2**70))))
 
     [clamped] = few_spans(KeyCondition("", (spans,)))

@@ -1,4 +1,4 @@
-"""VARIANT without Spark: its two parts made text, and Iceberg's metadata told so that pyiceberg gives them."""
+"""VARIANT without Spark: its two parts made text, and Iceberg's metadata rewritten so that pyiceberg gives them."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ FIELDS = [
 @pytest.mark.parametrize("parts", [("metadata", "value"), ("value", "metadata")])
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
 def test_documents_become_text(kind: pa.DataType, parts: tuple[str, str]) -> None:
-    """From whatever reader, batch by batch, in their order; other columns stay, of types that DuckDB has not, too."""
+    """From any reader, batch by batch, in their order; other columns stay, also of types that DuckDB lacks."""
     variant = pa.struct([pa.field(name, kind) for name in parts])
     schema = pa.schema([("id", pa.int32()), ("doc", variant), ("big", pa.decimal256(60, 0)), ("more", variant)])
     rows = [{"id": place, "doc": value, "more": None, "big": None} for place, value in enumerate(DOCUMENTS.values())]
@@ -46,7 +46,7 @@ def test_documents_become_text(kind: pa.DataType, parts: tuple[str, str]) -> Non
 
 
 def test_a_null_may_have_parts_of_nothing() -> None:
-    """As delta-rs gives rows of a file that has not got the column."""
+    """As delta-rs gives rows of a file without the column."""
     variant = pa.struct([pa.field(name, pa.binary_view(), nullable=False) for name in ("metadata", "value")])
     nothing = pa.nulls(2, variant)
 
@@ -56,7 +56,7 @@ def test_a_null_may_have_parts_of_nothing() -> None:
 
 
 def test_names_are_in_mysqls_order() -> None:
-    """The short ones first, in objects at any depth; numbers are what they were."""
+    """The short ones first, in objects at any depth; numbers stay as they were."""
     text = (
         '{"aa":[{"é":1,"zz":2,"":{}}],"b":[18446744073709551615,-9223372036854775808,1.50,5e-324,null,"\\u0000\\"é"]}'
     )

@@ -78,12 +78,12 @@ def test_a_tenant_sees_its_own_tables_only(home: Home) -> None:
 
 
 def test_times_are_shown_in_utc(home: Home) -> None:
-    """Whatever zone the machine has."""
+    """In any zone of the machine."""
     assert ask(home, "globex", "SELECT placed_at FROM orders") == [(NOON.replace(tzinfo=None),)]
 
 
 def test_a_tenants_progress_is_what_its_commits_say(home: Home) -> None:
-    """By table and source partition, of the newest commit of rows; what fills or maintains says nothing, and a tenant sees
+    """By table and source partition, of the newest commit of rows; other commits say nothing, and a tenant sees
     its own alone."""
     positions = tuple(
         ReachedPosition(source_partition=shard, order="0:8", position={"vgtid": f"of {shard}"})
@@ -140,7 +140,7 @@ def test_wrong_sql_is_told_with_the_tables_there_are(home: Home, sql: str) -> No
     ],
 )
 def test_every_form_of_a_query_is_answered(home: Home, sql: str) -> None:
-    """What begins with another word than SELECT may be a query all the same."""
+    """A statement that begins with another word than SELECT may be a query all the same."""
     assert ask(home, "acme", sql) == [("c",)]
 
 

@@ -1,4 +1,4 @@
-"""Iceberg tables in a home, written by pyiceberg: what the sink would have left, for tests of who reads it."""
+"""Iceberg tables in a home, written by pyiceberg: files as the sink would have left, for tests of their readers."""
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
