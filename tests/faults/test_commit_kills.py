@@ -1,6 +1,6 @@
 """The sink job killed within a commit, in the warehouse's own code: tables are exact nonetheless.
 
-Failpoints (``test_sink_kills``) end a life before and behind a commit. Here a process is killed, and the next one goes on; of
+Failpoints (``test_sink_kills``) end a life before and after a commit. Here a process is killed, and the next one goes on; of
 Iceberg the shared session (``tests.session_job``). The commit itself is held: PostgreSQL's server keeps it waiting for a lock
 of the test's, be it of Iceberg's catalog there or of the sink's own tables, and Delta's waits in the ``rename`` that makes it
 visible. One kill meets the commits of several tenants, a mirror and a log at least for each of the fates below.
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.spark
 
 POLL_S = 0.1
 END_TIMEOUT_S = 60.0
-LOCK_TIMEOUT_S = 600.0  # longer than a life takes: what is held goes on when the test says so
+LOCK_TIMEOUT_S = 600.0  # longer than a life takes: a held commit goes on when the test says so
 MODES = {mode.value: mode for mode in SinkMode}
 SESSION = {"master": "local[8]", "driver_memory": "3g"}
 """As many turns as tenants wait in a commit at once: sixteen."""
@@ -63,7 +63,7 @@ Tenants = Mapping[str, Tenant]
 
 @contextlib.contextmanager
 def ended(job: SinkJob) -> Iterator[SinkJob]:
-    """Whatever becomes of the block, the job ends with it."""
+    """The job ends with the block, however the block ends."""
     (job.folder / "tenants").mkdir()
     try:
         yield job
@@ -128,7 +128,7 @@ class Gate:
 
     @property
     def waiting(self) -> dict[int, str]:
-        """By their processes, what those are at that wait for it."""
+        """By process id: the query of each session that waits for it."""
         return waiting_for(self.server, [self.connection.info.backend_pid])
 
     def open(self) -> None:
@@ -150,20 +150,20 @@ def gates(server: PostgresqlServer, locks: Mapping[str, str]) -> Iterator[dict[s
 
 
 def waiting_for(server: PostgresqlServer, processes: Sequence[int]) -> dict[int, str]:
-    """By their processes, what the sessions are at that wait for a lock of one of ``processes``."""
+    """By process id: the query of each session that waits for a lock of one of ``processes``."""
     waiting = "SELECT pid, query FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     return dict(server.execute(f"{waiting} AND pg_blocking_pids(pid) && ARRAY{[*processes]}::int[]"))
 
 
 def end(server: PostgresqlServer, processes: Sequence[int]) -> None:
-    """End sessions, in the middle of what they are at."""
+    """End sessions, in the middle of their statements."""
     timeout_ms = round(END_TIMEOUT_S * 1000)
     ends = server.execute(f"SELECT pg_terminate_backend(pid, {timeout_ms}) FROM unnest(ARRAY{[*processes]}) pid")
     assert ends == [(True,)] * len(processes)
 
 
 def wait_until_gone(server: PostgresqlServer, processes: Sequence[int]) -> None:
-    """Their client being dead, sessions end when they have done what they are at."""
+    """Sessions whose client is dead end when their statement is done."""
     deadline_s = time.monotonic() + END_TIMEOUT_S
     left = f"SELECT pid, state, query FROM pg_stat_activity WHERE pid = ANY(ARRAY{[*processes]})"
     while still := server.execute(left):
@@ -354,8 +354,8 @@ def test_killed_within_the_commits_of_tables_that_move_together_no_sum_is_wrong(
     bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path
 ) -> None:
     """Money moves between two tables, and one of the commits that a batch is made of waits in Iceberg's catalog. When the job
-    is killed then, the commit goes through though nobody waits for it any more: before the next life begins, or when that is at
-    its own. That it is lost is as a kill at a failpoint (``test_consistency_kills``). Whoever asks sums right.
+    is killed then, the commit goes through though nobody waits for it any more: before the next life begins, or when that is
+    at its own. That it is lost is as a kill at a failpoint (``test_consistency_kills``). Every reader sums right.
     """
     server = postgresql_server
     catalog = postgresql_catalog(server)
@@ -449,7 +449,7 @@ CREATE CONSTRAINT TRIGGER {COMMITTING} AFTER UPDATE OF batch_id ON headwater.tab
 
 @contextlib.contextmanager
 def gates_in_transactions(server: PostgresqlServer) -> Iterator[None]:
-    """Whoever notes a batch passes one in that statement, and one in COMMIT, by the tenant's fate."""
+    """A transaction that notes a batch passes a gate in that statement, and one in COMMIT, by the tenant's fate."""
     server.execute(_GATES)
     try:
         yield
@@ -535,8 +535,8 @@ def held_rename(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_within_a_commit_of_deltas_the_tables_are_exact(
     bootstrap_servers: str, held_rename: Path, tmp_path: Path
 ) -> None:
-    """A job is killed when the commit is a whole file under a name that nobody reads, and when it has its name, of which nobody
-    was told.
+    """A job is killed when the commit is a whole file under a name that nobody reads, and when it has its name, but no process
+    has had the answer.
     """
     where = {"warehouse_dir": str(tmp_path / "warehouse")}
     rows = partial(delta_rows, DeltaSettings(**where))

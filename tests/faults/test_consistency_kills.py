@@ -36,7 +36,7 @@ FAILPOINTS = {
         "sink_after_showing_before_maintenance",
         "sink_after_batch_before_spark_commit",
     ),
-    # With one table written in the transaction, with all of them, and behind its commit.
+    # With one table written in the transaction, with all of them, and after its commit.
     "postgresql": (
         "sink_after_merge_before_next_table",
         "sink_before_commit",
@@ -47,7 +47,7 @@ FAILPOINTS = {
 
 @dataclass(slots=True)
 class Warehouse:
-    """A job on it, whose lives are the shared session's, and who sums both of a tenant's tables there."""
+    """A job on it, whose lives are the shared session's and an audit that sums both of a tenant's tables there."""
 
     job: SessionJob
     audit: Callable[[str], Audit | None]

@@ -55,7 +55,7 @@ class Store:
     log_dir: Path
 
     def kept(self, tenant: Tenant) -> KeptState | None:
-        """What it has of a tenant."""
+        """A tenant's state in the store."""
         file = self.store.file_of(f"s3://{BUCKET}/jobs/{JOB}/{tenant.name}.json")
         try:
             return msgspec.json.decode(file.read_bytes(), type=KeptState)
@@ -165,7 +165,7 @@ def lose_folder(job: SinkJob) -> None:
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_killed_with_its_folder_a_job_goes_on_from_the_store(store: Store, job: SessionJob) -> None:
     """Between the two tables of its second batch, which is not full. More is written then, and the batch that comes again has
-    none of it, since one table has that batch's number: each event is in a log once. The first life is a process."""
+    none of it, because one table has that batch's number: each event is in a log once. The first life is a process."""
     chance = random.Random(42)
     job.settings = {**job.settings, "tables_in_parallel": 1}
     killed = SinkJob(
@@ -191,7 +191,7 @@ def test_killed_with_its_folder_a_job_goes_on_from_the_store(store: Store, job: 
     job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
 
     assert_exact(job, tenant, SinkMode.APPEND)
-    # At rest it knows that the last batch is over: Kafka may have deleted its events when a job begins anew.
+    # At rest it knows that the last batch is over: Kafka may have deleted its events when a job begins again.
     last = f"checkpoints/{tenant.name}/commits/{job.progress(tenant).batch_id}"
     job.wait_until(lambda: (kept := store.kept(tenant)) is not None and last in kept.files)
 
@@ -228,7 +228,7 @@ def test_killed_at_every_failpoint_with_its_folder_the_tables_are_exact(job: Ses
 
 @pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
 def test_what_is_parked_is_known_though_the_folder_is_lost(job: SessionJob) -> None:
-    """The job dies behind the commit that left the refused event out: later events of its key wait for it nonetheless."""
+    """The job dies after the commit that left the refused event out: later events of its key wait for it nonetheless."""
     tenant = write_tenant(job, f"l{secrets.token_hex(3)}", SinkMode.APPEND, "orders")
     first = tenant.models[0].schema
     schema = TableSchema(
@@ -261,8 +261,8 @@ def test_what_is_parked_is_known_though_the_folder_is_lost(job: SessionJob) -> N
 
 @pytest.mark.timeout(7 * LIFE_TIMEOUT_S)
 def test_tables_that_move_together_do_so_though_the_folder_is_lost(job: SessionJob) -> None:
-    """Where a batch is cut, and which of its tables are to be shown, is known when it is begun anew. Nobody who sums both finds
-    money that is not there, or is there twice."""
+    """Where a batch is cut, and which of its tables are to be shown, is known when it is begun again. Nobody who sums both
+    finds money that is not there, or is there twice."""
     chance = random.Random(46)
     document = {"consistency": "transaction", "max_batch_rows": 9}
     tenant = write_tenant(job, f"b{secrets.token_hex(3)}", SinkMode.MIRROR, topics={"transactions": True}, **document)
@@ -336,7 +336,7 @@ def test_of_two_jobs_the_first_ends_by_name_and_nothing_is_written_twice(
 def test_while_the_store_is_away_nothing_is_written_and_it_is_told(
     tmp_path: Path, bootstrap_servers: str, store: Store
 ) -> None:
-    """The job's own health stays good, since a restart would help nothing; when the store is back, it goes on."""
+    """The job's own health stays good, because a restart would help nothing; when the store is back, it goes on."""
     chance = random.Random(45)
     job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
     tenant = write_tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits")

@@ -42,7 +42,7 @@ def jobs(
 
 
 def tell(job: SessionJob, place: Place, *tenants: Tenant) -> None:
-    """As tenant_operator tells a job of its tenants' places."""
+    """Give a job the places of its tenants, as tenant_operator does."""
     places = Places(job=job.folder.name, tenants={tenant.name: place for tenant in tenants})
     replace_durably(job.folder / "tenants" / PLACES_FILE, encode_places(places))
 
@@ -50,7 +50,7 @@ def tell(job: SessionJob, place: Place, *tenants: Tenant) -> None:
 @pytest.mark.timeout(7 * LIFE_TIMEOUT_S)
 def test_killed_at_every_point_of_a_move_the_tables_are_exact(jobs: tuple[SessionJob, SessionJob]) -> None:
     """A mirror of two tables and a log move together, with a batch that was cut off between two tables, while more is written.
-    The old job dies before and behind the hand-over, the new one before and behind the taking. Every row is there once, by the
+    The old job dies before and after the hand-over, the new one before and after the taking. Every row is there once, by the
     same queries. Then the tenants go with their tables, and the job dies between these and its state.
     """
     old, new = jobs
@@ -109,7 +109,7 @@ def test_killed_at_every_point_of_a_move_the_tables_are_exact(jobs: tuple[Sessio
 
 
 def outcomes(job: SessionJob, *tenants: Tenant) -> list[Outcome | None]:
-    """What was said last of each, as the operator reads it."""
+    """The last outcome reported of each, as the operator reads it."""
     found = read_handovers(KafkaSettings(bootstrap_servers=job.bootstrap_servers))
     keys = [handover_key(tenant.name, "t") for tenant in tenants]
     return [found[key].outcome if key in found else None for key in keys]

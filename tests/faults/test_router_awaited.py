@@ -1,5 +1,5 @@
 """Rows that pass from one Kafka partition of a changes topic to another, as those of a shard between two readers: each tenant
-gets them in order, whoever is behind where, and whatever is killed."""
+gets them in order, whichever of them lags in whichever partition, and whichever process is killed."""
 
 import contextlib
 import random
@@ -55,7 +55,7 @@ def withheld(rig: Rig, kafka_partition: int) -> Iterator[None]:
 
 
 def got(rig: Rig, tenant: str) -> list[int]:
-    """What a tenant's topic holds now."""
+    """The ids that a tenant's topic holds now."""
     return created_ids(read_topic(rig.services.bootstrap_servers, rig.topic(tenant)))
 
 
@@ -66,8 +66,8 @@ def assert_in_order(rig: Rig) -> None:
 
 
 def test_what_another_partition_holds_comes_first(make_rig: MakeRig) -> None:
-    """It is not committed yet when the lane meets who awaits it; what stood before it is not held back, and a lane that awaits
-    another partition is not taken for one that has stalled."""
+    """The other partition's rows are not committed yet when the lane meets rows that await them. Rows before these are not
+    held back, and a lane that awaits another partition is not taken for one that has stalled."""
     rig = make_rig(kafka_partitions=2)
     rig.settings["stall_timeout_s"] = 3.0
     router = rig.router()
@@ -105,7 +105,7 @@ def test_partitions_that_await_each_other_go_on(make_rig: MakeRig) -> None:
 
 
 def test_a_tenant_that_is_behind_in_one_partition_awaits_it_in_the_other(make_rig: MakeRig) -> None:
-    """The other tenant goes on; this one falls behind there too, and nobody is asked to see to it."""
+    """The other tenant goes on; this one becomes a straggler there too, and nobody is asked to see to it."""
     rig = make_rig(kafka_partitions=2)
     limit(rig, HARDLY_ANY)
     router = rig.router()

@@ -122,7 +122,7 @@ MakeRig = Callable[..., Rig]
 
 @pytest.fixture
 def make_rig(services: Services, tmp_path: Path, unique_name: Callable[[str], str]) -> Iterator[MakeRig]:
-    """Makes the test's rig, on the shared servers unless told otherwise; its routers end with the test."""
+    """Makes the test's rig, on the shared servers unless ``on`` names others; its routers end with the test."""
     rigs: list[Rig] = []
 
     def make(kafka_partitions: int = 1, on: Services = services) -> Rig:

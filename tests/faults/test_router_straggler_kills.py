@@ -1,4 +1,4 @@
-"""Routers killed while tenants fall behind, catch up and come back: everybody still gets every event once, in order."""
+"""Routers killed while tenants become stragglers, catch up and come back: everybody still gets every event once, in order."""
 
 import random
 import threading
@@ -14,7 +14,7 @@ __all__ = ["make_rig"]  # the fixture
 
 LIVES = (
     "router_after_leaving_before_commit=kill@1",
-    "router_after_leaving_before_commit=kill@1",  # it has not left: nothing was committed
+    "router_after_leaving_before_commit=kill@1",  # it is still in the lane: nothing was committed
     "router_after_leaving_committed=kill@1",
     "router_straggler_after_produce_before_offset=kill@1",
     "router_straggler_after_produce_before_offset=kill@2",
@@ -23,13 +23,13 @@ LIVES = (
     "router_straggler_after_commit=kill@1",
     "router_straggler_after_commit=kill@2",
 )
-"""Where a router dies, and the next one, while a tenant falls behind and then is behind."""
+"""Where a router dies, and the next one, while a tenant becomes a straggler and then is one."""
 SLOW = 40.0
 """Events a second; the source makes some hundred."""
 
 
 def limit(rig: Rig, events_per_s: float | None) -> None:
-    """What the tenant with the filter may take from now on."""
+    """Limit the tenant with the filter to so many events a second from now on; None: no limit."""
     selection = {
         "name": rig.source.name,
         "row_filters": [{"tables": ".*", "where": "id / 2 <> 0 AND region = 'EU'"}],
@@ -43,9 +43,9 @@ def limit(rig: Rig, events_per_s: float | None) -> None:
 
 def test_killed_while_a_tenant_falls_behind_and_comes_back_nothing_is_lost_or_repeated(make_rig: MakeRig) -> None:
     """In each gap; the last one is killed in the transaction that takes the tenant in again, which is not committed: the next
-    router finds it behind, where it was. The other tenant never noticed."""
+    router finds it a straggler, where it was. The other tenant never noticed."""
     rig = make_rig()
-    # An offset is not told while a transaction that has it is open, also where its owner was killed.
+    # Kafka answers no offset while a transaction that has it is open, also where its owner was killed.
     rig.settings["lane"] = {"stuck_transaction_s": 15.0, "transaction_timeout_s": 20.0}
     limit(rig, SLOW)
     router = rig.router()

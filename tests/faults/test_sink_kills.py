@@ -114,7 +114,7 @@ def test_killed_at_every_failpoint_the_tables_are_exact(job: SessionJob) -> None
 @pytest.mark.parametrize("job", ["clickhouse", "delta", "postgresql"], indirect=True)
 @pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
 def test_each_warehouse_is_exact_through_an_end_at_its_commit(job: SessionJob) -> None:
-    """The same with one of the points: what `make test` has of the warehouses beside Iceberg."""
+    """The same with one of the points: the part that `make test` has of the warehouses beside Iceberg."""
     assert_exact_through(job, [REAL_KILLS[job.warehouse]])
 
 
@@ -137,7 +137,7 @@ def assert_exact_through(job: SessionJob, points: Sequence[str]) -> None:
 
 
 def assert_exact(job: Job, tenant: Tenant, mode: SinkMode) -> None:
-    """Its tables are what a plain model makes of all that it was sent, each change once."""
+    """Its tables equal those that a plain model makes of all events it was sent, each change once."""
     for model in tenant.models:
         assert_exact_rows(mode, model, job.rows(tenant, model))
     assert job.progress(tenant).rows == tenant.changes, tenant.name
@@ -166,8 +166,8 @@ def version(row: Row) -> Version:
 @pytest.mark.parametrize("job", ["iceberg"], indirect=True)
 @pytest.mark.timeout(8 * LIFE_TIMEOUT_S)
 def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SessionJob) -> None:
-    """A log of changes has every event once but the one that is given up, and each letter counts once; the job dies behind the
-    letters, behind the parked keys, and behind the commit, of the batch that is refused and of the replay.
+    """A log of changes has every event once but the one that is given up, and each letter counts once; the job dies after the
+    letters, after the parked keys, and after the commit, of the batch that is refused and of the replay.
     """
     tenant = write_tenant(job, f"l{secrets.token_hex(3)}", SinkMode.APPEND, "orders")
     first = tenant.models[0].schema
@@ -225,9 +225,9 @@ def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SessionJob) ->
 )
 @pytest.mark.timeout(9 * LIFE_TIMEOUT_S)
 def test_killed_around_a_resync_the_table_is_exact(job: SessionJob, mode: SinkMode) -> None:
-    """A row that the source does not have is in a table, which is built anew from a copy, or a log from its topic: the job
-    dies before the swap, within its transaction where the warehouse has one, behind it, before it is told, and before Spark's
-    commit, while more is written. The table equals a plain model, and one that nobody asked for is as exact.
+    """A table has a row that the source lacks, and is rebuilt from a copy, a log from its topic. The job dies before the swap,
+    within its transaction where the warehouse has one, after it, before it is reported, and before Spark's commit, while more
+    is written. The table equals a plain model, and one that nobody asked for is as exact.
     """
     chance = random.Random(43)
     tenant = write_tenant(job, f"r{secrets.token_hex(3)}", mode, "orders", "items")
@@ -260,7 +260,7 @@ def test_killed_around_a_resync_the_table_is_exact(job: SessionJob, mode: SinkMo
 
     answers = decode_resyncs(resyncs_path(job.folder / "state", tenant.name).read_bytes()).answers
     assert answers["r1"].is_done, answers
-    if mode is SinkMode.APPEND:  # whose topic tells of it
+    if mode is SinkMode.APPEND:  # whose topic has it
         orders.orders.append(doubted)
     elif mode is SinkMode.HISTORY:
         orders.versions.append(Version(9_999, "doubted", doubted, doubted + UNTOLD))
@@ -274,8 +274,8 @@ def test_killed_around_a_resync_the_table_is_exact(job: SessionJob, mode: SinkMo
 def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_change_once(
     job: SessionJob, clickhouse_server: ClickhouseServer
 ) -> None:
-    """A batch's rows are attached, and nobody has noted it. Before it comes again the table is one that is refused: for what
-    somebody did to it, and then for the tenant's document. What waits behind it comes under other batches.
+    """A batch's rows are attached, and nobody has noted it. Before it comes again the table is one that is refused: for a
+    column that somebody renamed, and then for the tenant's document. Its later rows come under other batches.
     """
     chance = random.Random(53)
     tenant = write_tenant(job, f"p{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
@@ -317,8 +317,8 @@ def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_chang
 @pytest.mark.parametrize("job", ["iceberg"], indirect=True)
 @pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
 def test_killed_in_the_tries_of_a_parked_table_each_change_is_there_once(job: SessionJob) -> None:
-    """A log is parked for what the tenant's document had been, with what came since. It is tried: the job dies when that is
-    noted, when it is written, and when the batch is done, while more is written.
+    """A log is parked, with its new events, because the tenant's document asks for a mirror. The document is put right, and
+    the log is tried: the job dies when that is noted, when it is written, and when the batch is done, while more is written.
     """
     chance = random.Random(59)
     tenant = write_tenant(job, f"t{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
@@ -359,7 +359,7 @@ def _ends(job: SessionJob, topic: str) -> dict[int, int]:
 @pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
 def test_killed_while_one_table_is_far_behind_nothing_is_lost_or_twice(job: SessionJob) -> None:
     """A log of two tables, of which one has a backlog of many batches; the job dies when it is known how far a batch reads the
-    other, between the two tables of such a batch, and behind a later one, while more of both is written.
+    other, between the two tables of such a batch, and after a later one, while more of both is written.
     """
     tenant = write_tenant(job, f"b{secrets.token_hex(3)}", SinkMode.APPEND, "copied", "live")
     copied, live = tenant.models
