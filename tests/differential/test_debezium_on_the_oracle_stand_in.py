@@ -50,7 +50,7 @@ COLUMNS = (
 )
 LAST = 999_999
 PARTS = 10
-"""Of the traffic: between them Debezium ends a window, whatever transactions are open."""
+"""Of the traffic: between them Debezium ends a window, also with transactions open."""
 PAUSE_S = 0.3
 _TICK_S = 0.1
 DIFFERENCES = {

@@ -1,7 +1,7 @@
 """Debezium's Vitess connector, which nobody here wrote, takes the stand-in for Vitess: copy, stream and reshard.
 
-What it writes is held against what MySQL holds, so that the stand-in's events are judged by another reader of them than ours.
-Kafka Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not there (76 MB): ``make test-all``.
+Its records are compared with MySQL's rows, so that the stand-in's events are judged by another reader of them than ours. Kafka
+Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not there (76 MB): ``make test-all``.
 """
 
 import asyncio
@@ -130,7 +130,7 @@ def _debezium(
 
 
 def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_servers: str, tmp_path: Path) -> None:
-    """Every row is copied once, every change comes once and in order, before and behind a split of one shard; ours reads the
+    """Every row is copied once, every change comes once and in order, before and after a split of one shard; ours reads the
     same."""
     keyspace = vtgate.topology.keyspaces[0].name
     follower = Follower(vtgate)
@@ -151,7 +151,7 @@ def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_
     asyncio.run(follower.read(lambda f: f.rows.keys() >= set(range(1, 61)) and f.rows[1][1]["name"] == "behind"))
 
     assert sorted(record.key["id"] for record in copied) == list(range(1, 21))
-    assert [record.value["op"] for record in copied] == 20 * ["c"]  # the connector calls what it copies a create
+    assert [record.value["op"] for record in copied] == 20 * ["c"]  # the connector calls a copied row a create
     deleted = [record for record in streamed if record.key == {"id": 2}]
     assert [record.value and record.value["op"] for record in deleted] == ["d", None]
     changed = next(record.value for record in streamed if record.key == {"id": 1})
@@ -172,7 +172,7 @@ def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_
 
 def test_stop_on_reshard(vtgate: VtgateServer, shard_servers, bootstrap_servers: str, tmp_path: Path) -> None:
     """Both have vtgate end their streams at the journal of a split. Ours goes on with the new shards. The connector opens no
-    other, and stays running; where its task is started again it stands behind the journal, and has the shard that stayed."""
+    other, and stays running; where its task is started again it stands after the journal, and has the shard that stayed."""
     keyspace = vtgate.topology.keyspaces[0].name
     follower = Follower(vtgate, stream=StreamSettings(stop_on_reshard=True))
     asyncio.run(follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None))
@@ -193,19 +193,19 @@ def test_stop_on_reshard(vtgate: VtgateServer, shard_servers, bootstrap_servers:
         topic.until_holds(
             lambda records: {record.key["id"] for record in records} >= stayed, connector, what="the rows of 80-"
         )
-        connector.suspend()  # what it has received is in Kafka then
+        connector.suspend()  # all that it has received is in Kafka then
         records = tuple(topic.until_end())
         topic.close()
     first, *again = vtgate.requests[opened:]
     asyncio.run(follower.read(lambda f: f.rows.keys() >= set(range(1, 91))))
 
-    # Started again it repeats what it had not kept an offset of.
+    # Started again it repeats the events of which it had kept no offset.
     theirs = {row_id: list(dict.fromkeys(history)) for row_id, history in _histories(records).items()}
     ours = _our_histories(follower)
     assert first.flags.stop_on_reshard
     (places,) = [{shard.shard: shard.gtid for shard in each.vgtid.shard_gtids} for each in again]
     assert places.keys() == {"-80", "80-"}
-    assert places["-80"] == vtgate.topology.shard(keyspace, "-80").primary.position()  # nothing is behind the journal
+    assert places["-80"] == vtgate.topology.shard(keyspace, "-80").primary.position()  # nothing follows the journal
     assert {record.value["source"]["shard"] for record in records if record.value} == {"-80", "80-"}
     assert {row_id: history for row_id, history in ours.items() if row_id in stayed or row_id <= 30} == {
         **theirs,
@@ -216,7 +216,7 @@ def test_stop_on_reshard(vtgate: VtgateServer, shard_servers, bootstrap_servers:
 
 
 def test_tasks_have_our_names(vtgate: VtgateServer, bootstrap_servers: str, tmp_path: Path) -> None:
-    """Each record's headers tell which task read it: the source partition of ours."""
+    """Each record's headers name the task that read it: the source partition of ours."""
     keyspace = vtgate.topology.keyspaces[0].name
     options = {
         "tasks.max": 2,
@@ -236,7 +236,7 @@ def test_tasks_have_our_names(vtgate: VtgateServer, bootstrap_servers: str, tmp_
 
 
 def _change(vtgate: VtgateServer) -> None:
-    """Fourteen records, a tombstone among them, behind the copy of the twenty rows."""
+    """Fourteen records, a tombstone among them, after the copy of the twenty rows."""
     keyspace = vtgate.topology.keyspaces[0].name
     for statement in (
         "UPDATE t SET name = 'changed', amount = -0.05 WHERE id = 1",
@@ -248,7 +248,7 @@ def _change(vtgate: VtgateServer) -> None:
 
 
 def _split(vtgate: VtgateServer, shard_servers) -> None:
-    """One of the two shards; and changes behind it."""
+    """One of the two shards; and changes after it."""
     keyspace = vtgate.topology.keyspaces[0].name
     targets = [
         new_shard(keyspace, name, 900 + number, server.host, server.port)
@@ -260,7 +260,7 @@ def _split(vtgate: VtgateServer, shard_servers) -> None:
 
 
 Histories = dict[int, list[tuple[str, tuple[object, ...] | None]]]
-"""Of each row its operations, each with what the row became."""
+"""Of each row its operations, each with the row's values after it."""
 
 
 def _histories(records: tuple[Record, ...]) -> Histories:

@@ -1,8 +1,8 @@
 """The same recorded stream read by Debezium's Vitess connector, and by vstream_reader's decoder and the router: record by
 record the same.
 
-The stand-in serves real shards through a copy, changes, key changes, transactions over two tables and two shards, an ALTER
-and a split, or a merge; what it sent is recorded, and replayed to both. What may differ is listed here as in
+The stand-in serves real shards through a copy, changes, key changes, transactions over two tables and two shards, an ALTER and
+a split, or a merge; its messages are recorded, and replayed to both. Differences that are allowed are listed here as in
 docs/vitess-differences.md; anything else fails.
 """
 
@@ -88,7 +88,7 @@ def test_the_same_records(
                 copying.add(record.value["payload"]["transaction"]["id"])
     _compare_boundaries(ours["transaction"], theirs["transaction"], copying, keyspace)
     assert named >= {NEW_KEY_HEADER, OLD_KEY_HEADER, CONTEXT_RUN_HEADER}
-    # Row 1001 is on another shard than its key's: a split leaves it behind, a merge takes it along to the last DELETE.
+    # Row 1001 is on another shard than its key's: a split leaves it where it is, a merge takes it along to the last DELETE.
     assert tombstones == DELETES + KEY_CHANGES + (targets == ("-",))
 
 
@@ -188,7 +188,7 @@ def _record(vtgate: VtgateServer, shard_servers, path: Path, targets: tuple[str,
 
 
 def _transaction(shard: Shard, first: int) -> None:
-    """What commits on a shard at once: rows of two tables by turns, a row that comes, changes its key and goes."""
+    """One transaction of a shard: rows of two tables by turns, a row that comes, changes its key and goes."""
     connection = shard.primary.connect()
     try:
         connection.autocommit(False)

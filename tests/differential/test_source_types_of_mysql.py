@@ -1,4 +1,4 @@
-"""Debezium's MySQL connector and the router tell the same types of a source's columns: every type, and chosen ones."""
+"""Debezium's MySQL connector and the router report the same types of a source's columns: every type, and chosen ones."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ EVERY_TYPE: Final = (
     "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION",
 )  # fmt: skip
 CHOSEN_COLUMNS: Final = (r".*\.every\..*", r".*\.chosen\.V", r".*\.chosen\.am")
-"""The last one names no whole column: nothing is told of it by that."""
+"""The last one names no whole column: nothing is reported of it by that."""
 CHOSEN_TYPES: Final = (r".*\.chosen\.INT UNSIGNED", r".*\.chosen\.decimal", r".*\.chosen\.CHAR")
 
 
@@ -42,7 +42,7 @@ def test_the_parameters_of_every_field(
     start_mysql: StartMysql, unique_name: Callable[[str], str], bootstrap_servers: str, tmp_path: Path
 ) -> None:
     """``column.propagate.source.type`` and ``datatype.propagate.source.type``, as ``format.source_types`` has them."""
-    mysql_server = start_mysql()  # the connector parses every table of a server, whatever other tests left in theirs
+    mysql_server = start_mysql()  # the connector parses every table of a server, other tests' too
     database = unique_name("types")
     mysql_server.execute(f"CREATE DATABASE {database}")
     columns = ", ".join(f"c{number} {declared}" for number, declared in enumerate(EVERY_TYPE))
@@ -91,7 +91,7 @@ def _our_value_schema(table: TableSchema) -> dict[str, Any]:
 
 
 def _parameters(value_schema: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """Of each field of ``after`` those that tell of its source, in their order."""
+    """Of each field of ``after`` those that describe its source, in their order."""
     after = next(field["fields"] for field in value_schema["fields"] if field["field"] == "after")
     return {
         field["field"]: [

@@ -58,7 +58,7 @@ def test_the_same_values(
     tmp_path: Path,
     mode: str,
 ) -> None:
-    """Of copied rows and of changed ones: each value, and what its schema says of it."""
+    """Of copied rows and of changed ones: each value and its schema."""
     keyspace = vtgate.topology.keyspaces[0].name
     prefix, modes = f"v_{keyspace}", MODES[mode]
     _record(vtgate, keyspace, tmp_path / "record")
@@ -93,7 +93,7 @@ def _left(image: dict | None) -> dict | None:
 
 
 def _fields(value: dict, image: str) -> dict:
-    """Of each column its schema, without the digits of a BIGINT UNSIGNED: this connector tells none, that of MySQL does."""
+    """Of each column its schema, without the digits of a BIGINT UNSIGNED: this connector reports none, that of MySQL does."""
     [found] = [field for field in value["schema"]["fields"] if field["field"] == image]
     fields = {field["field"]: field for field in found["fields"]}
     fields["big"].get("parameters", {}).pop("connect.decimal.precision", None)
