@@ -1,4 +1,4 @@
-"""What a warehouse should hold of a value that Debezium recorded, reckoned in plain Python from its JSON."""
+"""The value that a warehouse should hold for one that Debezium recorded, reckoned in plain Python from its JSON."""
 
 import base64
 import datetime

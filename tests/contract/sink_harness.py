@@ -67,7 +67,7 @@ class WarehouseHarness:
         self.merged_at_hand = 0
         """How many batches went by ``MergesRows``: those that may, if ``is_at_hand``."""
         self.tells_first_rows = True
-        """Whether the sink is told of batches whose rows may all be new; else it merges each."""
+        """Whether the sink is given notice of batches whose rows may all be new; else it merges each."""
         self._decoders = Decoders() if is_at_hand else None
         self.kind = next(kind for kind, dialect in DIALECTS.items() if dialect == sink.dialect)
         """By the name of the registry."""

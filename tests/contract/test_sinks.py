@@ -101,7 +101,7 @@ SHOWN_OTHERWISE = {
     contract.a_rename_is_carried_over: "as at hand; test_variant_columns.py: test_columns_come_and_are_renamed by a query",
     contract.texts_stay_what_they_are: "as at hand; by a query those of every recorded value",
 }
-"""What the gate has of Iceberg by a query elsewhere."""
+"""Promises that the gate tests elsewhere for Iceberg by a query, each with the test."""
 _tenants = itertools.count()
 
 
@@ -239,7 +239,7 @@ def _called(item: Column, name: str) -> Column:
     indirect=True,
 )
 def test_every_recorded_value_arrives_unchanged(harness: WarehouseHarness) -> None:
-    """Debezium's own records of all types, with schemas, equal what the other engine reads, value by value."""
+    """Debezium's own records of all types, with schemas, equal those that the other engine reads, value by value."""
     schema = next(iter(table_schemas("all_types")))
     recorded = [item["value"] for item in records("v1.smp.all_types") if item["value"] is not None]
     changes = [
@@ -267,7 +267,7 @@ def test_every_recorded_value_arrives_unchanged(harness: WarehouseHarness) -> No
 
 
 def test_a_value_that_does_not_fit_its_type_is_told_from_other_failures(harness: WarehouseHarness) -> None:
-    """The job parks such a table; the condition must come through whatever the sink does to write."""
+    """The job parks such a table; the condition must come through every way in which a sink writes."""
     with pytest.raises(Exception) as failed:
         harness.apply(contract.table(), contract.put(1, 2**40, "too large"))
 

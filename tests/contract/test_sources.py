@@ -120,7 +120,7 @@ class DtsHarness(MysqlHarness):
 
 
 class VitessHarness:
-    """A keyspace of one shard, a real MySQL server, behind the stand-in for vtgate. Between shards there is no order that
+    """A keyspace of one shard, a real MySQL server, served by the stand-in for vtgate. Between shards there is no order that
     could be promised."""
 
     def __init__(self, vtgate: VtgateServer, schema_history: SchemaHistoryClient, name: str) -> None:
@@ -222,7 +222,7 @@ async def test_existing_rows_come_first_then_changes(harness: contract.SourceHar
 
 
 async def test_reading_resumes_without_gap_or_repeat(harness: contract.SourceHarness) -> None:
-    """What follows a resume point is exactly what was not read before it."""
+    """The events after a resume point are exactly those that were not read before it."""
     await contract.reading_resumes_without_gap_or_repeat(harness)
 
 

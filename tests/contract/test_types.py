@@ -1,7 +1,7 @@
 """Every type of MySQL, with its edges: from a real server through the reader's events into each warehouse, and back.
 
-What another engine reads from the warehouse equals what MySQL prints, by the conversions of ``headwater check``, which share
-no code with reader and sink; ``docs/types.md`` is held to it.
+Each value that another engine reads from the warehouse equals the one that MySQL prints, by the conversions of ``headwater
+check``, which share no code with reader and sink; ``docs/types.md`` is held to it.
 """
 
 import itertools
@@ -163,7 +163,7 @@ async def test_every_value_comes_back_as_it_was(
     mysql_server: MysqlServer,
     unique_name: Callable[[str], str],
 ) -> None:
-    """In every handling mode, of snapshot and log; what the page calls lost differs, and nothing else."""
+    """In every handling mode, of snapshot and log; values that the page calls lost differ, and nothing else."""
     harness, read_table = warehouse
     database = unique_name("types")
     rows = rows_for(modes, holds_nul=harness.holds_nul)
@@ -197,7 +197,8 @@ async def test_every_value_comes_back_as_it_was(
 async def test_every_document_comes_back_from_a_variant(
     kind: str, mysql_server: MysqlServer, unique_name: Callable[[str], str]
 ) -> None:
-    """Of snapshot and log, whatever MySQL's JSON holds; what a VARIANT does not hold is refused elsewhere."""
+    """Of snapshot and log, with every kind of value that MySQL's JSON holds; documents that a VARIANT does not hold are
+    refused elsewhere."""
     database, kept = unique_name("types"), kept_in(kind, f"types-variant-{kind}")
     rows = [{"js": document} for document in DOCUMENTS]
     mysql_server.execute(
@@ -259,7 +260,7 @@ Cells = dict[str, list[Any]]
 
 
 def found_and_printed(table: pa.Table, source: AskedSource, database: str) -> tuple[Cells, Cells]:
-    """What the warehouse has and what the source prints of its only table, in canonical form, by column."""
+    """The warehouse's cells, and those that the source prints of its only table, both in canonical form, by column."""
     [expected] = [_plain(each) for each in source.tables() if each.table_id.database == database]
     rows = list(source.rows(expected, expected.columns))
     printed = {item.name: [row[place] for row in rows] for place, item in enumerate(expected.columns)}

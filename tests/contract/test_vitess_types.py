@@ -1,7 +1,7 @@
 """Every type of a keyspace's tables, with its edges: real shards, the stand-in for vtgate, the reader, Iceberg, and back.
 
-As ``test_types`` for MySQL: what another engine reads from the warehouse equals what the shards print, be a row copied or come
-in the stream.
+As ``test_types`` for MySQL: each value that another engine reads from the warehouse equals the one that the shards print, be a
+row copied or come in the stream.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ MODES = [
 
 @pytest.mark.parametrize("modes", MODES, ids=lambda modes: modes.time_precision.value)
 async def test_every_value_comes_back_as_it_was(modes: VitessValueModes, start_vtgate: StartVtgate) -> None:
-    """Copied, and as a change; what the page of types calls lost differs, and nothing else."""
+    """Copied, and as a change; values that the page of types calls lost differ, and nothing else."""
     server = start_vtgate()
     keyspace = server.topology.keyspaces[0].name
     on_every_shard(
@@ -79,7 +79,7 @@ async def test_every_value_comes_back_as_it_was(modes: VitessValueModes, start_v
 
 
 def write(server: VtgateServer, first_id: int, rows: list[dict[str, str]]) -> None:
-    """The rows in every shard, by its MySQL server: with keys of its own, whatever shard those would be of."""
+    """The rows in every shard, by its MySQL server: with keys of its own, also where those would be of another shard."""
     keyspace = server.topology.keyspaces[0].name
     for nth, shard in enumerate(server.topology.serving(keyspace)):
         with contextlib.closing(shard.primary.connect()) as connection, connection.cursor() as cursor:
@@ -91,7 +91,7 @@ def write(server: VtgateServer, first_id: int, rows: list[dict[str, str]]) -> No
 async def read(
     server: VtgateServer, modes: VitessValueModes, rows: list[dict[str, str]]
 ) -> tuple[MemoryHistory, list[Entry]]:
-    """All that the reader publishes of a copy of the rows, and of as many that are written behind it."""
+    """All that the reader publishes of a copy of the rows, and of as many that are written after it."""
     keyspace, history = server.topology.keyspaces[0].name, MemoryHistory()
     settings = VstreamReaderSettings(
         source="src",
