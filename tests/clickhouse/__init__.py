@@ -1,4 +1,4 @@
-"""A ClickHouse for the tests: its own engine, behind a front of ours (``server``).
+"""A ClickHouse for the tests: its own engine, with an HTTP front of ours (``server``).
 
 The engine is fetched with the first test that asks for it (173 MB, into the cache).
 """
@@ -50,7 +50,7 @@ class ClickhouseServer:
         return clickhouse_connect.get_client(host=LOOPBACK, port=self.port, autogenerate_session_id=False)
 
     def execute(self, *statements: str) -> Any:
-        """Run ``statements``; what the last one answers."""
+        """Run ``statements``; returns the last one's answer."""
         client = self.client()
         try:
             return [client.command(statement) for statement in statements][-1]
@@ -58,7 +58,7 @@ class ClickhouseServer:
             client.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """What a SELECT gives."""
+        """The rows of a SELECT."""
         client = self.client()
         try:
             return [tuple(row) for row in client.query(query).result_rows]
@@ -91,7 +91,7 @@ def place_of(table: WarehouseTable) -> str:
 
 
 def arrow_table(server: ClickhouseServer, table: WarehouseTable) -> pa.Table:
-    """A table's rows as ClickHouse gives them to whoever asks with FINAL; texts as texts, long numbers too."""
+    """A table's rows as ClickHouse gives them to a query with FINAL; texts as texts, long numbers too."""
     database, name = database_name(DATABASE_TEMPLATE, table), table.name
     where = f"database = {literal(database)} AND name = {literal(name)}"
     [[engine, comment]] = server.rows(f"SELECT engine, comment FROM system.tables WHERE {where}")

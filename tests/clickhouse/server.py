@@ -1,4 +1,4 @@
-"""ClickHouse's own engine behind the part of its HTTP interface that ``clickhouse-connect`` uses.
+"""ClickHouse's own engine, served by the part of its HTTP interface that ``clickhouse-connect`` uses.
 
 No server of ClickHouse's can be had from the package registries that the tests are set up from; ``chdb`` is its engine as
 a library. So SQL, types, merges, parts and files are ClickHouse's; HTTP, users and the running of queries side by side are
@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         query = asked.get("query", "")
         if not query:
-            # An INSERT may carry its rows behind it.
+            # An INSERT may carry its rows after it.
             insert = _INSERT.match(body)
             end = len(body) if insert is None else insert.end()
             query, body = body[:end].decode(), body[end:]
