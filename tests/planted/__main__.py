@@ -13,7 +13,7 @@ from typing import Final
 from tests.planted.bugs import BUGS, PlantedBug
 
 REPOSITORY: Final = Path(__file__).parents[2]
-TESTS_FAILED: Final = 1  # pytest's exit code; others are for what could not be run
+TESTS_FAILED: Final = 1  # pytest's exit code; 4 and 5 are for a run that could not be done, or that had no tests
 
 
 def main(arguments: Sequence[str]) -> int:

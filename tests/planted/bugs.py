@@ -1,4 +1,5 @@
-"""One bug for each of ten promises of the README: what is changed, and which tests of the gate have to fail."""
+"""One bug for each of ten promises of the README: the change of code that plants it, and the tests of the gate that have to
+fail."""
 
 from dataclasses import dataclass
 from typing import Final
