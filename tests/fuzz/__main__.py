@@ -4,8 +4,9 @@
     python -m tests.fuzz --keep
 
 atheris comes into the cache (requirements/fuzz.txt), and the compiled modules are built once more, with AddressSanitizer and
-coverage counters. The corpus (``.fuzz/corpus``) begins with what a stand-in for DTS recorded (``tests/golden/dts-stand-in``),
-what ``tests.unit.dts_decoder.fuzz`` made up, and what earlier runs found (``dts_input.KEPT``).
+coverage counters. The corpus (``.fuzz/corpus``) begins with messages that a stand-in for DTS recorded
+(``tests/golden/dts-stand-in``), inputs that ``tests.unit.dts_decoder.fuzz`` made up, and finds of earlier runs
+(``dts_input.KEPT``).
 
 Exit code 0: no input of so many made the decoder raise anything but an error of ours, touch memory that is not its own, take
 ``INPUT_TIMEOUT_S`` or more than ``MEMORY_MB``. Else the input lies in ``.fuzz/found-*``; ``.fuzz/run .fuzz/found-…`` takes it
@@ -94,7 +95,8 @@ def _command(atheris: Path) -> Path:
 
 
 def _keep(corpus: Path) -> int:
-    """Put the corpus, in which libFuzzer leaves what reached something and nothing smaller did, where tests find it."""
+    """Put the corpus, in which libFuzzer leaves an input that reached something and no smaller one did, where tests find
+    it."""
     kept = sorted(corpus.iterdir(), key=lambda path: (path.stat().st_size, path.name))
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(KEPT, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -128,7 +130,7 @@ def _atheris(cache: Path, progress: Progress) -> Path:
 
 
 def _fill(corpus: Path) -> None:
-    """The first inputs, beside what earlier runs found worth keeping. See ``dts_input`` for their form."""
+    """The first inputs, beside those of earlier runs that were worth keeping. See ``dts_input`` for their form."""
     corpus.mkdir(parents=True, exist_ok=True)
     _, recorded = read_recording(RECORDING)
     values = [message.value for message in recorded]

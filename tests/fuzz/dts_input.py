@@ -6,7 +6,7 @@ A byte of choices, and the messages:
 |---|---|
 | 0 | rows that cannot be decoded are set aside, instead of halting |
 | 1 | a message in parts goes through a file |
-| 2 | the rest is one Entries, in one to four parts (bits 3 and 4); else Envelopes, each behind its length (2 bytes) |
+| 2 | the rest is one Entries, in one to four parts (bits 3 and 4); else Envelopes, each after its length (2 bytes) |
 | 5 | the tables are known |
 """
 
@@ -46,7 +46,7 @@ def of_entries(data: bytes, choices: int, *, parts: int = 1) -> bytes:
 def take(data: bytes) -> int:
     """How many rows come of it: 0 too where an error of ours does. Every row is JSON, as strict as it gets.
 
-    Whatever else is raised is a fault of the decoder.
+    Any other error is a fault of the decoder.
     """
     if not data:
         return 0

@@ -1,4 +1,4 @@
-"""What atheris calls with each input, in the process that ``python -m tests.fuzz`` starts.
+"""The function that atheris calls with each input, in the process that ``python -m tests.fuzz`` starts.
 
 Python modules of the decoder are instrumented as they are imported; the compiled ones come from ``HEADWATER_FUZZ_MODULES``,
 built with coverage counters and AddressSanitizer.

@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.foreign [--rounds N] [--seed S]
 
-A round changes a good file somewhere: a byte, a key, a value at its edge, a bomb in its place. What comes of it is a value or
-one of our errors; no line of ours is made by a text of theirs, and memory stays bounded.
+A round changes a good file somewhere: a byte, a key, a value at its edge, a bomb in its place. The outcome is a value or one
+of our errors; no line of ours is made by a text of theirs, and memory stays bounded.
 """
 
 import argparse
@@ -135,7 +135,7 @@ def noisy(rng: random.Random, text: str) -> str:
 
 
 def migrated(rng: random.Random) -> None:
-    """Of a connector's JSON. What was written is the document that was meant, whatever its texts hold."""
+    """Of a connector's JSON. The file written is the document that was meant, with any texts in it."""
     is_vitess = rng.random() < 0.3
     config = VITESS if is_vitess else CONNECTOR
     for _ in range(rng.randrange(1, 4)):
@@ -204,7 +204,7 @@ def protobuf_schema(rng: random.Random) -> None:
 
 
 def play(rounds: int, seed: int) -> None:
-    """Raises AssertionError, or what was not foreseen, with the round."""
+    """Raises AssertionError, or the unforeseen error, with the round."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kinds: tuple[Callable[[random.Random], None], ...] = (

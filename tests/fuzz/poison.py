@@ -3,8 +3,8 @@
     python -m tests.fuzz.poison [--rounds N] [--seed S]
 
 ``make fuzz-tenants`` runs many rounds, the tests a few. A round has one document, every field of it perhaps at its edge, and
-one table of any name, with rows of any values. Whatever they are, nothing raises, the good tenant gets its rows, and a document
-is either refused in words or served. A refusal that the router makes of an unforeseen error is a find, though the tenant alone
+one table of any name, with rows of any values. Nothing raises in any round, the good tenant gets its rows, and a document is
+either refused in words or served. A refusal that the router makes of an unforeseen error is a find, though the tenant alone
 has it.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz.record``: record the first messages of the corpus anew, of a real MySQL, by the stand-in for DTS."""
+"""``python -m tests.fuzz.record``: record the first messages of the corpus again, of a real MySQL, by the stand-in for DTS."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""What a tenant's tables are to hold, by the events that it was sent: plain Python, and nothing of the sinks.
+"""The rows that a tenant's tables are to hold, by the events that it was sent: plain Python, and nothing of the sinks.
 
 A value is compared as text. A warehouse's column is found by its name, or as the column of another type that stands beside
 it, as docs/sinks/schema-changes.md says.

@@ -1,7 +1,7 @@
 """One program: a table's changes on a real server, through the reader's code and the router's, to tenants' warehouses.
 
-The reader and the router run in this process; what the router would write goes to a real broker. A step of the sinks gives
-``apply_batch`` the next records, cut where the program says. Then the log is compared with the events, the history with
+The reader and the router run in this process; the records that the router would write go to a real broker. A step of the sinks
+gives ``apply_batch`` the next records, cut where the program says. Then the log is compared with the events, the history with
 the versions that they make, and a mirror, once it has all, with the source's rows.
 """
 
@@ -152,7 +152,7 @@ class SinkTrial(Trial):
                 self._read(table, rewritten.get(table_id, set()))
 
     def _deliver(self) -> dict[TableId, set[Key]]:
-        """Send the tenants what was read; the keys of the rows that were written."""
+        """Send the tenants the events that were read; the keys of the rows that were written."""
         written: dict[TableId, set[Key]] = {}
         for payload in self._payloads:
             place, changes = BatchPlace(f"headwater.changes.{SOURCE}", 0, next(self._offsets)), read_changes(payload)

@@ -108,7 +108,7 @@ class DtsFollowed:
 
 
 class _Topic:
-    """Every message so far, and the server's log behind it."""
+    """Every message so far, and the server's log from which later ones are read."""
 
     def __init__(self, server: MysqlServer) -> None:
         self.messages: list[KafkaMessage] = []

@@ -55,7 +55,7 @@ from tests.fuzz.source.stored_rows import (
 
 SESSIONS: Final = ("a", "b", "x")
 IS_OF_ROWS: Final = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|COMMIT|ROLLBACK|XA)\b[^;]*$")
-"""Statements behind which no definition is asked for, unless the history has a new version."""
+"""Statements after which no definition is asked for, unless the history has a new version."""
 _SERVER_SETTINGS: Final = (("binlog_row_metadata", "MINIMAL"), *((name, "DEFAULT") for name in GLOBALS))
 """Of the whole server, as each program finds them."""
 _SELECT_TIMEOUT_S: Final = 60.0
@@ -121,7 +121,7 @@ class Trial:
         self._versions = -1
 
     def open(self) -> None:
-        """Make the databases anew."""
+        """Make the databases again."""
         self._clear()
         for setting, value in _SERVER_SETTINGS:
             query(self._admin, f"SET GLOBAL {setting} = {value}")

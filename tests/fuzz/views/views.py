@@ -1,4 +1,4 @@
-"""Random shares of a table, and what a tenant is to get by them. Nothing of the router is used here."""
+"""Random shares of a table, and the rows that a tenant is to get by them. Nothing of the router is used here."""
 
 import base64
 import hashlib
