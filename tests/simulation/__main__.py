@@ -17,7 +17,7 @@ def main() -> int:
     """As the arguments say."""
     arguments = _arguments()
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of names are walked in the order of their hashes, which Python chooses anew for each process.
+        # Sets of names are walked in the order of their hashes, which differ from one Python process to another.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     chosen = arguments.only or list(SIMULATIONS)

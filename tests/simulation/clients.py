@@ -1,11 +1,11 @@
 """Clients of the simulated Kafka, in the places of aiokafka's connection and of librdkafka's consumer and admin client.
 
-aiokafka's producer itself (its transactions, its sender, its batches) is the real one: what stands in its place here is only
-``AIOKafkaClient``, which sends a request to a broker and waits for the answer.
+aiokafka's producer itself (its transactions, its sender, its batches) is the real one: only ``AIOKafkaClient`` is replaced
+here, which sends a request to a broker and waits for the answer.
 
-What goes wrong between the two is chosen by the seed (``Faults``): a request takes long, never comes, or its answer is
-lost; a coordinator has moved; a leader is another. No request comes after its sender has given up and asked again: Kafka
-itself can take it for one of the next transaction (KIP-890).
+Faults between the two are chosen by the seed (``Faults``): a request takes long, never comes, or its answer is lost; a
+coordinator has moved; a leader is another. No request comes after its sender has given up and asked again: Kafka itself can
+take it for one of the next transaction (KIP-890).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _LOADING: Final = 14
 
 @dataclass(slots=True)
 class Faults:
-    """How often what goes wrong, of one request each; all zero: nothing does."""
+    """How often each fault meets one request; all zero: none does."""
 
     slow: float = 0.0
     """It takes seconds."""
@@ -82,7 +82,7 @@ class Producer(AIOKafkaProducer):
 
 
 class _Cluster:
-    """What a client knows of topics."""
+    """A client's knowledge of topics."""
 
     def __init__(self) -> None:
         self.known: dict[str, int] = {}

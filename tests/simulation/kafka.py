@@ -1,11 +1,11 @@
 """A Kafka of one broker as a value in memory: partitions, transactions with their markers, fencing, groups' offsets.
 
-It does at once whatever it is asked, and answers by Kafka's error codes. Whether a question or its answer gets lost, and how
-long either takes, is decided by who asks (``clients``).
+It does each request at once, and answers by Kafka's error codes. Whether a question or its answer gets lost, and how long
+either takes, is decided by the caller (``clients``).
 
-What it has of the real one:
+It has of the real one:
 
-* A transactional id has one producer and an epoch. Whoever opens it again fences the one before, and aborts its transaction.
+* A transactional id has one producer and an epoch. Opening it again fences the one before, and aborts its transaction.
 * The markers of an ended transaction may come some time after its end. Until then the id takes no new transaction, readers see
   nothing of it, and its offsets are not stable.
 * A producer's batch has a sequence number: one that is sent twice is there once.
@@ -69,7 +69,7 @@ class Log:
 
     @property
     def stable_end(self) -> int:
-        """Below it everything is decided: what ``read_committed`` may see."""
+        """Below it everything is decided, and ``read_committed`` may see it."""
         return min((batches[0].offset for batches in self._open.values()), default=self.end)
 
     def append(self, payload: bytes, count: int, producer_id: int) -> Stored:
@@ -95,7 +95,7 @@ class Log:
         self.end += stored.count
 
     def committed_from(self, offset: int) -> Iterator[Stored]:
-        """What a reader of committed batches gets from an offset on; each is one record in a changes topic."""
+        """The batches that a reader of committed ones gets from an offset on; each is one record in a changes topic."""
         stable_end = self.stable_end
         for place in range(bisect.bisect_left(self._offsets, offset), len(self.entries)):
             stored = self.entries[place]
@@ -107,7 +107,7 @@ class Log:
 
 @dataclass(slots=True)
 class Transaction:
-    """What the coordinator knows of a transactional id."""
+    """The coordinator's state of a transactional id."""
 
     producer_id: int
     epoch: int
@@ -125,7 +125,7 @@ class Transaction:
 
 
 class Committed(NamedTuple):
-    """A transaction that becomes visible, whatever comes."""
+    """A transaction that is sure to become visible."""
 
     transactional_id: str
     batches: Sequence[tuple[Place, Stored]]
@@ -165,7 +165,7 @@ class Kafka:
                 self.logs[Place(topic, number)] = Log()
 
     def tick(self) -> None:
-        """What became due since somebody asked last."""
+        """Do all that became due after the last request."""
         now_s = self._scheduler.now_s
         if self._unstable:
             self._apply()

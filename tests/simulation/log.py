@@ -1,4 +1,4 @@
-"""What stands in the place of structlog's loggers: lines of a run's trace."""
+"""The replacement of structlog's loggers: lines of a run's trace."""
 
 import traceback
 from typing import Any, Final

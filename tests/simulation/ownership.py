@@ -2,7 +2,7 @@
 
 ``libs.source.follow`` and its publisher are the product's, and so are checkpoint_committer's decisions (``leases``, ``judge``,
 ``Partitions``). Its log, its calls and the source are played here. A run has two or three readers, of which each begins again
-when it ends; they are killed, frozen beyond their lease and thawed, the committer begins anew and its answers get lost.
+when it ends; they are killed, frozen beyond their lease and thawed, the committer begins again and its answers get lost.
 
 At each commit: every change of the source once and in order, the checkpoint beside it says where it ends, no two owners have
 one token, and the position in force never goes back.
@@ -70,11 +70,11 @@ class Producer:
         return len(self._buffered)
 
     def poll(self, _timeout: float) -> int:
-        """Reports of what failed; nothing does for itself."""
+        """Reports of failures; nothing fails by itself."""
         return 0
 
     def init_transactions(self, _timeout: float) -> None:
-        """Fence whoever has the id."""
+        """Fence the producer that has the id."""
 
         def init() -> int:
             error, producer_id, epoch = self._wire.kafka.init_producer(self._id, self._timeout_s)
@@ -185,12 +185,12 @@ class Committer:
         self._position = 0
 
     def begin_anew(self) -> None:
-        """The service begins again, and knows what its topic says."""
-        self._world.scheduler.note("checkpoint_committer begins anew")
+        """The service begins again, and knows the records of its topic."""
+        self._world.scheduler.note("checkpoint_committer begins again")
         self._partitions, self._next = Partitions(), 0
         for stored in self._world.kafka.logs[CHECKPOINTS].entries:
             if stored.producer_id == _SERVICE_ID and stored.state == "committed":
-                self._apply(stored)  # leases are known at once, whatever a dead reader left open
+                self._apply(stored)  # leases are known at once, also where a dead reader left a transaction open
 
     async def acquire(self, partition: SourcePartition, owner: str, lease_s: float) -> FencingToken:
         """See ``CheckpointCommitterClient``."""
@@ -217,7 +217,7 @@ class Committer:
         await self._travel(done=True)
 
     async def checkpoint(self, partition: SourcePartition) -> Checkpoint | None:
-        """Behind a read barrier: all that was committed when asked is taken in."""
+        """After a read barrier: all that was committed when asked is taken in."""
         await self._travel()
         log = self._world.kafka.logs[CHECKPOINTS]
         end = log.end
@@ -360,10 +360,10 @@ class World:
             self.scheduler.kill(self.scheduler.current.process)
             raise scheduler.Killed
 
-    # --- what happens
+    # --- events of a run
 
     def run(self) -> None:
-        """Raises Violation, and whatever else went wrong."""
+        """Raises Violation, and any other error."""
         with self._simulated():
             self.scheduler.run(self._main)
 
@@ -381,12 +381,12 @@ class World:
             self._disturb()
         self._mend()
         deadline_s = sched.now_s + _PATIENCE_S
-        end = self.source_end - (self.source_end % 5 == 1)  # what is left of a source transaction is to come
+        end = self.source_end - (self.source_end % 5 == 1)  # the rest of a source transaction is to come
         while self._published < end:
             self._revive()
             if sched.now_s > deadline_s:
                 raise Violation(
-                    f"{_PATIENCE_S:.0f} s after everything was mended change {self._published + 1} has not come"
+                    f"{_PATIENCE_S:.0f} s after everything was mended change {self._published + 1} is missing"
                 )
             sched.sleep(0.5)
         self._committer.follow()

@@ -219,13 +219,13 @@ ROUTER = (
         "a tenant that is behind elsewhere passes",
         "router",
         (Edit(lane.Lane, "_await_others", "lacking = passed.behind(ends)", "lacking = ()"),),
-        f"{_AWAITED}, a tenant that is behind in one partition",
+        f"{_AWAITED}, a tenant that lags in one partition",
     ),
     Planted(
         "a straggler awaits no other partition",
         "router",
         (Edit(straggler_turns.StragglerTurns, "_passed", "if ends and not", "if False and not"),),
-        f"{_AWAITED}, a tenant that is behind in one partition",
+        f"{_AWAITED}, a tenant that lags in one partition",
     ),
 )
 

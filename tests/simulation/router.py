@@ -64,7 +64,7 @@ TENANTS: Final = ("acme", "globex", "slow")
 CHANGES: Final = changes_topic(SOURCE)
 _ORDERS: Final = TableId(database="shop", table="orders")
 PROFILES: Final = ("any", "take-over", "slow", "passes")
-"""What a run has more of, by its seed."""
+"""The kind of event that a run has more of, by its seed."""
 _SESSION_S: Final = 7.0
 _TIMEOUT_S: Final = 60.0
 """Kafka aborts a transaction after so long: sooner than by default, so that runs have it."""
@@ -108,7 +108,7 @@ def _payload(first: int, count: int, awaited: tuple[tuple[int, int], ...] = ()) 
 
 @dataclass(slots=True)
 class Published:
-    """What the source committed to one partition."""
+    """The rows that the source committed to one partition."""
 
     ids: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Published:
 
 
 class Ledger:
-    """What each tenant got, compared with what was published, at each commit."""
+    """The rows that each tenant got, compared with the published ones at each commit."""
 
     def __init__(self, partitions: int, *, in_one_order: bool) -> None:
         self.published = [Published() for _ in range(partitions)]
@@ -178,7 +178,7 @@ class Ledger:
             got.setdefault((tenant, partition), []).append(place)
 
     def _take(self, tenant: str, partition: int, places: Sequence[int]) -> None:
-        """What a transaction has for one tenant: goes on where the last one ended."""
+        """A transaction's rows for one tenant, which go on where the last one's ended."""
         ids = self.published[partition].ids
         for place in places:
             expected = self.got[tenant][partition]
@@ -217,17 +217,17 @@ class Ledger:
 
     @property
     def lacks(self) -> str | None:
-        """What has not come yet; None: all has."""
+        """A row that is missing, in words; None: none is."""
         for tenant, got in self.got.items():
             for partition, count in enumerate(got):
                 published = self.published[partition]
                 if count < len(published.ids):
-                    return f"row {published.ids[count]} of partition {partition} has not come to {tenant}"
+                    return f"row {published.ids[count]} of partition {partition} is missing at {tenant}"
         return None
 
 
 class Group:
-    """The consumer group: who is a member, and who has which partition."""
+    """The consumer group: its members, and the partitions of each."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -297,7 +297,7 @@ class Router:
             if isinstance(error, PipelineHalted):
                 raise Violation(f"{self.name} halts: {error}") from error
         world.group.leave(process)
-        world.scheduler.kill(process)  # what it left running ends with it
+        world.scheduler.kill(process)  # tasks that it left running end with it
 
     async def _serve(self, process: Process) -> None:
         world = self._world
@@ -345,7 +345,7 @@ class Router:
             finally:
                 heart.cancel()
                 lingers_s = world.scheduler.random.choice(world.lingers_s)
-                for task in tasks[1:]:  # what Faust has fetched comes yet, perhaps when there are new lanes
+                for task in tasks[1:]:  # batches that Faust has fetched still come, perhaps when there are new lanes
                     loop.call_later(lingers_s, task.cancel)
                 beating = asyncio.ensure_future(self._keep_alive(process))
                 await lanes.close()
@@ -411,7 +411,7 @@ class World:
         self.is_mended = False
         self._has_schemas = True
         self.lingers_s = (0.5, 3.0) if self._profile == "take-over" else (0.0, 0.0, 0.5, 3.0)
-        """How long after a rebalance comes what was fetched before it."""
+        """How long after a rebalance batches come that were fetched before it."""
         self._failpoints = random.choice((0.0, 0.0, 0.05, 0.3))
         self._slow_rate = random.choice((0.5, 5.0) if self._profile == "slow" else (None, 0.5, 5.0, 20.0))
         self.tenants: tuple[TenantSpec, ...] = self._documents()
@@ -427,7 +427,7 @@ class World:
         """See ``tests.simulation.run.World``."""
         return self.scheduler.trace
 
-    # --- what the routers ask
+    # --- requests of the routers
 
     def fetch_schema(self, _table_id: TableId, _version: int) -> TableSchema:
         """schema_history."""
@@ -461,10 +461,10 @@ class World:
             except Exception as error:
                 self.scheduler.fail(error)
 
-    # --- what happens
+    # --- events of a run
 
     def run(self) -> None:
-        """Raises Violation, and whatever else went wrong."""
+        """Raises Violation, and any other error."""
         with simulated(self):
             self.scheduler.run(self._main)
 

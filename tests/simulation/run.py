@@ -1,4 +1,4 @@
-"""Runs of simulations by seed, one after another, and what they found."""
+"""Runs of simulations by seed, one after another, and their findings."""
 
 import contextlib
 import gc
@@ -22,15 +22,15 @@ class World(Protocol):
     """One run of a simulation."""
 
     def run(self) -> None:
-        """Raises Violation where a promise is broken, and whatever else went wrong."""
+        """Raises Violation where a promise is broken, and any other error."""
 
     @property
     def steps(self) -> int:
-        """Choices that the seed made: who goes on, what goes wrong."""
+        """Choices that the seed made: the thread that goes on, the fault that happens."""
 
     @property
     def trace(self) -> Sequence[str]:
-        """What happened, where traces were asked for."""
+        """The run's events, where traces were asked for."""
 
 
 SIMULATIONS: Final[dict[str, Callable[[int, bool], World]]] = {
@@ -123,7 +123,7 @@ def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        # What stands in a process' list of faults outlives a run: its lines are no part of one.
+        # A process' list of faults outlives a run: its lines are no part of one.
         with replaced((faults, "log", structlog.wrap_logger(None, processors=[_dropped]))):
             yield
     finally:

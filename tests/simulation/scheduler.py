@@ -18,9 +18,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 _STEP_S: Final = 0.000_02
-"""What each step takes by the clock, so that no loop stands at one moment for ever."""
+"""The time of each step by the clock, so that no loop stands at one moment for ever."""
 _CPU_STEP_NS: Final = 100_000
-"""What a thread used between two looks at its own CPU clock."""
+"""The time that a thread used between two looks at its own CPU clock."""
 _MOST_STEPS: Final = 200_000
 _PREEMPTED: Final = 0.08
 """How often a thread loses the processor where it looks at the clock or lets a lock go."""
@@ -101,7 +101,7 @@ def here() -> "Scheduler":
 
 
 class Scheduler:
-    """Whose turn it is, and what time."""
+    """Whose turn it is, and the time."""
 
     def __init__(self, seed: int, *, traces: bool = False) -> None:
         self.random = random.Random(seed)
@@ -111,7 +111,7 @@ class Scheduler:
         self.trace: list[str] = []
         self.current: SimThread
         self.failures: list[BaseException] = []
-        """What ended the run early."""
+        """Errors that ended the run early."""
         self._ready: list[SimThread] = []
         self._timers: list[tuple[float, int, SimThread, int]] = []
         self._sequence = 0
@@ -123,7 +123,7 @@ class Scheduler:
     # --- from outside
 
     def run(self, main: Callable[[], None]) -> None:
-        """Run ``main`` as a thread of the world; its end ends the run. Raises what it raised, and Stuck."""
+        """Run ``main`` as a thread of the world; its end ends the run. Raises its error, and Stuck."""
         world = Process("world")
 
         def first() -> None:
@@ -236,7 +236,7 @@ class Scheduler:
         process.held_up = []
 
     def fail(self, error: BaseException) -> None:
-        """End the run by ``error``, whatever the caller makes of it. Raises Killed."""
+        """End the run by ``error``, also where the caller catches it. Raises Killed."""
         self.failures.append(error)
         self._is_over = True
         raise Killed
@@ -249,7 +249,7 @@ class Scheduler:
         if self.is_dead():
             raise Killed
 
-    # --- who is next
+    # --- the next thread
 
     def _switch(self, me: SimThread) -> None:
         chosen = self._next()
@@ -288,7 +288,7 @@ class Scheduler:
             self._is_over = True
 
     def _next_to_end(self) -> SimThread:
-        """All of them, one after the other: each ends at once, since everything that it calls raises Killed."""
+        """All of them, one after the other: each ends at once, because everything that it calls raises Killed."""
         thread = next(each for each in self._all if not each.is_done)
         thread.woken = True
         thread.waits = False
@@ -308,7 +308,7 @@ class Scheduler:
         chosen.carrier.go.release()
 
 
-# --- what product code uses instead of threading and asyncio -----------------------------------------------------------
+# --- replacements of threading and asyncio for product code -----------------------------------------------------------
 
 
 class Thread:
@@ -416,7 +416,7 @@ class Executor:
 
 
 class _Selector:
-    """What a loop waits with."""
+    """The selector that a loop waits with."""
 
     def __init__(self, loop: "Loop") -> None:
         self._loop = loop
@@ -461,7 +461,7 @@ class Loop(asyncio.BaseEventLoop):
             self.scheduler.step()
 
     def create_future(self) -> "asyncio.Future[Any]":
-        """Not in a dead process: whoever would wait there is to end."""
+        """Not in a dead process: a task that would wait there is to end."""
         if self._is_buried:
             raise Killed
         return super().create_future()

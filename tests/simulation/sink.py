@@ -1,6 +1,6 @@
-"""A sink job's memory of what is written, over a model warehouse, with crashes in each gap.
+"""A sink job's memory of written events, over a model warehouse, with crashes in each gap.
 
-The product's are the functions that remember: tries of parked tables (``settle``, ``Tries``, ``table_behind``), what waits
+The product's are the functions that remember: tries of parked tables (``settle``, ``Tries``, ``table_behind``), waiting events
 (``first_piece``, ``with_joined``, ``left_behind``, ``Retries``), and the progress (``with_batch``, its file). Played here are
 Kafka, Spark's batches, logs of two tables, and the order in which ``spark.batch.apply`` calls those functions. A table refuses
 writes for a while; a write may come and not be answered; a question may be refused; the job dies anywhere.
@@ -106,12 +106,12 @@ class World:
         self._ends = dict.fromkeys(TOPICS, 0)
         """Of the topics."""
         self._dealt: list[dict[str, tuple[int, int]]] = []
-        """What Spark's batches have, by their number."""
+        """The offsets of Spark's batches, by their number."""
         self._done = 0
         """Batches that Spark knows to be done."""
         self._now_s = 0.0
         self._limit = 4
-        """Offsets that a piece of what waits has, about; the job's settings, which may be others in its next life."""
+        """Offsets that a piece of the waiting events has, about; the job's settings, which may be others in its next life."""
 
     def note(self, text: str) -> None:
         """One line of the trace."""

@@ -1,4 +1,4 @@
-"""What the gate asks of the simulations: fixed seeds break no promise, and each planted bug is found.
+"""The gate's claims about the simulations: fixed seeds break no promise, and each planted bug is found.
 
 All of it runs in one process of its own, whose hash seed is fixed: the same seed gives the same run in every gate.
 """

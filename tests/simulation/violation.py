@@ -1,4 +1,4 @@
-"""What a simulation ends with when a promise is broken."""
+"""The error with which a simulation ends when a promise is broken."""
 
 
 class Violation(AssertionError):

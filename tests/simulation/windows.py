@@ -86,7 +86,7 @@ class Mysql:
         self.versions.append(rows)
 
     def breathe(self) -> None:
-        """What others do between two questions."""
+        """Writes and commits of others between two questions."""
         while not self.is_quiet and self.random.random() < 0.4:
             if self.committed < len(self.log) and self.random.random() < 0.7:
                 self.committed += 1
@@ -103,7 +103,7 @@ class Connection:
 
     @property
     def seen(self) -> dict[int, int]:
-        """What the running transaction sees; its view is made by the first SELECT that reads rows."""
+        """The rows that the running transaction sees; its view is made by the first SELECT that reads rows."""
         self.view = self.world.mysql.rows if self.view is None else self.view
         return self.view
 
@@ -126,7 +126,7 @@ class Connection:
         return []
 
     def sum(self, behind: bytes, until: bytes) -> incremental.RangeSum:
-        """What the server counts and sums up of a range."""
+        """The server's count and sum of a range."""
         self.world.ask("sum")
         first, last = _key(behind, -1), _key(until, _KEYS)
         rows = [(key, self.seen[key]) for key in self.seen if first < key <= last]
@@ -262,7 +262,7 @@ class World:
                 return
             self._read()
             self._heartbeat()
-        raise Violation(f"the copy has not come to its end in {_ROUNDS} rounds")
+        raise Violation(f"the copy did not come to its end in {_ROUNDS} rounds")
 
     # --- the reader
 
