@@ -1,4 +1,4 @@
-"""``python -m bench``: measure, and write the figures with what they were measured on to ``bench/RESULTS.md``.
+"""``python -m bench``: measure, and write the figures, with the machine they were measured on, to ``bench/RESULTS.md``.
 
 ``make bench`` runs it; under an hour. ``python -m bench catch-up`` runs that part alone and writes its section again.
 Figures are CPU seconds, because machines are noisy; a run with other work beside it is worse by a half and more, which the load
@@ -335,7 +335,7 @@ had a tenant's ConfigMap until that said ready: document in force, topics, user,
 |---|---|---|---|---|
 {_joined_row(f"{TENANTS:,} applied within {figures.applying_s:.0f} s", figures.joined_s, BOUND_JOIN_S)}
 {_joined_row(f"{LATE_TENANTS} more, one after another", figures.late_s, BOUND_JOIN_S)}
-| one more, behind a kill and a restart of the operator | | | {figures.restart_s:.1f} | {BOUND_OPERATOR_RESTART_S} |
+| one more, after a kill and a restart of the operator | | | {figures.restart_s:.1f} | {BOUND_OPERATOR_RESTART_S} |
 
 The operator took {figures.usage.cpu_s:.0f} CPU s for all of them, and {figures.usage.peak_rss_mb:.0f} MB at its peak.
 """
@@ -427,7 +427,7 @@ ONE_ROW_HEAD: Final = """## Catch-up: MySQL's log to one tenant's topic
 
 {row_events:,} row events of a table of ten columns, in transactions of 100 rows (60 inserts, 30 updates, 10
 deletes, each a statement of its own), waiting in the log; JSON without schemas, six headers an event, a tombstone
-behind each delete.
+after each delete.
 """
 MULTI_ROW_HEAD: Final = """## Multi-row: the catch-up with 100 rows a statement
 
@@ -471,7 +471,7 @@ has each setting): JSON without schemas, its own four headers an event, tombston
 The bound of {BOUND_CPU_S} CPU s was set on a machine where tuned Debezium needs 55, so that of the ratio is \
 {BOUND_RATIO}. Those 55 include
 its task's start and what its JVM compiles on the way, as the first row does: with fewer events than 500,000 that row
-tells little. The additions, in pure Python, say how fast this machine was at either time.
+says little. The additions, in pure Python, say how fast this machine was at either time.
 """
 
 
@@ -501,7 +501,7 @@ def _snapshot_peer(figures: SnapshotFigures) -> str:
     ours = figures.runs[0].cpu_s + figures.router_cpu_s
     per_million = 1e6 / figures.rows
     return f"""
-The first of them with a router behind it, up to one tenant's topic, and Debezium's snapshot of the same table:
+The first of them with a router after it, up to one tenant's topic, and Debezium's snapshot of the same table:
 
 | | Headwater | Debezium | ratio |
 |---|---|---|---|

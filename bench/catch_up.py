@@ -37,13 +37,13 @@ _CATCH_UP_TIMEOUT_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class PeerCatchUp:
-    """What the same catch-up cost Debezium, in one JVM."""
+    """The cost of the same catch-up to Debezium, in one JVM."""
 
     wall_s: float
     cpu_s: float
-    """Its start included: the task's, and what the JVM compiles on the way."""
+    """Its start included: the task's, and the JVM's compiling on the way."""
     steady_cpu_s: float
-    """Twice what the second half of the events took: as if it had been warm from the beginning."""
+    """Twice the cost of the second half of the events: as if it had been warm from the beginning."""
     peak_rss_mb: float
     loop_cpu_ms: float
     """The calibrating loop, mean of right before and right after."""
@@ -102,7 +102,7 @@ def measure_catch_up(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a piece of work cost."""
+    """The cost of a piece of work."""
 
     wall_s: float
     used: tuple[Usage, ...]
@@ -215,7 +215,7 @@ def measure_peer(peer: Connector, end: "EndOfTopic", row_events: int, *, begin: 
 
 
 def steady_cpu_s(samples: Sequence[tuple[int, float]]) -> float:
-    """What all records would have cost at the price of the second half of them; samples are (records, CPU seconds)."""
+    """The cost of all records at the price of their second half; samples are (records, CPU seconds)."""
     (first, _), (last, last_cpu_s) = samples[0], samples[-1]
     half, half_cpu_s = next(sample for sample in samples if sample[0] >= (first + last) / 2)
     return (last_cpu_s - half_cpu_s) * (last - first) / max(1, last - half)

@@ -195,7 +195,7 @@ def _as_properties(settings: Mapping[str, object]) -> str:
 
 
 def _has_task(rest_url: str, name: str) -> bool:
-    """Connect answers, and the connector has its task, in whatever state."""
+    """Connect answers, and the connector has its task, in any state."""
     try:
         return bool(_rest("GET", f"{rest_url}/connectors/{name}/status")["tasks"])
     except OSError:
@@ -203,7 +203,7 @@ def _has_task(rest_url: str, name: str) -> bool:
 
 
 def _rest(method: str, url: str) -> Any:
-    """What Connect answers; None when it has nothing to say. Raises OSError (an HTTP error is one)."""
+    """Connect's answer; None where it is empty. Raises OSError (an HTTP error is one)."""
     with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_REST_TIMEOUT_S) as answer:
         text = answer.read()
     return json.loads(text) if text else None

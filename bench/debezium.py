@@ -30,7 +30,7 @@ def debezium(
 ) -> AbstractContextManager[Connector]:
     """Connect with its connector, which follows the bench's table into ``TOPIC``; ended with the block. The table exists.
 
-    ``snapshot_mode`` as Debezium has it; by default nothing is read but what is written to the log from now on.
+    ``snapshot_mode`` as Debezium has it; by default it reads only changes that are written to the log from now on.
     ``options``: properties of the connector besides, or instead of, the bench's.
 
     Raises:
@@ -42,12 +42,13 @@ def debezium(
 
 
 def peer_jars() -> JarSet:
-    """Connect, the connector and what they need."""
+    """Connect, the connector and their dependencies."""
     return jar_set("debezium", LOCKS_DIR)
 
 
 def _connector_settings(servers: Servers, snapshot_mode: str) -> dict[str, object]:
-    """Debezium 3.6 documentation, "MySQL connector properties". What is not named is as by default, headers included."""
+    """Debezium 3.6 documentation, "MySQL connector properties". Other properties have their defaults, those of headers
+    included."""
     return {
         "name": "debezium",
         "connector.class": "io.debezium.connector.mysql.MySqlConnector",
@@ -63,7 +64,7 @@ def _connector_settings(servers: Servers, snapshot_mode: str) -> dict[str, objec
         "snapshot.mode": snapshot_mode,
         "snapshot.fetch.size": 20_000,  # as our chunks
         "snapshot.locking.mode": "none",  # no statement changes a table meanwhile
-        "tombstones.on.delete": "true",  # the default, and what ours writes
+        "tombstones.on.delete": "true",  # the default, as ours
         "max.batch.size": 8_192,  # 2,048 by default: fewer, larger hand-overs to Connect
         "max.queue.size": 32_768,  # 8,192 by default: reading and sending overlap
     }

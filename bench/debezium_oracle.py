@@ -20,7 +20,7 @@ def debezium_oracle(
     topic_prefix: str,
     options: Mapping[str, object],
 ) -> AbstractContextManager[Connector]:
-    """Connect with its connector, which follows a database; ended with the block. ``options`` win over what stands here.
+    """Connect with its connector, which follows a database; ended with the block. ``options`` win over the properties here.
 
     Raises:
         SetupFailed: the jars could not be fetched.
@@ -46,5 +46,5 @@ def debezium_oracle(
 
 
 def oracle_peer_jars() -> JarSet:
-    """Connect 4.3.1, the connector 3.6.1.Final, ojdbc11 and what they need; 57 MB."""
+    """Connect 4.3.1, the connector 3.6.1.Final, ojdbc11 and their dependencies; 57 MB."""
     return jar_set("debezium-oracle", LOCKS_DIR)

@@ -19,7 +19,7 @@ def debezium_vitess(
     options: Mapping[str, object],
     with_schemas: bool = False,
 ) -> AbstractContextManager[Connector]:
-    """Connect with its connector, which follows a keyspace; ended with the block. ``options`` win over what stands here.
+    """Connect with its connector, which follows a keyspace; ended with the block. ``options`` win over the properties here.
 
     Raises:
         SetupFailed: the jars could not be fetched.
@@ -39,5 +39,5 @@ def debezium_vitess(
 
 
 def vitess_peer_jars() -> JarSet:
-    """Connect 4.3.1, the connector 3.5.0.Final and what they need; 76 MB."""
+    """Connect 4.3.1, the connector 3.5.0.Final and their dependencies; 76 MB."""
     return jar_set("debezium-vitess", LOCKS_DIR)

@@ -45,7 +45,7 @@ _COLUMNS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class DecodeFigures:
-    """What decoding cost one process."""
+    """The cost of decoding to one process."""
 
     rows: int
     cpu_s: float
@@ -252,7 +252,7 @@ def decode_file(path: Path) -> DecodeFigures:
 
 
 def _peak_rss_mb() -> float:
-    # Not ru_maxrss: it begins with what the parent had when it forked.
+    # Not ru_maxrss: it begins with the parent's memory at the fork.
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024
 

@@ -1,10 +1,10 @@
-"""Fairness: what twenty tenants of one source notice of a noisy one and a poisoned one among them.
+"""Fairness: twenty tenants of one source, a noisy one and a poisoned one among them, and the delay of the others.
 
 A source publishes, all on one changes topic: each tick some rows for each of the quiet tenants, and as many for the noisy one
 as it may have. That is the baseline. Then the noisy one's rows are many times its limit, and Kafka refuses the records of the
 poisoned one. Then the poisoned one is poisoned in twenty other ways, one after another (``bench.poisons``), each beside a
-while without. Measured is, for each quiet tenant's rows, the time from the source's commit to Kafka until a
-``read_committed`` consumer has them. No MySQL: the reader is the same whoever is noisy.
+while without. Measured is, for each quiet tenant's rows, the time from the source's commit to Kafka until a ``read_committed``
+consumer has them. No MySQL: the reader is the same with any noisy tenant.
 """
 
 import asyncio
@@ -84,13 +84,13 @@ class PoisonFigures:
 
     @property
     def ratio(self) -> float:
-        """What the quiet tenants' p99 was multiplied by."""
+        """The factor by which the quiet tenants' p99 grew."""
         return self.beside.p99_ms / self.without.p99_ms
 
 
 @dataclass(frozen=True, slots=True)
 class FairnessFigures:
-    """Both phases, and what became of the two."""
+    """Both phases, and how the two stood at the end."""
 
     baseline: FairnessRun
     hurt: FairnessRun
@@ -102,7 +102,7 @@ class FairnessFigures:
 
     @property
     def ratio(self) -> float:
-        """What the quiet tenants' p99 was multiplied by."""
+        """The factor by which the quiet tenants' p99 grew."""
         return self.hurt.latency.p99_ms / self.baseline.latency.p99_ms
 
 
@@ -163,7 +163,7 @@ def _poisoned_whiles(
 
 
 def spread_of(took_ms: Sequence[float]) -> Spread:
-    """The middle, and what one of a hundred exceeds.
+    """The middle, and the value that one of a hundred exceeds.
 
     >>> spread_of([3.0, 1.0, 2.0])
     Spread(p50_ms=2.0, p99_ms=3.0)
@@ -222,7 +222,7 @@ def _table(tenant: str) -> TableId:
 
 
 class _Traffic:
-    """Publishes rows, and notes when what was sent to whom was committed."""
+    """Publishes rows, and notes when each row that was sent to a tenant was committed."""
 
     def __init__(self, source: ChangesSource, arrivals: dict[tuple[str, int], int]) -> None:
         self._source = source
@@ -257,7 +257,8 @@ class _Traffic:
             self._source.run([("c", b'{"id":%d}' % self._number, value)], table=table)
 
     def run(self, run_s: float, noisy_rows_per_s: float) -> range:
-        """Tick for so long, whatever becomes of it; the numbers of the ticks, once all quiet tenants have theirs."""
+        """Tick for so long, whether or not rows are delivered; the numbers of the ticks, once all quiet tenants have
+        theirs."""
         first, began_s = self._number + 1, time.monotonic()
         while time.monotonic() < began_s + run_s:
             self.tick(noisy_rows_per_s * TICK_S)

@@ -2,7 +2,8 @@
 
 Measured is the router's own code on one core, without Kafka: a batch's look-ups and its records for every tenant. Of a shape
 with filters and databases of their own, each row is one tenant's, so a delivered row is a source row; of the others, each row
-is everybody's. Beside it, by the number of tenants: what one more look at a table costs, and a tenant's document that changed.
+is everybody's. Beside it, by the number of tenants: the cost of one more look at a table, and of a tenant's document that
+changed.
 """
 
 import json
@@ -56,7 +57,7 @@ _MAX_EVENT_BYTES: Final = 1_000_000
 
 
 class Shape(StrEnum):
-    """What tenants get of a source."""
+    """The share of a source that tenants get."""
 
     FILTER = "rows of one table by a column's value"
     RANGE = "rows of one table by a range"
@@ -215,7 +216,7 @@ def row_cost(shape: Shape, count: int) -> RowCost:
     batches = list(_batches(shape, count))
     announced = Announced()
     rows = _BATCHES * _RUNS_A_BATCH * ROWS_PER_TRANSACTION
-    delivered = _delivered(batches, book, announced)  # compiles the routes, tells the schemas
+    delivered = _delivered(batches, book, announced)  # compiles the routes, announces the schemas
     took_s: list[float] = []
     while sum(took_s) < _LEAST_CPU_S or len(took_s) < _LEAST_ROUNDS:
         began_s = time.process_time()
@@ -244,7 +245,7 @@ def _look_up(batch: Changes, book: RouteView) -> None:
 
 
 def book_cost(count: int) -> BookCost:
-    """The look is the mean of some thousand, the change the middle of several, beside what the lane remembers."""
+    """The look is the mean of some thousand, the change the middle of several, with the memory that a lane keeps."""
     chance = random.Random(7)
     numbers = [chance.randrange(TABLES) for _ in range(_LOOKS)]
     looks = [TableId(database=f"t{number % count}", table=f"orders_{number:05d}") for number in numbers]

@@ -1,4 +1,4 @@
-"""The whole of the fanout's path behind the reader: a router process and its Kafka, for the rows of many tenants.
+"""The whole of the fanout's path after the reader: a router process and its Kafka, for the rows of many tenants.
 
 No MySQL: a log of batches waits in the changes topic, each row another tenant's by ``tenant_code``; the router catches up.
 """

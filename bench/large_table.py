@@ -61,7 +61,7 @@ class UpdateRun:
 
 @dataclass(frozen=True, slots=True)
 class TableRun:
-    """What one job took for a copy and the updates after it."""
+    """The cost of one job for a copy and the updates after it."""
 
     first_rows_s: float
     """From the job's start until rows of the copy were in the warehouse."""
@@ -103,7 +103,7 @@ def measure_large_table(
     """Copy ``keys`` rows, then update each share of them.
 
     Raises:
-        RuntimeError: a table does not hold what it should, or a job ended by itself.
+        RuntimeError: a table does not hold the rows that it should, or a job ended by itself.
     """
     ours, theirs = folder / "mirror", folder / "peer"
     run = _run_ours(ours, folder / "ours", SinkMode.MIRROR, keys, shares)

@@ -6,7 +6,7 @@ it. There are two such loads: half the rate at which everything at once, writer 
 at which reader and router alone catch up with the very same transactions, which may be more than MySQL takes on the same
 cores. Both rates are measured right before.
 
-The writer keeps to its times whatever became of earlier transactions: one that is late does not make the next ones rarer.
+The writer keeps to its times however late earlier transactions are: one that is late does not make the next ones rarer.
 """
 
 import itertools
@@ -75,7 +75,7 @@ class LatencyRun:
 
 @dataclass(frozen=True, slots=True)
 class LatencyFigures:
-    """The runs, and what half the top rates are halves of."""
+    """The runs, and the top rates, half of which they write."""
 
     live_top_row_events_per_s: float
     """While the log is being written."""
@@ -110,7 +110,7 @@ def measure_latency(folder: Path, run_s: float) -> LatencyFigures:
 
 
 class _Marker:
-    """Commits transactions, each with a row that tells which one it is."""
+    """Commits transactions, each with a row that has its number."""
 
     def __init__(self, connections: Sequence["pymysql.Connection[Any]"]) -> None:
         self._connections = connections
@@ -166,7 +166,7 @@ class _Arrival:
 
 @contextmanager
 def _arrivals(servers: Servers, topic: str) -> Iterator[list[_Arrival]]:
-    """What a consumer reads of the topic, in its order, as it comes."""
+    """The records that a consumer reads of the topic, in its order, as they come."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers.bootstrap_servers,

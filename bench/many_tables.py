@@ -1,7 +1,7 @@
 """One micro-batch over many small tables, beside one of the same rows in a single table.
 
-Each batch's changes are one Kafka transaction, so that the job sees them at once. Told are a job's third batch, after one that
-makes the tables and one that merges, and what one takes when the JVM has compiled what it runs: the middle of the last three.
+Each batch's changes are one Kafka transaction, so that the job sees them at once. Reported are a job's third batch, after one
+that makes the tables and one that merges, and a batch of a JVM that has compiled its code: the middle of the last three.
 """
 
 import random
@@ -46,7 +46,7 @@ class ManyTablesFigures:
 
 @dataclass(frozen=True, slots=True)
 class JobCost:
-    """What a job's batches took."""
+    """The cost of a job's batches."""
 
     third: "BatchCost"
     warm: "BatchCost"

@@ -91,7 +91,7 @@ def measure_packed(folder: Path, tenants: int, *, load_s: float = LOAD_S, say: C
             _wait(running, lambda: answers_ok(f"http://{LOOPBACK}:{http_port}/readyz"), "a job that serves all tenants")
             start_s = time.monotonic() - begun_s
             say(f"{tenants} tenants are served after {start_s:.1f} s")
-            time.sleep(_STEP_S * 8)  # what the start has left
+            time.sleep(_STEP_S * 8)  # the rest of the start's work
             before = job_usage(running.pid)
             time.sleep(IDLE_S)
             idle = job_usage(running.pid)

@@ -1,13 +1,13 @@
 """The peer of the sink bench: a plain streaming MERGE, as the documentation of Spark and Iceberg has it, on the same topic.
 
 ``python -m bench.plain_merge SETTINGS.json`` runs until it is stopped. For each micro-batch (Spark 4.1, "Structured Streaming
-Programming Guide", foreachBatch): parse the envelope with ``from_json``, keep the last change of each key by
-``row_number()``, ``MERGE INTO`` (Iceberg 1.12 documentation, "Spark Writes"). It knows its table's columns beforehand and
-trusts the offsets for the order. It has no part of what makes ours exact: no batch's identity in the commit, no order of the
-stored rows to compare with, no schema changes, no parking, one table only.
+Programming Guide", foreachBatch): parse the envelope with ``from_json``, keep the last change of each key by ``row_number()``,
+``MERGE INTO`` (Iceberg 1.12 documentation, "Spark Writes"). It knows its table's columns beforehand and trusts the offsets for
+the order. It has none of the parts that make ours exact: no batch's identity in the commit, no order of the stored rows to
+compare with, no schema changes, no parking, one table only.
 
 Tuned where ours is: the same heap, collector, cores, shuffle partitions and size of a micro-batch; merge-on-read, no
-distribution before the write. What is not named is as by default.
+distribution before the write. All else is as by default.
 """
 
 import sys
@@ -54,7 +54,7 @@ _TABLE_PROPERTIES: Final = {
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run is told."""
+    """The settings of the run."""
 
     bootstrap_servers: str
     topic: str
@@ -76,7 +76,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """When the first micro-batch began (seconds since 1970)."""
     written_at_s: float
     to_offset: int
-    """Behind the last record that is merged."""
+    """The offset after the last record that is merged."""
 
 
 def load_progress(folder: Path) -> Progress | None:

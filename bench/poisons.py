@@ -12,7 +12,7 @@ from tests.integration.router_rig import order_row, row_value
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """One kind: what a plain document has otherwise, or rows that come with each tick."""
+    """One kind: settings in place of a plain document's, or rows that come with each tick."""
 
     name: str
     selection: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ def document_of(tenant: str, source: str, database: str, poison: Poison | None) 
 
 
 def odd_tables(tenant: str, database: str) -> list[TableId]:
-    """Whose topics Kafka cannot tell apart, or has no name for."""
+    """Tables whose topics Kafka cannot keep apart, or has no name for."""
     return [TableId(database=database, table=name) for name in (f"{tenant}.a", f"{tenant}_a", f"{tenant}`;\x1b語")]
 
 

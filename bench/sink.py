@@ -76,7 +76,7 @@ SCHEMA: Final = TableSchema(
 
 @dataclass(frozen=True, slots=True)
 class SinkRun:
-    """What it cost to bring a topic's changes into a table of one mode."""
+    """The cost of bringing a topic's changes into a table of one mode."""
 
     changes: int
     wall_s: float
@@ -108,7 +108,7 @@ class SinkFigures:
 
 @dataclass(frozen=True, slots=True)
 class PeerFigures:
-    """What a plain MERGE of the same changes cost; its table was found equal to ours."""
+    """The cost of a plain MERGE of the same changes; its table was found equal to ours."""
 
     wall_s: float
     sustained_per_s: float
@@ -118,7 +118,7 @@ class PeerFigures:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """What a job has committed of the topic."""
+    """The part of the topic that a job has committed."""
 
     begun_at_s: float
     """When the first micro-batch began (seconds since 1970)."""
@@ -141,7 +141,7 @@ def measure_sink(folder: Path, *, changes: int = 1_500_000, keys: int = 200_000,
     Takes ten minutes.
 
     Raises:
-        RuntimeError: a table does not hold what it should, or a job ended by itself.
+        RuntimeError: a table does not hold the rows that it should, or a job ended by itself.
     """
     with running_kafka(folder) as bootstrap_servers:
         topic = _write_topic(bootstrap_servers, changes, keys)
@@ -188,7 +188,7 @@ def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int =
             "bootstrap.servers": bootstrap_servers,
             "compression.type": "lz4",
             "linger.ms": 50,
-            # The peer trusts the offsets; a batch that is sent again must not come behind later ones.
+            # The peer trusts the offsets; a batch that is sent again must not come after later ones.
             "enable.idempotence": True,
         }
     )
@@ -451,7 +451,7 @@ def _check(folder: Path, progress: SinkProgress, changes: int, rows_after: int) 
 
 
 def mirror_rows(folder: Path, *columns: str) -> pa.Table:
-    """What the job in ``folder`` wrote; see ``table_rows``."""
+    """The rows that the job in ``folder`` wrote; see ``table_rows``."""
     return table_rows(folder, CATALOG, warehouse_table(TENANT, SOURCE, TABLE_ID).identifier, *columns)
 
 
@@ -465,5 +465,5 @@ def table_rows(folder: Path, catalog_name: str, identifier: tuple[str, ...], *co
         rows = catalog.load_table(identifier).scan(selected_fields=chosen).to_arrow()
     finally:
         catalog.close()
-    # Without what the schemas say beside the values: field numbers, and which column may be NULL.
+    # Without the schemas' facts beside the values: field numbers, and which column may be NULL.
     return pa.Table.from_arrays([rows[name].combine_chunks() for name in chosen], names=list(chosen)).sort_by("id")

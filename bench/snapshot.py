@@ -34,14 +34,14 @@ class ReaderRun:
     cpu_s: float
     """Of all its processes, their start included."""
     steady_cpu_s: float
-    """Twice what the second half of the rows took."""
+    """Twice the CPU seconds of the second half of the rows."""
     peak_rss_mb: float
     """Of the reader's own process."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFigures:
-    """What the snapshots cost."""
+    """The cost of the snapshots."""
 
     rows: int
     runs: Sequence[ReaderRun]
@@ -55,7 +55,7 @@ class SnapshotFigures:
 
 
 def measure_snapshot(folder: Path, rows: int, *, processes: Sequence[int], with_peer: bool) -> SnapshotFigures:
-    """Fill the table, take a snapshot with each number of processes, the first one with a router behind, then the peer's.
+    """Fill the table, take a snapshot with each number of processes, the first one with a router after it, then the peer's.
 
     Raises:
         ServiceUnavailable: Debezium did not start, or failed on the way; the message has the end of its log.
@@ -113,7 +113,7 @@ def _measure_reader(begin: Callable[[], Service], processes: int, rows: int) -> 
 
 
 def _measure_peer(folder: Path, servers: Servers, rows: int) -> tuple[float, float, float]:
-    """Wall and CPU seconds of Connect's JVM from its start, and what all rows cost at the price of their second half."""
+    """Wall and CPU seconds of Connect's JVM from its start, and the cost of all rows at the price of their second half."""
     end = EndOfTopic(servers, PEER_TOPIC)
     samples: list[tuple[int, float]] = []
     begun_s = time.monotonic()

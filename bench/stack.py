@@ -26,7 +26,7 @@ _STOP_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process has used so far, its children included."""
+    """CPU and memory that a process has used so far, its children included."""
 
     cpu_s: float
     peak_rss_mb: float
@@ -41,7 +41,7 @@ class Service:
     http_port: int
 
     def usage(self) -> Usage:
-        """What its process has used so far."""
+        """The use of its process so far."""
         return process_usage(self.running)
 
 
@@ -79,7 +79,7 @@ def bench_stack(folder: Path) -> Iterator[tuple[Servers, Callable[[str, Mapping[
 
 
 def beginning(folder: Path, exits: ExitStack) -> Callable[[ProcessSpec], Running]:
-    """A function that starts a process and waits for it, its log in ``folder``; ``exits`` stops what it started."""
+    """A function that starts a process and waits for it, its log in ``folder``; ``exits`` stops that process."""
 
     def begin(spec: ProcessSpec) -> Running:
         running = start(spec, folder / "logs", dies_with_parent=True)
@@ -113,7 +113,8 @@ def start_service_in(
 
 
 def _byte_compile(name: str) -> None:
-    """Have Python keep the bytecode of what the service loads: compiling it takes more CPU than all else at a start."""
+    """Have Python keep the bytecode of the modules that the service loads: compiling it takes more CPU than all else at a
+    start."""
     command = (sys.executable, "-c", f"import services.{name}.__main__")
     subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **_WITH_BYTECODE}, check=True)
 
@@ -145,7 +146,7 @@ def process_usage(running: Running) -> Usage:
 
 
 def wait_until(is_done: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-    """Return when ``is_done``. Raises TimeoutError, saying what was waited for."""
+    """Return when ``is_done``. Raises TimeoutError, naming the fact that was awaited."""
     deadline_s = time.monotonic() + timeout_s
     while not is_done():
         if time.monotonic() > deadline_s:

@@ -37,14 +37,14 @@ class TenantsFigures:
     """Seconds by the clock from when the API server had a tenant's ConfigMap until that said ready, in rising order."""
 
     applying_s: float
-    """What applying the first of them all took."""
+    """The time in which the first of them were applied, all at once."""
     joined_s: Sequence[float]
     """Of those that were applied at once."""
     late_s: Sequence[float]
     """Of those that came one after another, when the others were there."""
     restart_s: float
-    """From the start of another operator process after one that was killed until one more tenant was ready: with what was
-    left of the killed one's lease."""
+    """From the start of another operator process after one that was killed until one more tenant was ready: with the rest of
+    the killed one's lease."""
     usage: Usage
     """Of the operator up to its kill."""
 
@@ -86,7 +86,7 @@ def settings_of_operators(kubeconfig_file: str, bootstrap_servers: str) -> Itera
 
 
 def _begin_kafka(folder: Path, begin: Callable[[ProcessSpec], Running]) -> int:
-    """Its open port, whose clients may do everything; others hold what ACLs give them."""
+    """Its open port, whose clients may do everything; others have the rights that ACLs give them."""
     port, controller_port, sasl_port, tls_port = free_ports(4)
     folder.mkdir(parents=True, exist_ok=True)
     files = write_certificates(folder)
@@ -109,7 +109,7 @@ async def _measured(
             applying_s = time.monotonic() - began_s
             say(f"{tenants:,} applied within {applying_s:.0f} s")
             joined_s = await _joined(applied, ready, watching)
-            say(f"all ready, the last one {joined_s[-1]:.0f} s behind its ConfigMap")
+            say(f"all ready, the last one {joined_s[-1]:.0f} s after its ConfigMap")
             late_s = []
             for number in range(LATE_TENANTS):
                 late_s += await _joined(await _apply(kubernetes, [f"late{number:02d}"]), ready, watching)

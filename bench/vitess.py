@@ -1,9 +1,9 @@
 """Vitess: a copy and a stream, recorded once, read by the VStream reader and by Debezium's Vitess connector.
 
-The stand-in for vtgate serves a record as bytes, so that what is measured is the client: from the moment the record may flow
-until its last event is in the tenant's topic, CPU seconds of reader and router against those of Connect's JVM. Both are
-connected and idle before that. Rows are those of ``workload``'s table, in one shard; transactions of 100 rows. A second stream
-is of 256 shards in turn; both readers then leave the other shards' places out of each event. A third has them in each: 18 KB.
+The stand-in for vtgate serves a record as bytes, so that the client is measured: from the moment the record may flow until its
+last event is in the tenant's topic, CPU seconds of reader and router against those of Connect's JVM. Both are connected and
+idle before that. Rows are those of ``workload``'s table, in one shard; transactions of 100 rows. A second stream is of 256
+shards in turn; both readers then leave the other shards' places out of each event. A third has them in each: 18 KB.
 """
 
 import random
@@ -49,7 +49,7 @@ _NOT_NULL, _KEY, _NUMBER = 1, 2, 32768
 
 @dataclass(frozen=True, slots=True)
 class VitessFigures:
-    """What each part cost, ours and, where it ran, the peer's."""
+    """The cost of each part, ours and, where it ran, the peer's."""
 
     copied: CatchUp
     streamed: CatchUp
@@ -177,7 +177,7 @@ def _debezium(folder: Path, servers: Servers, vtgate_port: int, mode: str, use_l
 
 @contextmanager
 def _vtgate(folder: Path, name: str) -> Iterator[tuple[int, Callable[[], None]]]:
-    """The stand-in, which holds the record back: its port, and what lets it flow."""
+    """The stand-in, which holds the record back: its port, and a function that lets it flow."""
     port, gate = free_port(), folder / f"{name}.gate"
     spec = ProcessSpec(
         name=f"vtgate-{name}",
@@ -200,7 +200,7 @@ def _vtgate(folder: Path, name: str) -> Iterator[tuple[int, Callable[[], None]]]
 
 
 def _copy(rows: int) -> Iterator[VStreamResponse]:
-    """What vtgate sends of a copy, in its order (``libs/stand_ins/vtgate/copy_phase.py``); row 0 is the last."""
+    """The responses that vtgate sends of a copy, in its order (``libs/stand_ins/vtgate/copy_phase.py``); row 0 is the last."""
     chance = random.Random(7)
     place = {_SHARD: f"{_HOST}:1-1000"}
     yield _response(_event("BEGIN"), _fields(), _vgtid(place), _event("COMMIT"))
