@@ -1,4 +1,4 @@
-"""Tests. What stands here holds before any module of theirs is loaded."""
+"""Tests. The settings here hold before any module of theirs is loaded."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Two tables of accounts whose money moves from one to the other, and whoever sums both all the time."""
+"""Two tables of accounts whose money moves from one to the other, and a reader that sums both all the time."""
 
 import random
 import threading
@@ -68,7 +68,7 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What one look at both tables found."""
+    """One look at both tables: their sum, and the batches that they hold."""
 
     total: int
     batches: frozenset[str]

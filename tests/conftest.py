@@ -45,7 +45,7 @@ from tests.marks import EXAMPLES, GATES_EXAMPLES, need
 
 pytest_plugins = ("tests.costs", "tests.scheduling", "tests.tiers", "tests.worker_forks")
 
-# Every process that a test starts would compile what it imports again: 2 CPU s for a reader, 3 for a router.
+# Every process that a test starts would compile its imports again: 2 CPU s for a reader, 3 for a router.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -55,7 +55,7 @@ STOP_TIMEOUT_S = 120.0
 _OWN_READY_TIMEOUT_S = 240.0  # Hive's metastore makes its tables first
 _TOLD_CHARS = 4_000
 _MYSQL_WITHOUT_FSYNC = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync")
-"""A server that is killed has lost nothing: what it wrote is the kernel's. A statement costs half the CPU."""
+"""A server that is killed has lost nothing: its writes are the kernel's. A statement costs half the CPU."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -95,7 +95,7 @@ class MysqlServer:
 
     def connect(self, database: str | None = None, **options: Any) -> Connection:
         """A new connection as root, autocommit on unless ``options`` (pymysql's) say otherwise."""
-        # Told nothing of TLS, PyMySQL reads the system's authorities for each connection.
+        # Where no option speaks of TLS, PyMySQL reads the system's authorities for each connection.
         plain = {} if "ssl" in options else {"ssl_disabled": True}
         chosen = {"user": "root", "autocommit": True, "read_timeout": 120, "write_timeout": 120, **plain, **options}
         return Connection(host=self.host, port=self.port, database=database, **chosen)
@@ -368,7 +368,7 @@ def unique_name() -> Callable[[str], str]:
 
 @pytest.fixture
 def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
-    """An empty database of the shared MySQL, this test's alone; dropped behind it."""
+    """An empty database of the shared MySQL, this test's alone; dropped after it."""
     name = unique_name("db")
     mysql_server.execute(f"CREATE DATABASE {name}")
     yield name
@@ -376,7 +376,7 @@ def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> It
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Tell of a failure at once, besides at the end: a long run that is broken off has no end."""
+    """Report a failure at once, besides at the end: a long run that is broken off has no end."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\nFAILED {report.nodeid} ({report.when})\n{report.longreprtext[-_TOLD_CHARS:]}", flush=True)  # noqa: T201
 

@@ -1,4 +1,4 @@
-"""What each test costs: processor time, wall time and JVMs started, one JSON line a test in ``COSTS_FILE``.
+"""The cost of each test: processor time, wall time and JVMs started, one JSON line a test in ``COSTS_FILE``.
 
     make test-costs
     make test-costs KEEP=1    # and write the lengths of files, by which tests.scheduling orders the next runs
@@ -59,7 +59,7 @@ class Process:
 
 @dataclass(slots=True)
 class Meter:
-    """Sums what this process and all below it have used; a thread looks for JVMs that come and go."""
+    """Sums the processor time that this process and all below it have used; a thread looks for JVMs that come and go."""
 
     below: int = 0
     looked_s: float = -LOOK_PAUSE_S

@@ -1,7 +1,7 @@
 """A chroot of a Debian release, in which an ordinary user of that machine works on a clone of this repository.
 
 ``python -m tests.debian [RELEASE] [COMMAND]`` runs ``make demo`` and ``make test-fast`` there (`make debian-13`). The clone
-has what is committed. Root only, for debootstrap and chroot: the command itself runs as user ``ada``, without rights. The
+has committed files only. Root only, for debootstrap and chroot: the command itself runs as user ``ada``, without rights. The
 chroot is kept in the cache (``debian``) with ada's home, so that a second run finds her downloads. It has processes and mounts
 of its own.
 """
@@ -21,7 +21,7 @@ from libs.setup.step import Progress, SetupFailed, run
 
 REPOSITORY: Final = Path(__file__).parents[1]
 PACKAGES: Final = "python3,python3-venv,git,make,ca-certificates,util-linux"
-"""What the README asks for, and what each Debian has but debootstrap's minimum has not."""
+"""Packages that the README asks for, and those that each Debian has but debootstrap's minimum lacks."""
 USER: Final = "ada"
 USER_ID: Final = 1000
 MAKE_TIMEOUT_S: Final = 1_800.0
@@ -81,7 +81,7 @@ def _bring(root: Path, home: Path) -> None:
         if path.exists():
             shutil.copyfile(path, root / path.relative_to("/"))
     clone = root / home / "headwater"
-    # What set-up put into an earlier clone is kept: files that git ignores.
+    # Files that set-up put into an earlier clone are kept: git ignores them.
     if not (clone / ".git").is_dir():
         _git("clone", "--quiet", "--no-hardlinks", str(REPOSITORY), str(clone))
     _git("-C", str(clone), "fetch", "--quiet", str(REPOSITORY), "HEAD")

@@ -1,4 +1,4 @@
-"""The headwater command as a user runs it, judged by what it prints and leaves behind.
+"""The headwater command as a user runs it, judged by its output and by the processes that it leaves.
 
 ``run_here`` runs it in the test's own process: an interpreter that loads the libraries of Iceberg takes three seconds of a
 processor. ``HeadwaterCommand.start`` and ``run`` make a process of it, for commands that go on, are ended, or leave processes.
@@ -58,7 +58,7 @@ def run_here(*arguments: str, environ: Mapping[str, str | None] | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class HeadwaterCommand:
-    """``headwater … --home <home>``; whatever it starts inherits a mark, by which it is found again."""
+    """``headwater … --home <home>``; every process that it starts inherits a mark, by which it is found again."""
 
     home: Home
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -91,7 +91,7 @@ class HeadwaterCommand:
         return result.exit_code, result.output
 
     def left_over(self) -> list[str]:
-        """What the command started and did not end, and the ports of the stack that are still served.
+        """Processes that the command started and did not end, and the ports of the stack that are still served.
 
         ``down`` returns when every process has ended but the supervisor itself, which gets some seconds here.
         """

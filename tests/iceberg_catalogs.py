@@ -1,8 +1,9 @@
-"""Real catalogs of Iceberg tables: Iceberg's own REST server, behind a gate that asks for OAuth2, and Hive's metastore.
+"""Real catalogs of Iceberg tables: Iceberg's own REST server, with a gate before it that asks for OAuth2, and Hive's
+metastore.
 
-The REST server's jars are fetched with the first test that asks for it (14 MB, into the cache). Hive's metastore, and the Derby
-that it keeps its tables in, come with PySpark. Both servers listen on all interfaces and cannot be told otherwise: each does
-so in a network of its own.
+The REST server's jars are fetched with the first test that asks for it (14 MB, into the cache). Hive's metastore, and the
+Derby that it keeps its tables in, come with PySpark. Both servers listen on all interfaces and cannot be set otherwise: each
+does so in a network of its own.
 """
 
 import contextlib
@@ -188,8 +189,8 @@ class HeldCommit:
 
 @dataclass(slots=True)
 class Gate:
-    """Stands before a REST catalog: gives tokens to whoever knows the credential (OAuth2, client credentials), and lets nobody
-    through without one. Iceberg's server asks nobody."""
+    """Stands before a REST catalog: gives tokens to callers that know the credential (OAuth2, client credentials), and lets
+    nobody through without one. Iceberg's server asks nobody."""
 
     port: int
     catalog_port: int
@@ -213,7 +214,7 @@ class Gate:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """What may stand in no log, file or command line."""
+        """Secrets that may stand in no log, file or command line."""
         return (self.credential.partition(":")[2], *self.tokens)
 
     def token_for(self, form: Mapping[str, list[str]]) -> str | None:
@@ -228,7 +229,7 @@ class Gate:
 
 @contextlib.contextmanager
 def opened(gate: Gate) -> Iterator[Gate]:
-    """While the block runs, it lets through whoever has a token."""
+    """While the block runs, it lets through requests that have a token."""
     server = ThreadingHTTPServer((LOOPBACK, gate.port), _handler(gate))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -273,7 +274,7 @@ def _handler(gate: Gate) -> type[BaseHTTPRequestHandler]:
             gate.held.append(held)
             try:
                 if held.wait():
-                    with contextlib.suppress(ConnectionError):  # who asked may be dead
+                    with contextlib.suppress(ConnectionError):  # the caller may be dead
                         self._forward(content)
                 else:
                     self.close_connection = True

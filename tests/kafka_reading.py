@@ -11,7 +11,7 @@ _PAUSE_S: Final = 0.1
 
 
 class TopicRecords:
-    """One consumer of a topic, or of one of its Kafka partitions. What is not committed is not shown, but with the isolation
+    """One consumer of a topic, or of one of its Kafka partitions. Uncommitted records are not shown, but with the isolation
     ``read_uncommitted``."""
 
     def __init__(
@@ -64,7 +64,7 @@ class TopicRecords:
         self._consumer.assign([TopicPartition(self._topic, number, 0) for number in numbers])
 
     def _end(self, number: int) -> int:
-        """Of what is committed: no transaction before it is open."""
+        """Of committed records: no transaction before it is open."""
         deadline_s = time.monotonic() + _TIMEOUT_S
         while True:
             try:
@@ -83,7 +83,7 @@ class TopicRecords:
         assert offset is not None
         if error is None:
             self._records.append(message)
-            # librdkafka tells of an end after a fetch that came back empty, and of none where writes do not pause.
+            # librdkafka reports an end after a fetch that came back empty, and none where writes do not pause.
             self._read_to[number] = offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             self._read_to[number] = offset

@@ -21,7 +21,7 @@ def put_into(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run what stands on standard input. ``-p`` asks nobody: the tests' root has no password."""
+    """Run the statements on standard input. ``-p`` asks nobody: the tests' root has no password."""
     parser = argparse.ArgumentParser(add_help=False)
     for option in ("-h", "-P", "-u"):
         parser.add_argument(option, required=True)

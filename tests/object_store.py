@@ -16,7 +16,7 @@ _PROBE_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """Where it is, and who may use it."""
+    """Where it is, and the key that may use it."""
 
     program: Path
     folder: Path

@@ -1,8 +1,8 @@
 """A network of its own for a server that can only listen on all interfaces: it is reached through loopback alone.
 
-``python -m tests.own_network PORT COMMAND...`` becomes COMMAND, in a new network namespace that has nothing but its loopback. A
-child process listens on PORT of our loopback, and passes what comes to the server's PORT. Linux lets root make a namespace, and
-others where they may have user namespaces.
+``python -m tests.own_network PORT COMMAND...`` becomes COMMAND, in a new network namespace that has nothing but its loopback.
+A child process listens on PORT of our loopback, and passes each connection on to the server's PORT. Linux lets root make a
+namespace, and others where they may have user namespaces.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from libs.servers.ports import LOOPBACK, free_port
 
 REPOSITORY = Path(__file__).parents[1]
 ENVIRON = {"PYTHONPATH": str(REPOSITORY)}
-"""What ``in_own_network``'s command needs."""
+"""The environment that ``in_own_network``'s command needs."""
 PROBE_TIMEOUT_S = 60.0
 CHUNK_BYTES = 65_536
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x1000_0000, 0x4000_0000  # unshare(2)
@@ -36,13 +36,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def in_own_network(port: int, command: Sequence[str]) -> tuple[str, ...]:
-    """The command, with ``ENVIRON``, of a server that listens on ``port`` of its own network, whatever the address."""
+    """The command, with ``ENVIRON``, of a server that listens on ``port`` of its own network, at any address."""
     return (sys.executable, "-m", "tests.own_network", str(port), *command)
 
 
 @functools.cache
 def why_not() -> str | None:
-    """What this machine says against a network of one's own; None: it lets us have one."""
+    """This machine's reason against a network of one's own; None: it lets us have one."""
     command = in_own_network(free_port(), ["true"])
     environ = {**os.environ, **ENVIRON}
     tried = subprocess.run(command, env=environ, stderr=subprocess.PIPE, text=True, timeout=PROBE_TIMEOUT_S)
@@ -105,7 +105,7 @@ async def _relay(outside: socket.socket, port: int) -> None:
 
 
 async def _pass(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Until the source ends, which the target is told."""
+    """Until the source ends; then the target's input ends too."""
     try:
         while chunk := await source.read(CHUNK_BYTES):
             target.write(chunk)

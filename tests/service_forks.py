@@ -4,8 +4,8 @@ An interpreter that loads a service's libraries takes one to two seconds of a pr
 test. A fork is a process like any other: it has settings, an environment, signals, a log and an exit code of its own, is
 killed alone, and runs ``services/NAME/__main__.py`` from its first line.
 
-``python -m tests.service_forks FD`` is the interpreter. It has one thread, so that its forks are whole. It ends with whoever
-holds the other end of the socket, and the kernel ends its forks with it.
+``python -m tests.service_forks FD`` is the interpreter. It has one thread, so that its forks are whole. It ends with the
+process that holds the other end of the socket, and the kernel ends its forks with it.
 """
 
 import atexit
@@ -42,7 +42,7 @@ class ForksAreOver(Exception):
 
 @dataclass(slots=True)
 class Fork:
-    """What ``Running`` needs of ``subprocess.Popen``, of a process whose parent is another."""
+    """The part of ``subprocess.Popen`` that ``Running`` needs, for a process whose parent is another."""
 
     pid: int
     forks: "Forks"
@@ -82,7 +82,7 @@ class Forks:
     lock: threading.Lock = field(default_factory=threading.Lock)
     codes: dict[int, int] = field(default_factory=dict)
     pids: list[int] = field(default_factory=list)
-    """Of forks that were asked for, until whoever asked has taken them."""
+    """Of forks that were asked for, until the caller has taken them."""
     unread: bytes = b""
 
     def start(self, module: str, arguments: Sequence[str], environ: Mapping[str, str], log_path: Path) -> Fork:
@@ -119,7 +119,7 @@ class Forks:
                 self.pids.append(told["pid"])
 
     def end(self) -> None:
-        """End the interpreter, and whatever it forked."""
+        """End the interpreter, and all that it forked."""
         self.connection.close()
         self.process.wait()
 
@@ -183,7 +183,7 @@ def _serve(connection: socket.socket) -> None:
                 os.close(wakes)
                 _run(wish)
             with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)  # here too: whoever has the pid may signal its group at once
+                os.setpgid(pid, pid)  # here too: a caller that has the pid may signal its group at once
             connection.sendall(json.dumps({"pid": pid}).encode() + b"\n")
 
 

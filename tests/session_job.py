@@ -60,7 +60,7 @@ class SessionJob:
     settings: Mapping[str, object] = field(default_factory=dict)
     """Further ones of the job."""
     environ: Mapping[str, str] = field(default_factory=dict)
-    """With what stands in no file."""
+    """With the settings that stand in no file."""
     life: "_Life | None" = None
 
     def start(self, *, failpoints: str = "") -> None:
@@ -108,7 +108,7 @@ class SessionJob:
 
 
 class _Life:
-    """What ``spark.jobs.sink_job`` has of one start."""
+    """The objects of one start, as ``spark.jobs.sink_job`` has them."""
 
     def __init__(self, settings: SinkJobSettings, text: str) -> None:
         """``text``: the failpoints that are armed."""

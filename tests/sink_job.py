@@ -38,7 +38,7 @@ POLL_S = 0.2
 
 @dataclass(slots=True)
 class Tenant:
-    """A tenant's topics, and what its tables should hold."""
+    """A tenant's topics, and models of its tables."""
 
     topics: TenantTopics
     models: list[Model]
@@ -112,7 +112,7 @@ class SinkJob:
             stop(self.running, STOP_TIMEOUT_S)
 
     def asked(self, path: str) -> tuple[int, str]:
-        """An answer of the job's endpoint: status and text; 0 while its session starts, which has told of no endpoint."""
+        """An answer of the job's endpoint: status and text; 0 while its session starts, which has logged no endpoint."""
         assert self.running is not None
         ports = re.findall(r'"http_port": ?(\d+)', self.running.log_path.read_text())
         if not ports:
@@ -162,7 +162,7 @@ def job_document(job: Job, settings: Mapping[str, object], session: Mapping[str,
 
 
 def told_cpu_s(job: SinkJob) -> dict[str, float]:
-    """By tenant, what its metrics say that it took."""
+    """By tenant, the CPU seconds that its metrics report."""
     line = r'^headwater_sink_tenant_cpu_seconds_total{tenant="(\w+)"} (\S+)$'
     return {tenant: float(seconds) for tenant, seconds in re.findall(line, job.asked("/metrics")[1], re.MULTILINE)}
 
@@ -170,7 +170,7 @@ def told_cpu_s(job: SinkJob) -> dict[str, float]:
 def write_tenant(
     job: Job, name: str, mode: SinkMode, *tables: str, topics: dict[str, object] | None = None, **sink: object
 ) -> Tenant:
-    """A tenant with its document and topics, and the schemas told; ``sink``: further settings of it."""
+    """A tenant with its document, its topics and their schemas; ``sink``: further settings of it."""
     settings = {"warehouse": job.warehouse, "mode": mode.value, "trigger_s": 0.5, **sink}
     document = {"tenant": name, "sources": [{"name": SOURCE}], "sink": settings, "topics": topics or {}}
     (job.folder / "tenants" / f"{name}.yaml").write_text(yaml.safe_dump(document))

@@ -16,7 +16,7 @@ def is_noted(state_dir: str, tenant: str, batch_id: int) -> bool:
 
 
 def run_until(query: TenantQuery, holds: Callable[[], bool], *, why: Callable[[], object]) -> None:
-    """Let ``query`` work until ``holds``, and stop it. Fails, with what ``why`` gives, on a timeout and when it halts."""
+    """Let ``query`` work until ``holds``, and stop it. Fails, with the value of ``why``, on a timeout and when it halts."""
     deadline_s = time.monotonic() + TIMEOUT_S
     try:
         while not holds():

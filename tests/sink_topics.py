@@ -1,4 +1,4 @@
-"""What the router writes for one tenant, and a plain model of what the sink should make of it."""
+"""The router's records for one tenant, and a plain model of the tables that the sink should make of them."""
 
 import json
 import random
@@ -62,13 +62,13 @@ class TenantTopics:
             done.result(TIMEOUT_S)
 
     def delete(self, topic: str) -> None:
-        """The topic, and what is in it."""
+        """Delete the topic, with its records."""
         for done in self._admin.delete_topics([topic]).values():
             done.result(TIMEOUT_S)
 
     @contextmanager
     def transaction(self, *, is_aborted: bool = False) -> Iterator["Transaction"]:
-        """One transaction of the source, and of Kafka unless it is split. Behind it nothing is open: a reader that begins then
+        """One transaction of the source, and of Kafka unless it is split. After it nothing is open: a reader that begins then
         finds all of it, in one batch."""
         self._rank += 1
         self._producer.begin_transaction()
@@ -130,7 +130,7 @@ class Transaction:
         self.producer.begin_transaction()
 
     def schema(self, schema: TableSchema) -> None:
-        """Tell the tenant a version, before its first row."""
+        """Write a version for the tenant, before its first row."""
         topic = row_topic(self.tenant, SOURCE, schema.table_id)
         record = DeliveredSchema(topic=topic, source=SOURCE, table_schema=schema)
         key = delivered_schema_key(topic, schema.version)
@@ -147,7 +147,7 @@ class Transaction:
         is_wrapped: bool = False,
         committed_at_us: int | None = None,
     ) -> str:
-        """One row event, and a tombstone behind a delete; its order."""
+        """One row event, and a tombstone after a delete; its order."""
         self.ordinal += 1
         order = EventOrder(epoch=0, rank=self.rank, tx_ordinal=0 if op == "r" else self.ordinal).sort_key()
         source = {
@@ -182,7 +182,7 @@ def _json(payload: Mapping[str, Any], is_wrapped: bool) -> bytes:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Version:
-    """What a row was from one change to another."""
+    """A row's values from one change to another."""
 
     id: int
     note: str | None

@@ -50,7 +50,8 @@ class SharedSpark:
     delta: DeltaSettings
 
     def rows(self, table: WarehouseTable, *columns: str) -> list[Row]:
-        """What pyiceberg, which shares no code with Spark, reads from a table; all of the source's columns by default."""
+        """Rows as pyiceberg, which shares no code with Spark, reads them from a table; all of the source's columns by
+        default."""
         return read_rows(self.iceberg, table, *columns)
 
     def loaded(self, table: WarehouseTable) -> contextlib.AbstractContextManager[Table]:
@@ -76,7 +77,7 @@ def _started() -> SharedSpark:
         filter_merges_at_rows=1,
     )
     sink = open_sink(iceberg)
-    # Its settings say where, which the session need not know.
+    # Only its settings say where; the session works without.
     postgresql = open_postgresql_sink(PostgresqlSettings(database="none", user="nobody"))
     delta = DeltaSettings(
         warehouse_dir=str(folder / "delta"), optimize_at_files=4, vacuum_every_commits=4, keep_hours=0
@@ -96,8 +97,8 @@ def _started() -> SharedSpark:
 def without_generated_code() -> Iterator[None]:
     """Queries of the shared session are planned once, and interpreted: with a few rows, compiling costs more than running.
 
-    For tests that are about what a batch does when it fails, waits or comes late. Others, and each job that is a process, have
-    the product's settings.
+    For tests about a batch that fails, waits or comes late. Others, and each job that is a process, have the product's
+    settings.
     """
     conf = shared_spark().session.conf
     for name, value in _INTERPRETED.items():

@@ -1,13 +1,13 @@
-"""Which tests are run when, and what each needs.
+"""Which tests are run when, and the needs of each.
 
 * ``make test-fast``: tests without a server, a JVM or a kill (the mark ``fast``).
 * ``make test``, the gate: each promise once. These are all tests but those with the mark ``rest``.
 * ``make test-all``: every test but those that need a machine of their own (``node``).
 
-A test that shows again what a test of the gate shows, on another warehouse or at another point, carries
-``@pytest.mark.rest(because="...")``. Where a whole file does, ``@pytest.mark.gate`` keeps one of its tests in the gate.
-The other marks follow from where a test lies and from its fixtures; Spark and
-servers refuse to start for a test that lacks their mark. ``docs/testing.md`` has the budgets.
+A test that repeats the claim of a test of the gate, on another warehouse or at another point, carries
+``@pytest.mark.rest(because="...")``. Where a whole file does, ``@pytest.mark.gate`` keeps one of its tests in the gate. The
+other marks follow from where a test lies and from its fixtures; Spark and servers refuse to start for a test that lacks their
+mark. ``docs/testing.md`` has the budgets.
 """
 
 import re
@@ -77,7 +77,7 @@ def _folder(item: pytest.Item) -> str:
 
 
 def needs_of(item: pytest.Item, folder: str) -> set[str]:
-    """The marks that follow from where a test lies, from its fixtures, and from what its file imports."""
+    """The marks that follow from where a test lies, from its fixtures, and from its file's imports."""
     fixtures = set(getattr(item, "fixturenames", ()))
     needs = set()
     if folder in SERVER_FOLDERS or fixtures & SERVER_FIXTURES:

@@ -1,7 +1,7 @@
 """The one way in which tests wait: for a fact, asked again and again, until it holds or a limit is reached.
 
-The limit is far above what a busy machine needs, and below a test's own time limit, which would not name the line. No test
-is judged by how long it waited.
+The limit is far above the need of a busy machine, and below a test's own time limit, which would not name the line. No test is
+judged by how long it waited.
 """
 
 import asyncio
@@ -23,10 +23,11 @@ def wait_until(
     within_s: float = WITHIN_S,
     pause_s: float = PAUSE_S,
 ) -> Fact:
-    """The fact once it is true. ``because`` says what should come to be so; ``seen`` what a person should see if it does not.
+    """The fact once it is true. ``because`` names the fact that is awaited; ``seen`` gives the state that a person should see
+    if it does not come.
 
     Raises:
-        AssertionError: it was not so within the time; the text has ``because`` and what was seen last.
+        AssertionError: it was not so within the time; the text has ``because`` and the state that was seen last.
     """
     deadline_s = time.monotonic() + within_s
     while not (found := fact()):

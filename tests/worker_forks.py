@@ -105,7 +105,7 @@ def forked(count: int) -> list[Fork]:
         (reads, its_writes), (its_reads, writes) = os.pipe(), os.pipe()
         pid = os.fork()
         if pid == 0:
-            for each in forks:  # else the end of this process would not be the end of what they read
+            for each in forks:  # else the end of this process would not be the end of their input
                 os.close(each.reads)
                 os.close(each.writes)
             os.close(reads)
