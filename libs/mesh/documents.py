@@ -34,7 +34,6 @@ from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.dts.settings import DtsSnapshotMode, DtsSnapshotSettings, DtsSourceSettings, SubscriptionSettings
 from libs.source.mysql.settings import DatabaseSettings, MysqlSourceSettings, SnapshotSettings
 from libs.source.oracle.settings import (
-    OFFERED_MODES,
     OracleDatabaseSettings,
     OracleSnapshotSettings,
     OracleSourceSettings,
@@ -168,7 +167,7 @@ SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "mysql": tuple(mode.value for mode in SnapshotMode),
     "dts": tuple(mode.value for mode in DtsSnapshotMode),
     "vitess": tuple(mode.value for mode in VitessSnapshotMode),
-    "oracle": tuple(mode.value for mode in OFFERED_MODES),
+    "oracle": tuple(mode.value for mode in SnapshotMode),
 }
 
 

@@ -46,7 +46,7 @@ _IN_SOURCE: Final = (
     (
         "snapshot.mode",
         "snapshot.mode",
-        "initial, initial_only, no_data, schema_only and when_needed; the others are refused",
+        "the same names; initial stands for configuration_based and custom",
     ),
     ("snapshot.select.statement.overrides", "snapshot.select_overrides", "the condition of each table's SELECT"),
     (

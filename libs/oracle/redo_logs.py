@@ -157,6 +157,25 @@ def choose_logs(views: LogViews, start: int, end: int, destinations: Sequence[in
     return LogChoice(max(reached, start), logs, tuple(missing))
 
 
+def oldest_scn(views: LogViews, destinations: Sequence[int] = ()) -> int | None:
+    """The first SCN from which on the redo of every thread is there without a gap; None: there is no log at all.
+
+    A thread whose oldest log has the SCN at which it was enabled lacks nothing before that.
+    """
+    found = _files(views, destinations)
+    whole: list[int] = []
+    cut: list[int] = []
+    for thread in views.threads:
+        first: LogFile | None = None
+        for sequence in sorted((sequence for number, sequence in found if number == thread.number), reverse=True):
+            if first is not None and sequence != first.sequence - 1:
+                break
+            first = found[thread.number, sequence]
+        if first is not None:
+            (whole if first.first_scn <= thread.enable_scn else cut).append(first.first_scn)
+    return max(cut) if cut else min(whole, default=None)
+
+
 def end_of_window(choice: LogChoice, start: int, window_bytes: int) -> int:
     """The SCN that ends a window of so many bytes of redo, at most the end of the choice.
 

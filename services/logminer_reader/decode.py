@@ -31,7 +31,11 @@ class Schemas(Protocol):
         ...
 
     def note_object(self, object_id: int, owner: str, table: str) -> bool:
-        """The name that the log gives with an unknown number; whether it is a captured table's."""
+        """The name that the log gives with an unknown number; whether it is a captured table's.
+
+        Raises:
+            SchemaUnknown: a captured table's definition was not in the log.
+        """
         ...
 
 

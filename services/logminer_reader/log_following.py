@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -19,7 +19,7 @@ from libs.source.oracle.settings import LackingValues
 from libs.source.port import ReadBatch, ResumePoint
 from libs.telemetry import metrics
 from libs.types.order import EventOrder
-from libs.types.table import TableSchema
+from libs.types.table import TableId, TableSchema
 from services.logminer_reader.decode import Schemas, TransactionDecoder
 from services.logminer_reader.gather import Gatherer
 from services.logminer_reader.incremental import IncrementalCopy
@@ -52,6 +52,11 @@ class FollowedSchemas(Schemas, Protocol):
     @property
     def captured(self) -> list[TableSchema]:
         """The newest version of each."""
+        ...
+
+    @property
+    def awaited(self) -> Collection[TableId]:
+        """Tables whose definitions the log is to bring."""
         ...
 
     @property
@@ -140,18 +145,19 @@ class LogFollowing:
         self._beside = beside
         self._gatherer = gatherer
         self._mining: _Mining | None = None
-        self._captured_of: list[TableSchema] = []
+        self._captured_of: list[TableSchema] | None = None
         self._captured_tables = CapturedTables(())
 
     async def close(self) -> None:
         """Let go of the database."""
-        if self._mining is not None:
-            await self._mining.close()
+        mining, self._mining = self._mining, None
+        if mining is not None:
+            await mining.close()
 
     async def batches(
-        self, position: LogminerPosition, order: EventOrder, committed_at_us: int
+        self, position: LogminerPosition, order: EventOrder, committed_at_us: int, until_scn: int | None = None
     ) -> AsyncIterator[ReadBatch]:
-        """The redo after ``position``, without end.
+        """The redo after ``position``, without end; or all that was committed below ``until_scn``, and nothing more.
 
         Raises:
             MissingRedo, SourceUnavailable, AccessDenied, PipelineHalted, UndecodableValue, DiskFull: as the port has them.
@@ -163,15 +169,18 @@ class LogFollowing:
         log.info("log_opened", done_scn=position.done_scn, mined_from=position.mined_from)
         kept_s = time.monotonic()
         mined = mine(mining.windows, mining.steps, self._captured, self._settings.mining)
-        while True:
+        while until_scn is None or place.position.done_scn < until_scn:
             each: Mined = await mining.in_thread(next, mined)
-            for step in each.steps:
+            steps = [step for step in each.steps if until_scn is None or step.scn < until_scn]
+            for step in steps:
                 async for batch in self._copies_before(step.scn, place):
                     yield batch
                 async for batch in self._act_on(step, place, decoder, mining):
                     yield batch
                 if self._gatherer.entries.is_full:
                     yield self._gatherer.take(self._resume_point(place))
+            if len(steps) < len(each.steps):
+                break
             if each.ends_window:
                 place.end_window(mining.steps)
                 reports.window_ended(place.position, mining.steps, mining.transactions)
@@ -180,16 +189,24 @@ class LogFollowing:
                 if not self._gatherer.is_empty or time.monotonic() - kept_s >= _POSITION_S:
                     kept_s = time.monotonic()
                     yield self._gatherer.take(self._resume_point(place))
-            elif not each.steps:
-                before = self._gatherer.incremental
-                await self._beside.signals.take_new(place.order, place.position)
-                await self._beside.copies.read_next(position.epoch)
-                # A database at rest writes no redo, so no window ends: the chunk is due already.
-                async for batch in self._copies_before(place.position.done_scn, place):
+            elif not steps:
+                async for batch in self._beside_log(place):
                     yield batch
-                if self._gatherer.incremental != before:  # a signal's effect is kept, whatever comes next
-                    yield self._gatherer.take(self._resume_point(place))
                 await asyncio.sleep(each.pause_s)
+        if not self._gatherer.is_empty:
+            yield self._gatherer.take(self._resume_point(place))
+        await self.close()
+
+    async def _beside_log(self, place: _Place) -> AsyncIterator[ReadBatch]:
+        """While no redo is to be read: signals, and the next chunk of a copy."""
+        before = self._gatherer.incremental
+        await self._beside.signals.take_new(place.order, place.position)
+        await self._beside.copies.read_next(place.position.epoch)
+        # A database at rest writes no redo, so no window ends: the chunk is due already.
+        async for batch in self._copies_before(place.position.done_scn, place):
+            yield batch
+        if self._gatherer.incremental != before:  # a signal's effect is kept, whatever comes next
+            yield self._gatherer.take(self._resume_point(place))
 
     async def _act_on(
         self, step: Step, place: _Place, decoder: TransactionDecoder, mining: _Mining
@@ -255,7 +272,8 @@ class LogFollowing:
         if schemas != self._captured_of:
             types = {column.source_type for schema in schemas for column in schema.columns}
             has_large = any(is_large(parse_column_type(text)) for text in types)
-            self._captured_tables = CapturedTables(tuple(schema.table_id for schema in schemas), has_large)
+            tables = {schema.table_id for schema in schemas} | set(self._schemas.awaited)
+            self._captured_tables = CapturedTables(tuple(sorted(tables)), has_large)
             self._captured_of = schemas
         return self._captured_tables
 

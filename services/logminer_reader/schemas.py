@@ -52,6 +52,8 @@ class SourceSchemas:
         self.numbers = TableNumbers()
         self.known_as_of: dict[TableId, int] = {}
         """SCN of a definition that the server gave: earlier statements are in it."""
+        self.awaited: frozenset[TableId] = frozenset()
+        """Captured tables whose CREATE TABLE is expected in the log: a row that comes earlier is refused."""
         self._charsets = ("", "")
         self.is_captured = capture_filter(settings.include_tables, settings.exclude_tables, settings.signal_table)
         self.tables = TableSchemas(
@@ -97,8 +99,17 @@ class SourceSchemas:
         return self.numbers.schema(object_id, object_version, current)
 
     def note_object(self, object_id: int, owner: str, table: str) -> bool:
-        """A row of an unknown number has a name: whether it is of a captured table, which has got a partition."""
+        """A row of an unknown number has a name: whether it is of a captured table, which has got a partition.
+
+        Raises:
+            SchemaUnknown: of a captured table whose CREATE TABLE the log does not have.
+        """
         table_id = TableId(database=owner, table=table)
+        if table_id in self.awaited and table_id not in self.tables.schemas:
+            raise SchemaUnknown(
+                f"{table_id} (object {object_id}) has rows in the log, and its CREATE TABLE is not in it: snapshot.mode never "
+                "needs every CREATE TABLE; have the source copied (snapshot.mode initial), or exclude the table"
+            )
         if table_id not in self.tables.schemas:
             return False
         self.numbers.add(object_id, table_id)
@@ -145,8 +156,22 @@ class SourceSchemas:
             await self.learn(each, found, snapshot_order(position.epoch, found.scn), position)
         return found
 
-    async def resume(self, order: EventOrder, position: LogminerPosition, committed_at_us: int) -> None:
-        """As they were at a checkpoint, with the settings of now. Tables that the settings capture since are learned."""
+    async def await_tables(self, connection: Connection) -> None:
+        """Learn nothing: the log brings every definition. Raises as ``read_definitions``."""
+        found = await asyncio.to_thread(read_definitions, connection, self.is_captured)
+        self._charsets = (found.charset, found.national_charset)
+        self.awaited = frozenset(each.table.table for each in found.tables if not each.refusal)
+        for each in found.tables:
+            if each.refusal:
+                self.refuse(each.table.table, each)
+
+    async def resume(
+        self, order: EventOrder, position: LogminerPosition, committed_at_us: int, *, learns_all: bool = False
+    ) -> None:
+        """As they were at a checkpoint, with the settings of now. Tables that the settings capture since are learned.
+
+        ``learns_all``: every captured table is, as the server has it now, whatever the history says.
+        """
         await self.tables.resume(order)
         self._reports.resume(position.quarantined, {}, ())
         for schema in self.tables.schemas.values():
@@ -156,7 +181,8 @@ class SourceSchemas:
                 await self._record_settings(now, order, position, committed_at_us)
         connection = await asyncio.to_thread(connect_to_tables, self._settings.database)
         try:
-            found = await asyncio.to_thread(read_definitions, connection, self._is_new)
+            is_wanted = self.is_captured if learns_all else self._is_new
+            found = await asyncio.to_thread(read_definitions, connection, is_wanted)
         finally:
             hang_up(connection)
         self._charsets = (found.charset, found.national_charset)

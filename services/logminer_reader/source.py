@@ -4,30 +4,32 @@ Oracle's connections block, so they are used in threads, one call at a time.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 import structlog
 
-from libs.errors import PositionPurged, SourceMisconfigured
+from libs.errors import PositionPurged, SourceUnavailable
 from libs.events.batch import BatchIdentity
 from libs.oracle.log_position import snapshot_order
+from libs.oracle.redo_logs import oldest_scn
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.oracle.client import Connection, connect, connect_to_tables, hang_up, query
 from libs.source.oracle.preflight import require_sound_source
-from libs.source.oracle.settings import OFFERED_MODES
 from libs.source.port import ReadBatch
 from libs.source.snapshot_mode import Beginning, beginning
 from libs.types.checkpoint import Checkpoint
+from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from services.logminer_reader.gather import Gatherer
 from services.logminer_reader.incremental import IncrementalCopy
 from services.logminer_reader.initial_copy import InitialCopy
 from services.logminer_reader.log_following import BesideLog, LogFollowing
-from services.logminer_reader.log_views import incarnation
+from services.logminer_reader.log_views import incarnation, read_log_views
 from services.logminer_reader.position import SOURCE_PARTITION, LogminerPosition, decode_position
 from services.logminer_reader.schema_changes import SchemaChanges
 from services.logminer_reader.schemas import SourceSchemas
@@ -65,13 +67,9 @@ class OracleSource:
 
         Raises:
             PositionPurged: the redo to resume from is gone, and ``snapshot.mode`` copies nothing again.
-            SourceMisconfigured: a mode that is not offered.
         """
         require_sound_source(self._settings)
         mode = self._settings.snapshot.mode
-        if mode not in OFFERED_MODES:
-            offered = ", ".join(each.value for each in OFFERED_MODES)
-            raise SourceMisconfigured(f"snapshot.mode {mode.value} is not offered for Oracle: use one of {offered}")
         begins_anew = resume_from is not None and resume_from.begins_anew
         missing = None if resume_from is None or begins_anew else self._missing_redo(resume_from)
         start = beginning(
@@ -82,7 +80,7 @@ class OracleSource:
             is_process_start=not self._has_begun,
         )
         if begins_anew:
-            return Beginning(learns_schemas=True, copies=start.copies, begins_anew=True, follows_log=start.follows_log)
+            return replace(start, begins_anew=True)
         if missing is not None:
             if not start.begins_anew:
                 raise missing
@@ -109,6 +107,7 @@ class _Base:
     resetlogs_change: int
     resetlogs_id: int
     low_scn: int
+    current_scn: int
 
     def at(self, scn: int, epoch: int) -> LogminerPosition:
         """The position of a copy that is as of an SCN."""
@@ -120,6 +119,16 @@ class _Base:
             done_scn=scn,
             low_scn=min(self.low_scn, scn),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A place to go on from."""
+
+    position: LogminerPosition
+    order: EventOrder
+    """Of the last event before it."""
+    committed_at_us: int
 
 
 class OracleChangeLog:
@@ -161,43 +170,73 @@ class OracleChangeLog:
 
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
-        checkpoint, start = self._resume_from, self._start
-        if checkpoint is None or start.begins_anew:
-            epoch = 0 if checkpoint is None else decode_position(checkpoint.position).epoch + 1
-            position, taken_at_us = await self._begin(epoch)
-            order = snapshot_order(epoch, position.done_scn)
-            if not start.copies:
-                yield self._gatherer.take(self._gatherer.resume_point(position, order, taken_at_us))
+        start = self._start
+        if self._resume_from is None or start.begins_anew:
+            epoch = 0 if self._resume_from is None else decode_position(self._resume_from.position).epoch + 1
+            at = await (self._begin_at_oldest_log(epoch) if start.from_oldest_log else self._begin(epoch))
+            is_kept = not start.copies and not start.from_oldest_log
         else:
-            position, order, taken_at_us = (
-                decode_position(checkpoint.position),
-                checkpoint.order,
-                checkpoint.committed_at_us,
-            )
-            self._gatherer.progress, self._gatherer.incremental = checkpoint.snapshot, checkpoint.incremental
-            await self._schemas.resume(order, position, taken_at_us)
+            at = await self._resume(self._resume_from)
+            is_kept = start.learns_schemas
+        if is_kept:  # the schemas alone are published
+            yield self._gatherer.take(self._gatherer.resume_point(at.position, at.order, at.committed_at_us))
+        if start.copies_again:
+            begun, copy_at = at, await self._copy_again_at(at)
+            until_scn = copy_at.position.done_scn
+            async for batch in self._log.batches(begun.position, begun.order, begun.committed_at_us, until_scn):
+                yield batch
+            at = self._with_quarantine(copy_at)
         if start.copies:
             connection = await asyncio.to_thread(self._open_tables)
-            async for batch in self._copy.copy(connection, position, taken_at_us):
+            async for batch in self._copy.copy(connection, at.position, at.committed_at_us):
                 yield batch
         await asyncio.to_thread(self._close_tables)
         if not start.follows_log:
             log.info("snapshot_only_finished", mode=self._settings.snapshot.mode.value)
             await asyncio.Event().wait()
         self._signals.open()
-        async for batch in self._log.batches(position, order, taken_at_us):
+        async for batch in self._log.batches(at.position, at.order, at.committed_at_us):
             yield batch
 
-    async def _begin(self, epoch: int) -> tuple[LogminerPosition, int]:
-        """Learn the tables; the position of their SCN, and when it was."""
+    async def _begin(self, epoch: int) -> _At:
+        """Learn the tables; the place of their SCN."""
         base = await asyncio.to_thread(self._base)
         connection = await asyncio.to_thread(self._open_tables)
         found = await self._schemas.begin(connection, lambda scn: base.at(scn, epoch))
-        position = msgspec.structs.replace(base.at(found.scn, epoch), quarantined=dict(self._schemas.quarantined))
-        return position, found.taken_at_us
+        position = base.at(found.scn, epoch)
+        return self._with_quarantine(_At(position, snapshot_order(epoch, found.scn), found.taken_at_us))
+
+    async def _begin_at_oldest_log(self, epoch: int) -> _At:
+        """The first SCN whose redo is there; the log brings the tables' definitions."""
+        base = await asyncio.to_thread(self._base)
+        connection = await asyncio.to_thread(self._open_tables)
+        await self._schemas.await_tables(connection)
+        scn = await asyncio.to_thread(self._oldest_scn, base.resetlogs_id)
+        log.info("log_begins", scn=scn)
+        return _At(base.at(scn, epoch), snapshot_order(epoch, scn), 0)
+
+    async def _resume(self, checkpoint: Checkpoint) -> _At:
+        """Take up the checkpoint's state."""
+        at = _At(decode_position(checkpoint.position), checkpoint.order, checkpoint.committed_at_us)
+        self._gatherer.progress, self._gatherer.incremental = checkpoint.snapshot, checkpoint.incremental
+        learns_all = self._start.learns_schemas
+        await self._schemas.resume(at.order, at.position, at.committed_at_us, learns_all=learns_all)
+        return self._with_quarantine(at)
+
+    async def _copy_again_at(self, at: _At) -> _At:
+        """The place of a new copy: of now, and not before all that was delivered."""
+        base = await asyncio.to_thread(self._base)
+        delivered_scn = at.position.done_scn + bool(at.position.done_commits)
+        scn, epoch = max(base.current_scn, delivered_scn), at.position.epoch
+        log.info("copying_again", scn=scn)
+        return _At(base.at(scn, epoch), snapshot_order(epoch, scn), time.time_ns() // 1_000)
+
+    def _with_quarantine(self, at: _At) -> _At:
+        position = msgspec.structs.replace(at.position, quarantined=dict(self._schemas.quarantined))
+        return replace(at, position=position)
 
     def _base(self) -> _Base:
-        """Asked before the copy's SCN is chosen: a transaction that is open then began before, or begins after this."""
+        """Asked before a copy's SCN is chosen: a transaction that is open then began before, or begins after this."""
         connection = connect(self._settings.database)
         try:
             found = incarnation(connection)
@@ -205,7 +244,18 @@ class OracleChangeLog:
         finally:
             hang_up(connection)
         low_scn = found.current_scn if oldest is None else min(int(oldest), found.current_scn)
-        return _Base(found.dbid, found.resetlogs_change, found.resetlogs_id, low_scn)
+        return _Base(found.dbid, found.resetlogs_change, found.resetlogs_id, low_scn, found.current_scn)
+
+    def _oldest_scn(self, resetlogs_id: int) -> int:
+        connection = connect(self._settings.database)
+        try:
+            views = read_log_views(connection, resetlogs_id, with_archived=True)
+        finally:
+            hang_up(connection)
+        found = oldest_scn(views, self._settings.mining.archive_destinations)
+        if found is None:
+            raise SourceUnavailable("no view lists a redo log")
+        return found
 
     def _open_tables(self) -> Connection:
         if self._tables is None:

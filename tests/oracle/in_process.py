@@ -57,6 +57,7 @@ class FixedSchemas:
 
     schemas: dict[int, TableSchema]
     quarantined: dict[str, str] = field(default_factory=dict)
+    awaited: tuple[TableId, ...] = ()
 
     @property
     def captured(self) -> list[TableSchema]:

@@ -1,7 +1,7 @@
 """How an Oracle database is reached and its redo mined: the same in a reader's settings and in a source's document."""
 
 import enum
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
@@ -51,16 +51,6 @@ class MiningSettings(msgspec.Struct, frozen=True, kw_only=True):
     that is valid is read."""
     transaction_memory_mb: Annotated[int, bounds(1, 1 << 20)] = 64
     """Rows of open transactions that are kept in memory, in MB; the rest lies in files in ``spill_dir``."""
-
-
-OFFERED_MODES: Final = (
-    SnapshotMode.INITIAL,
-    SnapshotMode.INITIAL_ONLY,
-    SnapshotMode.NO_DATA,
-    SnapshotMode.SCHEMA_ONLY,
-    SnapshotMode.WHEN_NEEDED,
-)
-"""The values of ``snapshot.mode`` that an Oracle reader follows."""
 
 
 class OracleSnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -619,7 +619,7 @@ def test_a_document_of_oracle_says_where_the_database_is(home: Home) -> None:
             "gtid_source_includes: [a]\n",
             "gtid_source_includes: is for kind 'mysql', and kind is 'oracle'; leave it out",
         ),
-        ("snapshot: {mode: always}\n", "snapshot.mode: 'always' is unknown to kind 'oracle'"),
+        ("snapshot: {mode: custom}\n", "snapshot.mode: 'custom' is unknown to kind 'oracle'"),
         ("snapshot: {lock: none}\n", "snapshot.lock: is for kind 'mysql'"),
         ("signal_table: SIGNALS\n", "signal_table: 'SIGNALS' is no table: write SCHEMA.TABLE"),
         ("snapshot: {select_overrides: {ORDERS: A = 1}}\n", "'ORDERS' is no table: write SCHEMA.TABLE"),

@@ -143,7 +143,7 @@ def test_a_connector_becomes_a_good_document() -> None:
         ("database.url", "jdbc:oracle:oci:@(DESCRIPTION=…)"),
         ("database.connection.adapter", "xstream"),
         ("log.mining.username.exclude.list", "BATCH"),
-        ("snapshot.mode", "always"),
+        ("snapshot.mode", "configuration_based"),
         ("log.mining.strategy", "redo_log_catalog"),
         ("snapshot.locking.mode", "shared"),
     ],

@@ -12,6 +12,7 @@ from libs.oracle.redo_logs import (
     RedoThread,
     choose_logs,
     end_of_window,
+    oldest_scn,
     written_up_to,
 )
 
@@ -211,3 +212,24 @@ def test_a_window_ends_with_a_closed_log() -> None:
     choice = choose_logs(views(*logs), start=150, end=450)
 
     assert [end_of_window(choice, 150, megabytes * MB) for megabytes in (1, 150, 250, 999)] == [199, 299, 399, 450]
+
+
+def test_the_oldest_scn_is_after_the_last_gap_of_any_thread() -> None:
+    two = (thread(1), thread(2))
+    logs = (
+        archived(3, 100, 200),
+        archived(5, 300, 400),
+        online(6, 400, None),
+        archived(1, 350, 450, 2),
+        online(2, 450, None, number=2),
+    )
+    assert oldest_scn(views(*logs[:3])) == 300
+    assert oldest_scn(views(*logs, threads=two)) == 350
+    assert oldest_scn(views()) is None
+
+
+def test_a_thread_that_was_enabled_later_has_nothing_before() -> None:
+    enabled = RedoThread(2, True, True, 1_000, 0, enable_scn=350)
+    logs = (archived(5, 300, 400), online(6, 400, None), archived(1, 350, 450, 2), online(2, 450, None, number=2))
+    assert oldest_scn(views(*logs, threads=(thread(), enabled))) == 300
+    assert oldest_scn(views(online(1, 1, None), threads=(RedoThread(1, True, True, 9, 0, enable_scn=1),))) == 1
