@@ -124,6 +124,20 @@ class LogChoice:
     """The first gap of each thread that has one. The window ends before it."""
 
 
+def logs_of_ended(resetlogs_id: int, archived: Sequence[ArchivedLog], ends_before: int) -> LogViews:
+    """The views of an incarnation that RESETLOGS ended: V$THREAD and V$LOG have rows of the current one alone.
+
+    Each thread's redo has to go up to the branch, so a last log that was never archived is found to be missing. A thread
+    begins with its log of sequence 1.
+    """
+    begins = {log.thread: log.first_scn for log in archived if log.sequence == 1}
+    threads = [
+        RedoThread(number, True, True, ends_before, ends_before, begins.get(number, 0))
+        for number in sorted({log.thread for log in archived} or {1})
+    ]
+    return LogViews(resetlogs_id, threads, (), (), archived)
+
+
 WITH_REDO: Final = frozenset({"CURRENT", "ACTIVE", "INACTIVE"})
 
 

@@ -133,6 +133,10 @@ class IncrementalCopy:
     def _state(self) -> IncrementalSnapshot:
         return self._gatherer.incremental
 
+    def forget_chunk(self) -> None:
+        """The database is another incarnation from here on: the chunk on its way is read again."""
+        self._chunk = None
+
     async def read_next(self, epoch: int) -> None:
         """Read a chunk, where a table waits and none is on its way. A table that cannot be read is reported, and left out."""
         if self._chunk is not None or self._state.is_paused or not self._state.tables:

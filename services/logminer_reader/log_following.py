@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import structlog
 
-from libs.errors import PipelineHalted
 from libs.oracle.column_type import parse_column_type
+from libs.oracle.incarnations import DatabaseIncarnation
 from libs.oracle.log_position import commit_order
 from libs.oracle.logical import is_large
 from libs.oracle.undo import UndoContradiction
@@ -25,7 +25,7 @@ from services.logminer_reader.gather import Gatherer
 from services.logminer_reader.incremental import IncrementalCopy
 from services.logminer_reader.log_reports import LogReports
 from services.logminer_reader.log_steps import Committed, LogSteps, Step
-from services.logminer_reader.log_views import Incarnation, incarnation, server_offset
+from services.logminer_reader.log_views import next_incarnation, server_offset
 from services.logminer_reader.mined_rows import CapturedTables, MinedDdl
 from services.logminer_reader.mining import Mined, mine
 from services.logminer_reader.position import SOURCE_PARTITION, LogminerPosition
@@ -91,6 +91,18 @@ class _Place:
         self.order = msgspec.structs.replace(commit_order(self.position.epoch, step.scn, step.nth), tx_ordinal=events)
         self.committed_at_us = step.time_us
 
+    def enter(self, incarnation: DatabaseIncarnation) -> None:
+        """The redo of an incarnation is gathered, up to this one. Transactions that were open there are rolled back."""
+        self.position = msgspec.structs.replace(
+            self.position,
+            resetlogs_change=incarnation.resetlogs_change,
+            resetlogs_id=incarnation.resetlogs_id,
+            epoch=self.position.epoch + 1,
+            done_scn=incarnation.resetlogs_change,
+            done_commits=0,
+            low_scn=None,
+        )
+
     def end_window(self, steps: LogSteps) -> None:
         """All of a window was gathered."""
         done_scn, done_commits = steps.done
@@ -109,6 +121,8 @@ class _Mining:
     steps: LogSteps
     remining: Remining
     rereading: SourceReader
+    after: DatabaseIncarnation | None = None
+    """The incarnation that follows; None: the one that is mined is the current one."""
     call: asyncio.Future[Any] | None = None
     """What a thread is in."""
 
@@ -160,13 +174,28 @@ class LogFollowing:
         """The redo after ``position``, without end; or all that was committed below ``until_scn``, and nothing more.
 
         Raises:
-            MissingRedo, SourceUnavailable, AccessDenied, PipelineHalted, UndecodableValue, DiskFull: as the port has them.
+            PositionPurged, SourceUnavailable, AccessDenied, PipelineHalted, UndecodableValue, DiskFull: as the port has them.
         """
-        self._mining = mining = await asyncio.to_thread(self._open, position)
-        decoder = self._decoder(position.epoch, mining)
         place = _Place(position, order, committed_at_us)
+        while True:
+            self._mining = mining = await asyncio.to_thread(self._open, place.position)
+            after = mining.after
+            end_scn = min(until_scn or after.resetlogs_change, after.resetlogs_change) if after else until_scn
+            async for batch in self._of_incarnation(place, mining, end_scn):
+                yield batch
+            await self.close()
+            if after is None or end_scn != after.resetlogs_change:
+                return
+            place.enter(after)
+            self._beside.copies.forget_chunk()
+            log.warning("resetlogs_followed", scn=after.resetlogs_change, epoch=place.position.epoch)
+            yield self._gatherer.take(self._resume_point(place))
+
+    async def _of_incarnation(self, place: _Place, mining: _Mining, until_scn: int | None) -> AsyncIterator[ReadBatch]:
+        """``batches``, of one incarnation's redo."""
+        decoder = self._decoder(place.position.epoch, mining)
         reports = LogReports(self._settings.source)
-        log.info("log_opened", done_scn=position.done_scn, mined_from=position.mined_from)
+        log.info("log_opened", done_scn=place.position.done_scn, mined_from=place.position.mined_from)
         kept_s = time.monotonic()
         mined = mine(mining.windows, mining.steps, self._captured, self._settings.mining)
         while until_scn is None or place.position.done_scn < until_scn:
@@ -195,7 +224,6 @@ class LogFollowing:
                 await asyncio.sleep(each.pause_s)
         if not self._gatherer.is_empty:
             yield self._gatherer.take(self._resume_point(place))
-        await self.close()
 
     async def _beside_log(self, place: _Place) -> AsyncIterator[ReadBatch]:
         """While no redo is to be read: signals, and the next chunk of a copy."""
@@ -235,7 +263,8 @@ class LogFollowing:
         settings, spill_dir = self._settings, Path(self._settings.spill_dir)
         windows = Windows(settings.database, settings.mining, position.resetlogs_id)
         try:
-            require_same_incarnation(incarnation(windows.views), position)
+            after = next_incarnation(windows.views, position)
+            windows.ends_before = ends_before = None if after is None else after.resetlogs_change
             offset = server_offset(windows.views)
         except Exception:
             windows.close()
@@ -246,9 +275,9 @@ class LogFollowing:
             whole_from_scn=position.done_scn,
             server_offset=offset,
         )
-        remining = Remining(settings.database, settings.mining, position, transactions, spill_dir)
+        remining = Remining(settings.database, settings.mining, position, transactions, spill_dir, ends_before)
         rereading = SourceReader(settings.source, settings.database)
-        return _Mining(windows, transactions, LogSteps(position, transactions), remining, rereading)
+        return _Mining(windows, transactions, LogSteps(position, transactions), remining, rereading, after)
 
     def _decoder(self, epoch: int, mining: _Mining) -> TransactionDecoder:
         settings = self._settings
@@ -326,21 +355,3 @@ class LogFollowing:
             return
         while await mining.in_thread(next, gathering, _GATHERED) is not _GATHERED:
             yield self._gatherer.take(None)
-
-
-def require_same_incarnation(found: Incarnation, position: LogminerPosition) -> None:
-    """The database is the one whose redo was read, and no RESETLOGS came since.
-
-    Raises:
-        PipelineHalted: another database answers, or it was opened with RESETLOGS.
-    """
-    if found.dbid != position.dbid:
-        raise PipelineHalted(
-            f"the database has DBID {found.dbid}, and the source was read from DBID {position.dbid}: check the address, or "
-            "re-snapshot the source"
-        )
-    if found.resetlogs_id != position.resetlogs_id:
-        raise PipelineHalted(
-            f"the database was opened with RESETLOGS at SCN {found.resetlogs_change}, and the source was read up to SCN "
-            f"{position.done_scn}: re-snapshot the source"
-        )

@@ -3,8 +3,10 @@
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from libs.errors import PipelineHalted
-from libs.oracle.redo_logs import ArchivedLog, LogChoice, LogMember, LogViews, OnlineLog, RedoThread
+from libs.errors import PipelineHalted, PositionPurged
+from libs.oracle.incarnations import DatabaseIncarnation, NoAncestor, incarnation_after
+from libs.oracle.log_position import LogminerPosition
+from libs.oracle.redo_logs import ArchivedLog, LogChoice, LogMember, LogViews, OnlineLog, RedoThread, logs_of_ended
 from libs.source.oracle.client import Connection, query
 
 _THREADS: Final = (
@@ -22,6 +24,9 @@ _ARCHIVED: Final = (
 _INCARNATION: Final = (
     'SELECT D.DBID, I."RESETLOGS_CHANGE#", I.RESETLOGS_ID, D."CURRENT_SCN" FROM V$DATABASE D,'
     " V$DATABASE_INCARNATION I WHERE I.STATUS = 'CURRENT'"
+)
+_INCARNATIONS: Final = (
+    'SELECT "INCARNATION#", "PRIOR_INCARNATION#", "RESETLOGS_CHANGE#", RESETLOGS_ID, STATUS FROM V$DATABASE_INCARNATION'
 )
 _OFFSET: Final = "SELECT TO_CHAR(SYSTIMESTAMP, 'TZH:TZM') FROM DUAL"
 
@@ -45,6 +50,44 @@ def incarnation(connection: Connection) -> Incarnation:
     return Incarnation(*rows[0])
 
 
+def next_incarnation(connection: Connection, position: LogminerPosition) -> DatabaseIncarnation | None:
+    """The incarnation whose redo follows that of the position; None: the database is still the same one.
+
+    Raises:
+        PositionPurged: changes that were read are no part of the database any more.
+        PipelineHalted: another database answers. Else as ``query``.
+    """
+    found = incarnation(connection)
+    if found.dbid != position.dbid:
+        raise PipelineHalted(
+            f"the database has DBID {found.dbid}, and the source was read from DBID {position.dbid}: check the address, or "
+            "re-snapshot the source"
+        )
+    if found.resetlogs_id == position.resetlogs_id:
+        return None
+    try:
+        after = incarnation_after(_incarnations(connection), position.resetlogs_id)
+    except NoAncestor as error:
+        raise PositionPurged(
+            f"the source was read from the incarnation of RESETLOGS_ID {position.resetlogs_id}, and the database does not come "
+            f"from it ({error}): re-snapshot the source (snapshot.mode when_needed does)"
+        ) from error
+    if after is not None and (position.done_scn, position.done_commits) > (after.resetlogs_change, 0):
+        raise PositionPurged(
+            f"the database was opened with RESETLOGS at SCN {after.resetlogs_change}, and it was read up to SCN "
+            f"{position.done_scn - (not position.done_commits)}: changes from there on may be delivered, and "
+            "are no part of the database: re-snapshot the source (snapshot.mode when_needed does)"
+        )
+    return after
+
+
+def _incarnations(connection: Connection) -> list[DatabaseIncarnation]:
+    return [
+        DatabaseIncarnation(number, prior_number, resetlogs_change, resetlogs_id, status == "CURRENT")
+        for number, prior_number, resetlogs_change, resetlogs_id, status in query(connection, _INCARNATIONS)
+    ]
+
+
 def server_offset(connection: Connection) -> timedelta:
     """The server's clock, less UTC: V$LOGMNR_CONTENTS.TIMESTAMP is of that clock. Raises as ``query``."""
     text = str(query(connection, _OFFSET)[0][0])
@@ -53,11 +96,16 @@ def server_offset(connection: Connection) -> timedelta:
     return -offset if text.startswith("-") else offset
 
 
-def read_log_views(connection: Connection, resetlogs_id: int, *, with_archived: bool) -> LogViews:
+def read_log_views(
+    connection: Connection, resetlogs_id: int, *, with_archived: bool, ends_before: int | None = None
+) -> LogViews:
     """The views' rows of one incarnation. V$ARCHIVED_LOG may have thousands, and is read only where it is needed.
 
-    Raises as ``query``.
+    ``ends_before``: the first SCN of the next incarnation; None: it is the current one. Raises as ``query``.
     """
+    if ends_before is not None:
+        rows = query(connection, _ARCHIVED, [resetlogs_id])
+        return logs_of_ended(resetlogs_id, [_archived(row) for row in rows], ends_before)
     archived = query(connection, _ARCHIVED, [resetlogs_id]) if with_archived else []
     return LogViews(
         resetlogs_id=resetlogs_id,

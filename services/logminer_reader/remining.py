@@ -32,9 +32,14 @@ class Remining:
         position: LogminerPosition,
         transactions: OpenTransactions,
         spill_dir: Path | None,
+        ends_before: int | None = None,
     ) -> None:
-        """``transactions``: those whose rows are mined in the first place; times are read as they read them."""
+        """``transactions``: those whose rows are mined in the first place; times are read as they read them.
+
+        ``ends_before``: as ``Windows.ends_before``.
+        """
         self._windows = Windows(database, settings, position.resetlogs_id)
+        self._windows.ends_before = ends_before
         self._first_scn = position.resetlogs_change
         self._transactions = transactions
         self._spill_dir = spill_dir

@@ -170,7 +170,7 @@ class SourceSchemas:
     ) -> None:
         """As they were at a checkpoint, with the settings of now. Tables that the settings capture since are learned.
 
-        ``learns_all``: every captured table is, as the server has it now, whatever the history says.
+        ``learns_all``: every captured table is, as the server has it now. The history may lack some.
         """
         await self.tables.resume(order)
         self._reports.resume(position.quarantined, {}, ())

@@ -29,7 +29,7 @@ from services.logminer_reader.gather import Gatherer
 from services.logminer_reader.incremental import IncrementalCopy
 from services.logminer_reader.initial_copy import InitialCopy
 from services.logminer_reader.log_following import BesideLog, LogFollowing
-from services.logminer_reader.log_views import incarnation, read_log_views
+from services.logminer_reader.log_views import incarnation, next_incarnation, read_log_views
 from services.logminer_reader.position import SOURCE_PARTITION, LogminerPosition, decode_position
 from services.logminer_reader.schema_changes import SchemaChanges
 from services.logminer_reader.schemas import SourceSchemas
@@ -91,6 +91,8 @@ class OracleSource:
         position = decode_position(resume_from.position)
         windows = Windows(self._settings.database, self._settings.mining, position.resetlogs_id)
         try:
+            after = next_incarnation(windows.views, position)
+            windows.ends_before = None if after is None else after.resetlogs_change
             windows.next(position.mined_from - 1)
         except PositionPurged as error:
             return error

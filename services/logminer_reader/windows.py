@@ -14,7 +14,7 @@ import structlog
 
 from libs.errors import HeadwaterError, PipelineHalted, PositionPurged
 from libs.oracle.error_codes import Treatment, treatment_of
-from libs.oracle.redo_logs import LogChoice, LogFile, MissingLog, choose_logs, end_of_window, written_up_to
+from libs.oracle.redo_logs import LogChoice, LogFile, LogViews, MissingLog, choose_logs, end_of_window, written_up_to
 from libs.source.oracle import client
 from libs.source.oracle.client import Connection, call, fetch, oracle_error_code
 from libs.source.oracle.settings import MiningSettings, OracleDatabaseSettings
@@ -67,6 +67,8 @@ class Windows:
         self._database = database
         self._settings = settings
         self._resetlogs_id = resetlogs_id
+        self.ends_before: int | None = None
+        """The first SCN of the incarnation that follows; None: this one goes on."""
         self._views: Connection | None = None
         self._miner: Connection | None = None
         self._added: frozenset[_Mined] = frozenset()
@@ -124,21 +126,24 @@ class Windows:
             MissingRedo: a log of it is gone.
             SourceUnavailable, AccessDenied, PipelineHalted: as ``query``.
         """
-        views = read_log_views(self.views, self._resetlogs_id, with_archived=True)
+        views = self._log_views(with_archived=True)
         choice = choose_logs(views, start, end, self._settings.archive_destinations)
         if choice.end < end:
             raise _missing_redo(choice.missing[0], start)
         return Window(start, end, choice.logs, is_all=True)
 
     def _choose(self, start: int) -> tuple[LogChoice, int]:
-        views = read_log_views(self.views, self._resetlogs_id, with_archived=False)
+        views = self._log_views(with_archived=False)
         bound = written_up_to(views.threads, start)
         choice = choose_logs(views, start, bound, self._settings.archive_destinations)
         if need_archived(views, start, choice):
-            views = read_log_views(self.views, self._resetlogs_id, with_archived=True)
+            views = self._log_views(with_archived=True)
             bound = written_up_to(views.threads, start)
             choice = choose_logs(views, start, bound, self._settings.archive_destinations)
         return choice, bound
+
+    def _log_views(self, *, with_archived: bool) -> LogViews:
+        return read_log_views(self.views, self._resetlogs_id, with_archived=with_archived, ends_before=self.ends_before)
 
     def _require_listed(self, choice: LogChoice, start: int) -> None:
         """Raises MissingRedo: the next log is deleted everywhere, or no view has listed it for some time."""

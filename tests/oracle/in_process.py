@@ -26,7 +26,6 @@ from libs.types.table import TableId, TableSchema
 from services.logminer_reader import log_following, mining, remining
 from services.logminer_reader.copied_cells import cell_writer
 from services.logminer_reader.lacking_values import SourceRows
-from services.logminer_reader.log_views import Incarnation
 from services.logminer_reader.mined_rows import CapturedTables, MinedRow
 from services.logminer_reader.windows import Window
 
@@ -200,8 +199,6 @@ class ModelRows:
 @contextlib.contextmanager
 def in_process(model: Model, chances: Chances | None) -> Iterator[None]:
     """Readers of the log read this model."""
-    last = model.incarnations[-1]
-    found = Incarnation(1, last.resetlogs_scn, last.resetlogs_id, model.scn)
 
     def windows(*_: Any) -> ModelWindows:
         return ModelWindows(model, chances)
@@ -209,7 +206,7 @@ def in_process(model: Model, chances: Chances | None) -> Iterator[None]:
     replaced: dict[str, Callable[..., Any]] = {
         "Windows": windows,
         "SourceReader": lambda *_: ModelRows(model),
-        "incarnation": lambda _: found,
+        "next_incarnation": lambda *_: None,
         "server_offset": lambda _: timedelta(),
     }
     with (

@@ -2,6 +2,7 @@
 
 import pytest
 
+from libs.oracle.incarnations import DatabaseIncarnation, NoAncestor, incarnation_after
 from libs.oracle.redo_logs import (
     ArchivedLog,
     LogChoice,
@@ -233,3 +234,16 @@ def test_a_thread_that_was_enabled_later_has_nothing_before() -> None:
     logs = (archived(5, 300, 400), online(6, 400, None), archived(1, 350, 450, 2), online(2, 450, None, number=2))
     assert oldest_scn(views(*logs, threads=(thread(), enabled))) == 300
     assert oldest_scn(views(online(1, 1, None), threads=(RedoThread(1, True, True, 9, 0, enable_scn=1),))) == 1
+
+
+def test_an_incarnation_follows_the_one_that_it_branched_off_from() -> None:
+    first, lost, third, last = (
+        DatabaseIncarnation(1, 0, 1, 7, False),
+        DatabaseIncarnation(2, 1, 500, 8, False),
+        DatabaseIncarnation(3, 1, 400, 9, False),
+        DatabaseIncarnation(4, 3, 900, 10, True),
+    )
+    every = (first, lost, third, last)
+    assert [incarnation_after(every, number) for number in (7, 9, 10)] == [third, last, None]
+    with pytest.raises(NoAncestor, match="10, 9, 7"):
+        incarnation_after(every, 8)
