@@ -1,4 +1,4 @@
-"""Runs for the router's tests, and what aiokafka's reader finds in the batches that they make."""
+"""Runs for the router's tests, and the records that aiokafka's reader finds in the batches made of them."""
 
 from collections.abc import Sequence
 from typing import Any

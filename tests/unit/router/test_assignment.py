@@ -1,4 +1,4 @@
-"""Source partitions are shared evenly among routers, whatever topics they are of; Faust's group has it so."""
+"""Source partitions are shared evenly among routers, of any topics; Faust's group has it so."""
 
 import faust
 import pytest
@@ -8,7 +8,7 @@ from services.router.assignment import deal
 
 
 class _Cluster:
-    """What of Kafka's metadata an assignor asks."""
+    """The part of Kafka's metadata that an assignor asks for."""
 
     def __init__(self, partitions: dict[str, int]) -> None:
         self._partitions = partitions

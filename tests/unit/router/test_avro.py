@@ -1,4 +1,4 @@
-"""Avro events: who gets which ids, what becomes of what the registry refuses, and that the values are the JSON's."""
+"""Avro events: each schema's ids, the fate of rows that the registry refuses, and that the values are the JSON's."""
 
 import json
 import ssl
@@ -63,7 +63,7 @@ EVENT = {
 
 
 class FakeRegistry:
-    """Gives ids as a registry does: the same schema has the same, under whatever subject."""
+    """Gives ids as a registry does: the same schema has the same, under every subject."""
 
     def __init__(self, *, refuses: str = "") -> None:
         self.asked: list[str] = []
@@ -106,14 +106,14 @@ def avro_text(schema: ConnectSchema) -> SchemaText:
 
 
 def read_one(schema: ConnectSchema, written: bytes) -> Any:
-    """What stands behind magic and id."""
+    """The value after magic and id."""
     assert written[0] == 0
     return read(schema, written[5:])
 
 
 @pytest.mark.parametrize("table", ["comp_pk", "no_pk", "uniq_only", "odd-name tbl", "defaults_t"])
 def test_records_have_the_values_of_the_json(table: str) -> None:
-    """Keys, rows, tombstones, key changes: record by record what a tenant with JSON gets; headers too, whose keys stay text."""
+    """Keys, rows, tombstones, key changes: record by record those of a tenant with JSON; headers too, whose keys stay text."""
     _, versions, batch = recorded_rows(table)
     registry = FakeRegistry()
     names = FormatSettings(field_names=NameAdjustment.AVRO)
@@ -333,7 +333,7 @@ def answering(
 def test_what_a_registry_answers_is_one_of_our_errors(
     status: int, error: type[Exception], says: str, tmp_path: Path
 ) -> None:
-    """By what is to be done next."""
+    """By the step that is to be done next."""
     with (
         answering(status, {"error_code": status, "message": "because"}) as (url, _),
         pytest.raises(error, match=says),
@@ -375,7 +375,7 @@ def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_what_was_registered_is_known_while_the_registry_is_away(tmp_path: Path) -> None:
-    """Also after a restart, and behind a line that was cut off; nothing else is, and nothing of another registry."""
+    """Also after a restart, and after a line that was cut off; nothing else is, and nothing of another registry."""
     with answering(200, {"id": 7}) as (url, _):
         SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "state" / "ids").register("t-value", TEXT)
     with (tmp_path / "state" / "ids").open("a") as file:

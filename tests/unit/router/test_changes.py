@@ -1,4 +1,4 @@
-"""ChangeBatches read in place: what protobuf's classes would read, and rubbish."""
+"""ChangeBatches read in place: the values that protobuf's classes would read, and rubbish."""
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -49,7 +49,7 @@ FIELDS = [field.name for field in Run.DESCRIPTOR.fields]
 
 @given(BATCHES)
 def test_batch_is_read_as_protobuf_reads_it(batch: ChangeBatch) -> None:
-    """Every field of every entry, in order, and what stands around the entries."""
+    """Every field of every entry, in order, and the fields around the entries."""
     head, entries = read_entries(batch.SerializeToString())
 
     expected = [getattr(entry, entry.WhichOneof("entry")) for entry in batch.entries]

@@ -238,7 +238,7 @@ def test_transaction_boundaries_are_the_recorded_ones(schemas: bool) -> None:
 
 
 def test_batches_joined_into_one_record_have_the_form_of_each() -> None:
-    """A reader joins small ones: what each says of all its events stands in the record once for each of them."""
+    """A reader joins small ones: the fields that each has for all its events stand in the record once for each batch."""
     identity = BatchIdentity(
         source="s", source_partition="0", connector="vitess", run_id=RUN_ID, fencing_token=1, removed_fields=("ts_us",)
     )
@@ -306,7 +306,7 @@ def test_schema_changes_are_the_recorded_ones(schemas: bool) -> None:
 def test_statements_about_a_database_go_to_those_who_see_a_table_of_it(
     database: str, tables: list[str], readers: list[str]
 ) -> None:
-    """Or would see whatever table it may get; about the server: to all."""
+    """Or would see any table that it may get; a statement about the server goes to all."""
     batch = builder()
     batch.add_table_change(
         TableId(database=database, table=""),
@@ -371,7 +371,7 @@ def test_tenant_without_tombstones_gets_none() -> None:
 
 
 def test_key_change_of_which_one_half_is_seen_names_no_foreign_key() -> None:
-    """The other half is not the tenant's row, so no header tells its key."""
+    """The other half is not the tenant's row, so no header shows its key."""
     batch = builder()
     halves: list[Row] = [
         ("D", b'{"id":20}', b'{"before":{"id":20},"after":null,"op":"d"}'),
@@ -400,7 +400,7 @@ def test_tenants_of_one_group_share_the_records() -> None:
 
 
 def test_schema_is_announced_before_the_first_row_of_a_version_and_once() -> None:
-    """Each (topic, version) is told once, before its rows; a table change tells it without rows."""
+    """Each (topic, version) is announced once, before its rows; a table change announces it without rows."""
     announced, book = Announced(), route_book(tenant())
     first, second = builder(), builder()
     add_run(first, [("c", b'{"id":1}', b"{}")])
@@ -422,7 +422,7 @@ def test_schema_is_announced_before_the_first_row_of_a_version_and_once() -> Non
 
 
 def test_changed_projection_is_announced_again() -> None:
-    """A new document that hides a column tells the schema of the same version anew."""
+    """A new document that hides a column announces the schema of the same version again."""
     announced = Announced()
     batch = builder()
     add_run(batch, [("c", b'{"id":1}', b'{"before":null,"after":{"id":1,"c2":3},"op":"c"}')], version=2)
@@ -438,7 +438,7 @@ def test_changed_projection_is_announced_again() -> None:
 
 
 def test_event_that_cannot_be_projected_is_one_dead_letter() -> None:
-    """The others of its run are delivered; the letter tells its place and withholds what the tenant must not see."""
+    """The others of its run are delivered; the letter names its place and withholds values that the tenant must not see."""
     batch = builder()
     good = b'{"before":null,"after":{"id":%d},"op":"c"}'
     add_run(batch, [("c", b'{"id":1}', good % 11), ("c", b'{"id":2}', b"broken"), ("c", b'{"id":3}', good % 13)])
@@ -489,7 +489,7 @@ def test_an_event_that_is_too_large_with_its_row_before_comes_without(is_filtere
     assert [(each["op"], each["before"]) for each in written] == [("u", None), ("d", None), ("c", None)]
     assert [each["source"] for each in written] == [{"version": "3"}] * 3
     letters = [decode_dead_letter(value).op for _, value, _ in records_of(deliveries, "acme.dead-letter")]
-    assert letters == ["c", "d"]  # without a key nobody could tell which row was deleted
+    assert letters == ["c", "d"]  # without a key nobody would know which row was deleted
     (told,) = [delivery for delivery in deliveries if delivery.dead_letters]
     assert (told.table, told.reason) == ("shop.orders", "the event is larger than 300 bytes")
 
@@ -528,7 +528,7 @@ def test_targets_are_known_before_anything_is_written() -> None:
 
 
 def test_rows_for_some_tenants_reach_nobody_else() -> None:
-    """Not their rows, not their topics, not the schemas; what is for all around them reaches all."""
+    """Not their rows, not their topics, not the schemas; rows for all around them reach all."""
     batch = builder()
     add_run(batch, [("r", b'{"id":1}', b"old")], snapshot=True, for_tenants=("b",))
     add_run(batch, [("c", b'{"id":2}', b"new")], table=CUSTOMERS)

@@ -1,4 +1,4 @@
-"""Filters as an index, and rows taken together: each tenant gets what asking about every row by itself would give it."""
+"""Filters as an index, and rows taken together: each tenant gets the rows that it would get if every row were asked alone."""
 
 import json
 from collections.abc import Sequence

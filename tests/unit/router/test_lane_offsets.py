@@ -84,7 +84,7 @@ class ComingBack:
         self._joining = joining
         self.tenants = self
         self.added: dict[str, int] = {}
-        """By tenant, the cursor with which it fell behind."""
+        """By tenant, the cursor at which it became a straggler."""
 
     def take_joining(self) -> list[tuple[Straggler, list[WaitingBatch]]]:
         taken, self._joining = self._joining, []
@@ -217,7 +217,7 @@ def test_an_offset_above_what_was_written_is_not_committed(monkeypatch: pytest.M
 
 
 def test_an_unforeseen_error_of_a_tenant_behind_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is tried again after a pause; the others that are behind take their turns."""
+    """It is tried again after a pause; the other stragglers take their turns."""
     shared = worker_of(RecordingWriter(), ComingBack([]), {})._shared
     missed = MissedBatches(PLACE, shared)
     tenants = StragglerSet(shared, missed, structlog.get_logger())
@@ -254,7 +254,7 @@ POISON: Final = (
 
 
 def test_records_that_nobody_can_read_are_set_aside_by_their_place() -> None:
-    """What comes after them is routed; the metric and ``unreadable`` say that they were."""
+    """Later records are routed; the metric and ``unreadable`` count those that were set aside."""
     writer, counter = RecordingWriter(), metrics.ROUTER_UNREADABLE_RECORDS.labels("s")
     worker, before = worker_of(writer, ComingBack([]), {}), counter._value.get()
     batches = [WaitingBatch(offset, payload) for offset, payload in enumerate((*POISON, EMPTY))]

@@ -1,4 +1,4 @@
-"""What counts as standing still."""
+"""When a partition counts as standing still."""
 
 from services.router.lane.lanes import ChangesPartition
 from services.router.liveness import Standing, standing_partitions
@@ -7,7 +7,7 @@ P0, P1 = ChangesPartition("changes", 0), ChangesPartition("changes", 1)
 
 
 def test_partition_at_its_end_does_not_stand() -> None:
-    """Nothing behind the position is nothing to do."""
+    """A position at the end leaves nothing to do."""
     assert standing_partitions({}, {P0: 5}, {P0: 5}, {}, 10.0) == {}
 
 

@@ -1,4 +1,4 @@
-"""Who gets a table, and who shares bytes."""
+"""Which tenants get a table, and which of them share bytes."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def tenant(name: str, *, selection: dict[str, Any] | None = None, **parts: Any) 
 
 
 def book(*tenants: TenantSpec, asked: list[tuple[TableId, int]] | None = None) -> RouteView:
-    """A route book over a schema history that notes what it is asked."""
+    """A route book over a schema history that notes the versions that it is asked for."""
 
     def fetch(table_id: TableId, version: int) -> TableSchema:
         if asked is not None:
@@ -206,7 +206,7 @@ def fields_of(form: EnvelopeForm = MYSQL_FORM, *, selection: dict[str, Any] | No
 
 
 def test_chosen_fields_tell_their_source_types() -> None:
-    """By column or by type, in any case, behind the field's own parameters; the key's never do, as with Debezium."""
+    """By column or by type, in any case, after the field's own parameters; the key's never do, as with Debezium."""
     source = "__debezium.source.column."
 
     fields, key = fields_of(columns=(r"shop\.orders\.(Total|email)",), types=(r".*\.bigint unsigned",))
@@ -234,7 +234,7 @@ def test_types_are_named_as_the_source_names_them() -> None:
 
 
 def test_names_are_adjusted_where_the_tenant_asks() -> None:
-    """Schema names keep their dots, fields have none; a field's parameter tells what the source calls it."""
+    """Schema names keep their dots, fields have none; a field's parameter holds the source's name of it."""
     table_id = TableId(database="my-db", table="price-list")
     columns = (column("item.no", "int", is_optional=False), column("kind", "int"))
     table = TableSchema(table_id=table_id, columns=columns, key=("item.no",), version=1)
@@ -266,7 +266,7 @@ def test_names_are_adjusted_where_the_tenant_asks() -> None:
 
 
 def test_a_masked_column_does_not_tell_its_source_type() -> None:
-    """What arrives is no longer of that type; Debezium's masks tell none either."""
+    """The value that arrives is no longer of that type; Debezium's masks show none either."""
     masks = (ColumnMask(columns=".*email", hash=HashMask(salt="s")), ColumnMask(columns=".*total", constant="***"))
 
     fields, _ = fields_of(selection={"masks": masks}, columns=(".*",))
@@ -275,7 +275,7 @@ def test_a_masked_column_does_not_tell_its_source_type() -> None:
 
 
 def test_tenants_with_keys_share_no_bytes(tmp_path: Path) -> None:
-    """The same words in two documents are two keys: neither gets what the other's key made."""
+    """The same words in two documents are two keys: neither tenant gets values that the other's key made."""
     masks = (ColumnMask(columns=".*name", hmac=HmacMask(key_from=KeyFrom(file="pii"))),)
     named = msgspec.structs.replace(
         schema(ORDERS, 1), columns=(*schema(ORDERS, 1).columns, column("name", "varchar(9)"))
@@ -374,7 +374,7 @@ def test_a_topic_of_requests_to_sinks_is_no_tables() -> None:
 
 
 def test_who_is_left_out_gets_nothing_and_the_others_all() -> None:
-    """Of rows, dead letters and announcements; nothing is compiled anew, and back it is as it was."""
+    """Of rows, dead letters and announcements; nothing is compiled again, and back it is as it was."""
     asked: list[tuple[TableId, int]] = []
     bad = tenant("bad", selection={"row_filters": (RowFilter(tables=".*", where="idd > 1"),)})
     routes = book(tenant("a"), tenant("b"), bad, asked=asked)
@@ -395,7 +395,7 @@ def test_who_is_left_out_gets_nothing_and_the_others_all() -> None:
 
 
 class Registry:
-    """Knows what it was told."""
+    """Knows the subjects in ``ids``."""
 
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}

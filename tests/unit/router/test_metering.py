@@ -9,7 +9,7 @@ from services.router.transactions.metering import FetchMeter, Meter
 
 
 def spent_s(tenant: str) -> float:
-    """What a tenant's counter says."""
+    """The tenant's counter."""
     return REGISTRY.get_sample_value("headwater_router_tenant_cpu_seconds_total", {"tenant": tenant}) or 0.0
 
 
@@ -21,7 +21,7 @@ def burn(seconds: float) -> None:
 
 
 def test_all_that_a_thread_used_is_divided_as_it_was_measured() -> None:
-    """The sum is the thread's own clock, what was not measured included; the shares are those measured."""
+    """The sum is the thread's own clock, unmeasured time included; the shares are those measured."""
     began_s = time.thread_time()
     meter = Meter()
     burn(0.05)
@@ -49,7 +49,7 @@ def test_what_nobody_gets_is_nobodys() -> None:
 
 
 def test_idle_time_is_no_batchs() -> None:
-    """Between two ticks without a batch, what was used is forgotten; else a batch costs what came since the one before."""
+    """Time between two ticks without a batch is forgotten; else a batch costs the time that came since the one before."""
     meter = FetchMeter()
     meter.tick()
     burn(0.03)

@@ -1,4 +1,4 @@
-"""Whatever one tenant's document, or a name at the source, makes raise is refused to it; nobody else notices."""
+"""An error that one tenant's document, or a name at the source, raises is refused to that tenant; nobody else notices."""
 
 from typing import Any
 

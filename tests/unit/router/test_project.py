@@ -1,4 +1,4 @@
-"""What a tenant sees of a row: masks, excluded columns, and updates that cross a filter's border."""
+"""A tenant's view of a row: masks, excluded columns, and updates that cross a filter's border."""
 
 import base64
 import hashlib
@@ -118,7 +118,7 @@ PRICES = TableSchema(
 
 
 def test_adjusted_names_stand_in_key_images_and_schema() -> None:
-    """A filter and a mask go by the source's names; what the tenant reads has its own, values and order as they were."""
+    """A filter and a mask go by the source's names; the tenant's rows have its own, values and order as they were."""
     selection = SourceSelection(
         name="s",
         row_filters=(RowFilter(tables=".*", where="`item-no` > 10"),),
@@ -148,7 +148,7 @@ def test_names_that_fit_leave_events_as_they_are() -> None:
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    """One would cover the other; a warehouse would not tell upper case from lower either."""
+    """One would cover the other; to a warehouse upper and lower case are one name too."""
     both = msgspec.structs.replace(PRICES, columns=(*PRICES.columns, column("Unit-Price"), column("KIND")))
 
     with pytest.raises(
@@ -215,7 +215,7 @@ def test_filter_is_decided_on_both_images(
 
 
 def test_filtered_event_that_does_not_change_keeps_its_bytes() -> None:
-    """A filter without masks forwards what it lets through untouched."""
+    """A filter without masks forwards the rows that it lets through untouched."""
     value = b'{ "before":null , "after":{"id":11},"op":"c" }'
 
     row = project(FILTERED, "c", value)
@@ -241,7 +241,7 @@ def test_truncate_passes_every_filter() -> None:
 
 
 def test_constant_masks_null_too_and_hash_leaves_it() -> None:
-    """A constant tells nothing at all; NULL under a hash stays NULL, so that counts and joins keep their meaning."""
+    """A constant hides NULL too; NULL under a hash stays NULL, so that counts and joins keep their meaning."""
     constant = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", constant='"x"'),))
     hashed = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", hash=HashMask(salt="pepper")),))
     value = event("c", None, {"id": 1, "secret": None})
@@ -267,7 +267,7 @@ def test_constant_masks_null_too_and_hash_leaves_it() -> None:
     ],
 )
 def test_text_that_a_hash_digests(value: bytes, logical_type: LogicalType, text: bytes | None) -> None:
-    """Equal values have equal texts, whatever their JSON escapes."""
+    """Equal values have equal texts, with any JSON escapes."""
     assert mask_text(value, logical_type) == text
 
 
@@ -327,7 +327,7 @@ def test_key_without_masked_columns_keeps_its_bytes() -> None:
     assert project_key(compile_projection(TABLE, SourceSelection(name="s", masks=(EMAIL_HASH,))), b"") == b""
 
 
-# --- what is left out, and what is cut short ------------------------------------------------------------------------
+# --- operations and updates that are left out, and texts that are cut short -------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_key_without_masked_columns_keeps_its_bytes() -> None:
     ],
 )
 def test_operations_that_a_tenant_does_not_want_are_left_out(skipped: tuple[Operation, ...], passing: str) -> None:
-    """A changed key is a delete and a create (D and C here); what is copied always comes."""
+    """A changed key is a delete and a create (D and C here); copied rows always come."""
     ops = {"c": OP_CREATE, "u": OP_UPDATE, "d": OP_DELETE, "t": OP_TRUNCATE, "r": OP_READ}
     ops |= {"D": OP_KEY_CHANGE_DELETE, "C": OP_KEY_CHANGE_CREATE}
     projection = compile_projection(TABLE, SourceSelection(name="s", skip_operations=skipped))
@@ -365,7 +365,7 @@ def test_an_update_that_leaves_the_filter_is_a_delete_and_may_be_unwanted() -> N
 
 
 def test_updates_that_change_nothing_of_the_tenants_are_left_out() -> None:
-    """What is excluded or cut off is none of its columns."""
+    """An excluded column is none of its columns, nor is the part of a text that is cut off."""
     selection = SourceSelection(
         name="s",
         exclude_columns=(".*secret",),
@@ -399,7 +399,7 @@ def test_updates_that_change_nothing_of_the_tenants_are_left_out() -> None:
     ],
 )
 def test_a_text_is_cut_to_its_first_characters(text: str | None, cut: str | None) -> None:
-    """Characters, not bytes; NULL and what the log does not hold stay."""
+    """Characters, not bytes; NULL stays, and so does the placeholder of a value that the log lacks."""
     selection = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", truncate_chars=2),))
     row = {"id": 1, "email": "a", "total": "BOI=", "ratio": 1.5, "secret": text}
 
@@ -423,7 +423,7 @@ KEY = b"0123456789abcdef"
 
 
 def after_mask(mask: dict[str, Any], text: str | None) -> Any:
-    """What stands in ``secret`` under a mask."""
+    """The value of ``secret`` under a mask."""
     selection = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", **mask),))
     row = {"id": 1, "email": "a", "total": "BOI=", "ratio": 1.5, "secret": text}
     projection = compile_projection(TABLE, selection, key_of=lambda _key_from: KEY)
@@ -450,13 +450,13 @@ def after_mask(mask: dict[str, Any], text: str | None) -> Any:
     ],
 )
 def test_the_last_characters_are_kept_and_never_all(text: str | None, kept: str | None) -> None:
-    """A value that is as short as what may be kept would show whole."""
+    """A value as short as the part that may be kept would show whole."""
     assert after_mask({"keep_last": 4}, text) == kept
 
 
 @pytest.mark.parametrize("text", ["x", "", None, UNAVAILABLE_VALUE])
 def test_a_nulled_column_is_null_whatever_it_was(text: str | None) -> None:
-    """And may be, in the schema that its sinks are told."""
+    """And may be, in the schema that its sinks get."""
     assert after_mask({"set_null": True}, text) is None
 
 
@@ -538,7 +538,7 @@ def test_renamed_columns_are_the_tenants_in_key_row_and_schema() -> None:
 
 
 def test_a_rename_to_a_name_that_is_taken_is_refused() -> None:
-    """A rename onto another column, or of two onto one; warehouses tell no upper case from lower."""
+    """A rename onto another column, or of two onto one; to a warehouse upper and lower case are one name."""
     for rename in (ColumnRename(columns=".*email", to="Secret"), ColumnRename(columns=".*(email|secret)", to="x")):
         with pytest.raises(InvalidProjection, match="both become"):
             compile_projection(TABLE, SourceSelection(name="s", rename_columns=(rename,)))

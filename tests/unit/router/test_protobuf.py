@@ -48,14 +48,14 @@ PROTOBUF = FormatSettings(kind=EventFormat.PROTOBUF)
 
 
 def read_one(schema: ConnectSchema, written: bytes) -> Any:
-    """What stands behind magic, id and the first message's index."""
+    """The value after magic, id and the first message's index."""
     assert (written[0], written[5]) == (0, 0)
     return values(schema, parsed(str(protobuf_schema(schema)), written[6:]))
 
 
 @pytest.mark.parametrize("table", ["comp_pk", "no_pk", "uniq_only", "odd-name tbl", "defaults_t"])
 def test_records_have_the_values_of_the_json(table: str) -> None:
-    """Keys, rows, tombstones, key changes: record by record what a tenant with JSON gets; headers too, whose keys stay text."""
+    """Keys, rows, tombstones, key changes: record by record those of a tenant with JSON; headers too, whose keys stay text."""
     _, versions, batch = recorded_rows(table)
     names = FormatSettings(field_names=NameAdjustment.AVRO)
     book = avro_book(
@@ -129,7 +129,7 @@ def test_a_row_that_protobuf_cannot_hold_is_set_aside_alone() -> None:
 
 
 def test_a_refused_schema_sets_its_tenants_rows_aside() -> None:
-    """And nobody else's; without a registry the remedy is told."""
+    """And nobody else's; without a registry the letter names the remedy."""
     batch = builder()
     add_run(batch, [("c", b'{"id":1}', event())])
     tenants = tenant("a", format=PROTOBUF), tenant("b", format=PROTOBUF)
@@ -147,7 +147,7 @@ def test_a_refused_schema_sets_its_tenants_rows_aside() -> None:
 
 
 class Versions:
-    """What a registry holds of one subject, behind its interface."""
+    """A registry's versions of one subject, as its interface serves them."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -228,7 +228,7 @@ def registry(url: str, folder: Path) -> SchemaRegistry:
 
 
 def test_numbers_come_from_all_versions_of_the_subject(tmp_path: Path) -> None:
-    """Whoever asks, and in whichever order the table's versions come: those that are there are found."""
+    """For any process that asks, and in any order of the table's versions: those that are there are found."""
     held = Versions()
     with serving(held) as url:
         first = registry(url, tmp_path)
@@ -275,7 +275,7 @@ def test_numbers_are_known_while_the_registry_is_away(tmp_path: Path) -> None:
     "text", ['{"type": "string"}', "message R { reserved 5 to max; }", "message R { int32 x = 536870911; }"]
 )
 def test_a_subject_that_is_not_to_go_on_from_is_refused(text: str, tmp_path: Path) -> None:
-    """By name, with what can be done; nothing is registered over it."""
+    """By name, with the possible remedy; nothing is registered over it."""
     held = Versions()
     held.texts.append(text)
     with serving(held) as url, pytest.raises(SchemaRefused, match=r"subject t-value: .*delete"):

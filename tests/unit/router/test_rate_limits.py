@@ -109,7 +109,7 @@ def test_a_document_asks_and_the_settings_decide(
 
 
 def test_a_tenant_without_a_limit_of_its_own_is_held_to_the_settings(clock: Clock) -> None:
-    """Until the tenant is gone; what is in force is told."""
+    """Until the tenant is gone; the metrics show the limits in force."""
     limits = RateLimits(TenantLimitSettings(default_events_per_s=10, max_weight=4), clock)
     limits.set_tenants((spec("meek"), spec("loud", weight=100)))
     limits.take("meek", 30, 0)

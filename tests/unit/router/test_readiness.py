@@ -1,4 +1,4 @@
-"""When a router tells Kubernetes that it is ready."""
+"""When a router reports to Kubernetes that it is ready."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A router that is told of its tenants: over a real gRPC connection, by the service that tenant_operator serves."""
+"""A router that receives its tenants: over a real gRPC connection, by the service that tenant_operator serves."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ def documents(folder: Path) -> dict[str, str]:
 
 async def until(folder: Path, wanted: dict[str, str]) -> None:
     async with asyncio.timeout(30):
-        while documents(folder) != wanted:  # noqa: ASYNC110 - what is waited for is a folder
+        while documents(folder) != wanted:  # noqa: ASYNC110 - a folder is waited for
             await asyncio.sleep(0.01)
 
 
@@ -80,7 +80,7 @@ async def test_what_is_known_is_current_as_long_as_an_operator_tells(operator: O
 
     following = asyncio.create_task(received.follow())
     async with asyncio.timeout(30):
-        while not received.is_current:  # noqa: ASYNC110 - it tells nobody of itself
+        while not received.is_current:  # noqa: ASYNC110 - it reports to nobody
             await asyncio.sleep(0.01)
         await operator.stop()
         while received.is_current:  # noqa: ASYNC110 - as above

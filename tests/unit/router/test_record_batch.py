@@ -61,7 +61,7 @@ def test_uncompressed_batch_is_byte_for_byte_aiokafkas() -> None:
         count = headers[0] // 2
         assert theirs.append(offset, MOMENT_MS, key, value, SIX_HEADERS[:count]) is not None
 
-    # The reader sets the leader epoch anew, and it is outside of the checksum; aiokafka writes 0 or -1 there by release.
+    # The reader sets the leader epoch itself, and it is outside of the checksum; aiokafka writes 0 or -1 there by release.
     expected = bytes(theirs.build())
 
     whole = batch_of(records)
@@ -113,14 +113,14 @@ def test_leading_header_stands_before_the_others() -> None:
 
 
 def random_bytes(size: int) -> bytes:
-    """What nothing makes smaller."""
+    """Bytes that nothing makes smaller."""
     return random.Random(size).randbytes(size)
 
 
 @pytest.mark.parametrize("compression", CODECS)
 @pytest.mark.parametrize("value", [b"ab" * 20_000, random_bytes(40_000)])
 def test_batch_ends_below_what_a_broker_takes(compression: str, value: bytes) -> None:
-    """Whether or not the records can be compressed: neither is it larger sent, nor what a consumer takes out of it."""
+    """Whether or not the records can be compressed: as it is sent, and as a consumer unpacks it."""
     records = Records([b"k"] * 200, [value] * 200, [NO_HEADERS] * 200)
     codec = CODECS[compression]()
     batch, done, sizes = empty_batch(codec), 0, []
@@ -167,7 +167,7 @@ def test_codec_serves_batches_that_grow_beside_one_another(compression: str) -> 
 
 
 def test_batch_is_empty_once_it_was_taken() -> None:
-    """And may be filled anew."""
+    """And may be filled again."""
     codec = CODECS["lz4"]()
     batch = empty_batch(codec)
     for value in (b"first", b"second"):

@@ -1,4 +1,4 @@
-"""What a router finds refused, what it tells of that, and when it is over."""
+"""A router's refusals: how they are found, how they are reported, and when each is over."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -50,7 +50,7 @@ def fetch(table_id: TableId, version: int) -> TableSchema:
 
 
 class Registry:
-    """A schema registry; ``refuses`` what it is asked for, ``is_away``, or takes it."""
+    """A schema registry; ``refuses`` the schemas that it is asked for, ``is_away``, or takes them."""
 
     def __init__(self) -> None:
         self.refuses, self.is_away, self.asked, self.forgot = True, False, 0, 0
@@ -97,7 +97,7 @@ def book(
 
 @dataclass
 class Router:
-    """One process: its lanes' findings, and who tells of them. ``specs``: the documents in force, as it is told now."""
+    """One process: its lanes' findings, and their reporter. ``specs``: the documents in force, as they are now."""
 
     specs: Sequence[TenantSpec] | None
     fetch: Callable[[TableId, int], TableSchema] = fetch
@@ -135,7 +135,7 @@ class Router:
 
 
 class Operator:
-    """What operators hold; ``is_away``: none answers."""
+    """The refusals that operators hold; ``is_away``: none answers."""
 
     def __init__(self) -> None:
         self.standing: list[Refusal] = []
@@ -186,7 +186,7 @@ async def test_what_an_operator_did_not_take_is_told_again() -> None:
 
 
 async def test_nothing_is_told_while_the_documents_in_force_are_not_known() -> None:
-    """A document of before would end what the one in force has refused."""
+    """A document of before would end a refusal by the one in force."""
     router, operator = Router([filtered("acme")]), Operator()
     router.meets()
     router.specs = None
@@ -239,7 +239,7 @@ async def test_another_mistake_in_the_document_is_told_in_place_of_the_first() -
 
 
 async def test_a_newer_version_of_the_table_ends_it_and_an_older_one_does_not() -> None:
-    """Shards of Vitess, or a table that is far behind: rows of before the DDL come beside those of behind it."""
+    """Shards of Vitess, or a table that lags far: rows of before the DDL come beside rows of after it."""
     router, operator = Router([filtered("acme")]), Operator()
     router.meets(2)
     await router.tells(operator)
@@ -312,7 +312,7 @@ async def test_a_topic_that_kafka_refuses_stands_until_rows_go_there() -> None:
 
 
 async def test_a_topic_that_kafka_takes_at_last_ends_it_without_a_row() -> None:
-    """It is asked with growing pauses, by whoever knows of the refusal, and makes nothing while it is asked."""
+    """It is asked with growing pauses, by any router that knows of the refusal, and makes nothing while it is asked."""
     spec, operator = tenant("acme"), Operator()
     router, later = Router([spec]), Router([spec])
     router.meets(by=refused_by_kafka(spec))
@@ -373,7 +373,7 @@ MARKS = TopicSettings(transactions=True, schema_changes=True)
 
 
 def writes_marks(router: Router, by: RouteView) -> None:
-    """A statement and a transaction came, and what was meant for their topics is written or left out."""
+    """A statement and a transaction came; the records for their topics are written or left out."""
     (subscriber,) = by.audience.subscribers
     by.schema_changes_encoding(subscriber, MYSQL_FORM)
     by.transactions_encoding(subscriber)
@@ -459,7 +459,7 @@ def time_passes(router: Router, seconds: float) -> None:
 
 
 async def test_a_schema_that_the_registry_takes_at_last_ends_it_without_a_row() -> None:
-    """The registry is asked with growing pauses, whatever words it has for its refusal."""
+    """The registry is asked with growing pauses, in any words of its refusal."""
     router, operator = Router([tenant("acme", format=AVRO)]), Operator()
     router.meets()
     await router.tells(operator)
@@ -532,7 +532,7 @@ async def test_a_registry_that_is_away_ends_nothing_and_keeps_no_other_from_bein
 
 
 async def test_one_schema_is_asked_for_at_a_time() -> None:
-    """A registry that hangs must not hold up what is to be told."""
+    """A registry that hangs must not hold up the reports."""
     router, operator = Router([tenant(f"t{number}", format=AVRO) for number in range(3)]), Operator()
     router.meets()
     before = router.registry.asked
@@ -640,7 +640,7 @@ async def test_what_is_found_while_an_operator_answers_is_not_lost() -> None:
 
 
 async def test_a_document_is_refused_by_one_router_until_that_one_takes_it() -> None:
-    """Told once a minute, since operators forget what a router told that is gone; of another router it says nothing."""
+    """Reported once a minute: operators forget reports of a router that is gone. It says nothing of another router."""
     now_us = [1_000_000]
     here, there = (Router([], refusals=Refusals(name, lambda: now_us[0])) for name in ("here", "there"))
     operator = Operator()

@@ -1,4 +1,4 @@
-"""Whatever answers as the schema registry: the router gets a named error in bounded time and memory."""
+"""Any server as the schema registry: the router gets a named error in bounded time and memory."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Who sees which table, as documents change: as each tenant's patterns say, one by one."""
+"""Which tenants see which table, as documents change: as each tenant's patterns say, one by one."""
 
 import re
 from typing import Any
@@ -52,7 +52,7 @@ def selection(include: tuple[str, ...], exclude: tuple[str, ...] = ()) -> Source
 
 
 def sees(chosen: SourceSelection, table_id: TableId) -> bool:
-    """What cannot be judged counts as seen."""
+    """A table that cannot be judged counts as seen."""
     try:
         return is_selected(chosen, table_id)
     except re.error:

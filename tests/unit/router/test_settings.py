@@ -1,4 +1,4 @@
-"""The router's settings refuse what cannot work."""
+"""The router's settings refuse combinations that cannot work."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a tenant reads of a statement names nothing that is hidden from it."""
+"""A statement as a tenant reads it names nothing that is hidden from it."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def model(ddl: str) -> TableSchema:
 
 
 def told(selection: dict[str, Any], *, version: int = 1, table: str = "people", ddl: str = DDL) -> list[dict[str, Any]]:
-    """The statement's events in ``acme.s``, and the schemas that its sink is told, as one text in ``_all``."""
+    """The statement's events in ``acme.s``, and the schemas that its sink gets, as one text in ``_all``."""
     schema = model(DDL)
     batch = builder()
     value = schema_change_value(

@@ -1,4 +1,4 @@
-"""What is known of tenants that are behind, without a broker."""
+"""Facts about tenants that lag, without a broker."""
 
 import pytest
 
@@ -19,12 +19,12 @@ def batches(*offsets: int, size: int = 10) -> list[WaitingBatch]:
 
 
 def offsets(found: list[WaitingBatch] | None) -> list[int] | None:
-    """Of what was found."""
+    """Of the batches that were found."""
     return None if found is None else [batch.offset for batch in found]
 
 
 def test_recent_batches_are_found_whole_or_not_at_all() -> None:
-    """Over several chunks, with the gaps that transaction marks leave; what is not known to be whole is not given."""
+    """Over several chunks, with the gaps that transaction marks leave; a stretch that may have a hole is not given."""
     recent = RecentBatches()
     recent.add(10, 14, batches(10, 12, 13))
     recent.add(14, 21, batches(15, 20))
@@ -50,7 +50,7 @@ def test_recent_batches_take_bounded_memory() -> None:
 
 
 def test_a_server_that_is_away_for_longer_than_a_restart_takes_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says until then is tried again is no refusal."""
+    """Until then its error is tried again, and is no refusal."""
     obstacle = Obstacle("slow")
 
     obstacle.lack_server("the registry is away")
@@ -71,7 +71,7 @@ def test_how_many_are_behind_stands_beside_the_offset(behind: tuple[str, ...], n
 
 @pytest.mark.parametrize("behind", [(), ("a", "b", "c")])
 def test_the_topics_id_stands_beside_the_offset(behind: tuple[str, ...]) -> None:
-    """Behind the count, and by itself no sign that somebody is behind."""
+    """After the count, and by itself no sign that a tenant lags."""
     note = own_note(behind, "Xy_-19")
 
     assert noted_topic_id(note + "7\x01") == "Xy_-19"
@@ -80,7 +80,7 @@ def test_the_topics_id_stands_beside_the_offset(behind: tuple[str, ...]) -> None
 
 
 def test_what_stands_behind_a_note_in_memory_is_no_part_of_it() -> None:
-    """confluent-kafka 2.16 gives notes with what follows them there; an older release wrote no sign behind the number."""
+    """confluent-kafka 2.16 gives notes with the bytes that follow them; an older release wrote no sign after the number."""
     assert is_straggling("straggling\x01")
     assert straggler_count("straggling=12;7\x01") == 12
     assert straggler_count("straggling=12\x01") == 12
@@ -90,7 +90,7 @@ def test_what_stands_behind_a_note_in_memory_is_no_part_of_it() -> None:
 
 @pytest.mark.parametrize("note", ["", "-", "by hand", "straggling", "straggling=x"])
 def test_another_note_says_nothing(note: str) -> None:
-    """An older release writes none, and people may write what they like."""
+    """An older release writes none, and people may write any text."""
     assert straggler_count(note) == 0
 
 

@@ -16,7 +16,7 @@ TOPIC = "t.s.shop.a_b"
 
 
 class World:
-    """What schema_history and Kafka tell to every router."""
+    """The tables and topics that schema_history and Kafka give to every router."""
 
     def __init__(self, *tables: TableId) -> None:
         self.tables = set(tables)
@@ -104,7 +104,7 @@ def test_kafka_is_asked_only_where_two_tables_meet_and_schema_history_once() -> 
 
 
 def test_a_table_that_is_gone_and_has_rows_yet_is_asked_for_once() -> None:
-    """A router that is behind meets it. It is not taken for one that shares no topic."""
+    """A router that lags meets it. It is not taken for one that shares no topic."""
     world = World(LINE)
     world.announced = [("s", BLANK)]
     claims = world.router()
@@ -117,7 +117,7 @@ def test_a_table_that_is_gone_and_has_rows_yet_is_asked_for_once() -> None:
 
 
 def test_a_template_of_the_tenants_own_and_a_second_source_count() -> None:
-    """What two sources' tables are called may meet too."""
+    """The names of two sources' tables may meet too."""
     spec = TenantSpec(
         tenant="t",
         sources=(SourceSelection(name="s"), SourceSelection(name="s_shop")),

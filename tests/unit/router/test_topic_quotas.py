@@ -43,7 +43,7 @@ def test_a_topic_beyond_the_quota_is_refused_with_the_count_and_what_to_do() -> 
 
 
 def test_what_is_there_stays_and_topics_without_rows_are_always_made() -> None:
-    """Also of a tenant that has more than it may; what is set aside must lie somewhere."""
+    """Also of a tenant that has more than it may; a record set aside must lie somewhere."""
     kafka = Kafka("a.s.shop.orders", "a.s.shop.items")
     quotas = TopicQuotas(TopicQuotaSettings(per_tenant=1), kafka.all_topics)
 

@@ -25,7 +25,7 @@ def tally() -> Iterator[TransactionTally]:
 
 
 def happened() -> list[str]:
-    """What the faults of the source say."""
+    """The texts of the source's faults."""
     return [fault.happened for fault in lasting_faults() if fault.scope.source == "tally"]
 
 

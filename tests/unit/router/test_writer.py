@@ -1,4 +1,4 @@
-"""aiokafka's errors by what the lane does next, and which of its log lines pass."""
+"""aiokafka's errors by the lane's next step, and which of its log lines pass."""
 
 import asyncio
 import logging
@@ -31,12 +31,12 @@ from tests.simulation.scheduler import Scheduler, simulated_clock
     ],
 )
 def test_error_becomes_the_one_that_says_what_to_do(error: Exception, ours: type[HeadwaterError]) -> None:
-    """Fenced stops the lane, PipelineHalted waits for a human, BrokerUnavailable starts the process anew."""
+    """Fenced stops the lane, PipelineHalted waits for a human, BrokerUnavailable starts the process again."""
     assert type(as_ours(error)) is ours
 
 
 def test_vague_error_is_judged_by_its_cause() -> None:
-    """aiokafka's sender wraps what ended it."""
+    """aiokafka's sender wraps the error that ended it."""
     vague = errors.KafkaError("Unexpected error during batch delivery")
     vague.__cause__ = errors.InvalidProducerEpoch()
 
@@ -44,7 +44,7 @@ def test_vague_error_is_judged_by_its_cause() -> None:
 
 
 def test_line_that_repeats_is_told_now_and_then() -> None:
-    """A broker that is away is told of, not fifty times a second."""
+    """A broker that is away is logged, not fifty times a second."""
     passes = _NowAndThen()
 
     def line(text: str) -> logging.LogRecord:
@@ -54,9 +54,9 @@ def test_line_that_repeats_is_told_now_and_then() -> None:
 
 
 def _wait_for(acknowledged_s: Sequence[float]) -> float:
-    """Let a transaction's batches, each of a topic, be acknowledged after so long; returns how long that was waited for.
+    """Let a transaction's batches, each of a topic, be acknowledged after so long; returns how long the wait was.
 
-    Raises what the wait raised.
+    Raises the error that the wait raised.
     """
     took_s: list[float] = []
     refused: list[BrokerUnavailable] = []

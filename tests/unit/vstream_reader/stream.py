@@ -1,4 +1,4 @@
-"""A decoder fed by hand, and what came out of it."""
+"""A decoder fed by hand, and the rows that came out of it."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +35,7 @@ def start_of(*shards: str, gtid: str = "", keyspace: str = "ks") -> VitessPositi
 
 @dataclass
 class Replay:
-    """Feeds a decoder; gathers what it finds and the batch that it makes."""
+    """Feeds a decoder; gathers its findings and the batch that it makes."""
 
     decoder: StreamDecoder
     batch: BatchBuilder

@@ -1,4 +1,4 @@
-"""Two streams whose answers are read ahead: either may fall silent, whatever the other brings."""
+"""Two streams whose answers are read ahead: either may fall silent while the other goes on."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -59,7 +59,7 @@ async def test_a_main_stream_falls_silent_while_another_copies() -> None:
 
 
 async def test_a_second_stream_that_falls_silent_is_told_apart() -> None:
-    """Its end comes as what it brought; the main one goes on."""
+    """Its end comes as one of its answers; the main one goes on."""
     main, second = decoder(), decoder()
     async with Answers(Streams(), heartbeat_s=0) as answers, asyncio.timeout(30):
         answers.open(main, QUICK)

@@ -55,7 +55,7 @@ MODES = {
 
 
 def value_of(given: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """The Connect schema and the value of a column ``c`` behind a key, as an event has them."""
+    """The Connect schema and the value of a column ``c`` after a key, as an event has them."""
     config = given.get("config", {})
     modes = VitessValueModes(**{MODES[name][0]: MODES[name][1](mode) for name, mode in config.items() if name in MODES})
     value = given["value"]
@@ -122,7 +122,7 @@ def json_of(value: Any) -> Any:
     ],
 )
 def test_departures_have_their_own_form(name: str, expected: Any) -> None:
-    """What is written instead."""
+    """The value that is written instead."""
     (case,) = [case for case in CASES["cases"] if case["id"] == name]
 
     _, value = value_of(case["input"])
@@ -216,7 +216,7 @@ def test_epochs_of_all_shards_are_the_references(case: dict[str, Any]) -> None:
 
 
 def test_a_binary_key_survives_in_a_vgtid() -> None:
-    """Bytes that are no UTF-8 are kept in base64: a copy resumes behind the very key."""
+    """Bytes that are no UTF-8 are kept in base64: a copy resumes after the very key."""
     text = (
         '[{"keyspace":"ks","shard":"0","gtid":"MySQL56/a:1","table_p_ks":[{"table_name":"t","lastpk":{"fields":'
         '[{"name":"id","type":"VARBINARY","charset":63,"flags":128}],"rows":[{"lengths":["2"],"values_base64":"//4="}]}}]}]'
@@ -233,7 +233,7 @@ def test_a_text_that_is_no_vgtid_is_refused(text: str) -> None:
 
 
 def test_a_shard_that_loses_its_place_halts() -> None:
-    """No order can be made of it; the message says what to do."""
+    """No order can be made of it; the message names the remedy."""
     place = ShardGtid(keyspace="ks", shard="0", gtid="MySQL56/a:1-3")
 
     with pytest.raises(HeadwaterError, match="reset"):

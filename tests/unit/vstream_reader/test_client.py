@@ -1,4 +1,4 @@
-"""What a status of vtgate means to the reader: by code, and where Vitess has one code for several faults, by its text."""
+"""The meaning of vtgate's status to the reader: by code, and where Vitess has one code for several faults, by its text."""
 
 import grpc
 import pytest

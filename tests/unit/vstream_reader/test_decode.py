@@ -1,4 +1,4 @@
-"""What the decoder makes of a stream: transactions, orders, positions, and what it refuses."""
+"""A stream through the decoder: transactions, orders, positions, and refusals."""
 
 import json
 import random
@@ -60,7 +60,7 @@ def test_a_transaction_is_put_together_over_many_answers() -> None:
 
 
 def test_a_large_transaction_lies_on_disk_until_its_commit(tmp_path: Path) -> None:
-    """What is read back is what was put in, in order, and the file is gone afterwards."""
+    """Answers are read back as they were put in, in order, and the file is gone afterwards."""
     store = TransactionStore(tmp_path, max_bytes_in_memory=100)
     parts = [VEvents(answer(event("BEGIN"), *(inserted(n, "v" * 50) for n in range(3)))) for _ in range(4)]
     for part in parts:
@@ -116,7 +116,7 @@ def test_current_and_heartbeats_are_taken() -> None:
 
 
 def test_no_place_is_kept_until_every_shard_has_one() -> None:
-    """From ``current`` a reader that is started again would pass over what its shard did meanwhile."""
+    """From ``current`` a reader that is started again would pass over its shard's changes of meanwhile."""
     stream = replay(start_of("-80", "80-", gtid="current"))
     assert not stream.decoder.is_resumable
 
@@ -132,7 +132,7 @@ def test_no_place_is_kept_until_every_shard_has_one() -> None:
 
 @pytest.mark.parametrize("has_rows", [True, False])
 def test_no_place_is_kept_until_every_shard_has_copied_rows_or_finished(has_rows: bool) -> None:
-    """One that began anew behind the journal of a reshard would never come to it."""
+    """One that began again after the journal of a reshard would never come to it."""
     stream = replay(start_of("-80", "80-"), is_copying=True)
     before, after = {"-80": "a:1-5", "80-": ""}, {"-80": "a:1-5", "80-": "b:1-7"}
     first = fields(), inserted(1, "a", timestamp=0), vgtid(before, {"-80": 1})
@@ -241,7 +241,7 @@ def test_a_shard_that_is_finished_is_not_copied_again_for_its_changes() -> None:
 
 
 def test_a_shard_that_met_no_row_is_begun_again_in_the_epoch_that_it_was_in() -> None:
-    """vtgate is asked for it from its beginning, and says so with whatever the other shard brings first."""
+    """vtgate is asked for it from its beginning, and says so with the other shard's first answer."""
     stream = replay(start_of("-80", "80-"), is_copying=True)
     stream.feed(answer(event("BEGIN"), fields(), vgtid({"-80": "a:1-5", "80-": ""}), event("COMMIT")))
     again = begun_again(stream.decoder.shards.place, stream.decoder.shards.begun.to_begin_again)
@@ -353,7 +353,7 @@ def test_copied_rows_are_reads_before_any_later_change() -> None:
 
 
 def test_a_finished_table_is_not_copied_again() -> None:
-    """vtgate forgets it in its positions; the reader asks for it behind its last key."""
+    """vtgate forgets it in its positions; the reader asks for it after its last key."""
     stream = replay(start_of("-80"), is_copying=True)
     stream.feed(copy_of(1, 2), transaction({"-80": "a:1-5"}))
 
@@ -367,7 +367,7 @@ def test_a_finished_table_is_not_copied_again() -> None:
 
 
 def test_a_table_is_copied_when_every_shard_has_finished_it() -> None:
-    """One that a shard has yet to copy counts as unfinished, whatever the others have."""
+    """One that a shard has yet to copy counts as unfinished, though the others have it."""
     stream = replay(start_of("-80", "80-"), is_copying=True)
     both = {"-80": "a:1-5", "80-": "b:1-7"}
     for shard in both:
@@ -382,7 +382,7 @@ def test_a_table_is_copied_when_every_shard_has_finished_it() -> None:
 
 
 def test_the_end_of_the_copy_is_that_of_all_shards() -> None:
-    """A COPY_COMPLETED with a shard is only that shard's; the last one ends the copy, since behind a reshard none comes for
+    """A COPY_COMPLETED with a shard is only that shard's; the last one ends the copy, because after a reshard none comes for
     all."""
     stream = replay(start_of("-80", "80-"), is_copying=True)
 
@@ -395,7 +395,7 @@ def test_the_end_of_the_copy_is_that_of_all_shards() -> None:
 
 
 def test_a_shard_that_has_finished_its_copy_follows_its_log_while_others_copy() -> None:
-    """Asked for without a key behind its newest change, vtgate would copy it again, and deletes before that were lost."""
+    """Asked for without a key after its newest change, vtgate would copy it again, and deletes before that were lost."""
     stream = replay(start_of("-80", "80-"), is_copying=True)
     at_begin = {"80-": "b:1-3"}
     stream.feed(
@@ -563,7 +563,7 @@ def test_a_text_that_a_new_row_lacks_is_null_or_the_row_is_an_error() -> None:
 
 
 def test_a_row_before_an_update_lacks_what_the_row_after_lacks() -> None:
-    """vtgate tells NULL and absence of the row before in the same way; a value that is there is the value."""
+    """vtgate sends NULL and absence of the row before in the same way; a value that is there is the value."""
 
     def update(before: str | None, after: str | None, columns: bytes) -> Any:
         made = rows((row(1, "a"), row(1, "b")))
@@ -607,7 +607,7 @@ def test_a_document_that_was_changed_in_part_is_not_called_unchanged() -> None:
 
 
 def test_a_value_without_a_placeholder_is_not_guessed() -> None:
-    """A number that the log lacks (``binlog_row_image=minimal``) is no row; what is to be set tells the message."""
+    """A number that the log lacks (``binlog_row_image=minimal``) is no row; the message names the setting."""
     change = binlogdata_pb2.RowChange(
         before=row(None, "x"), after=row(None, "y"), data_columns=binlogdata_pb2.RowChange.Bitmap(count=2, cols=b"\x02")
     )
@@ -639,7 +639,7 @@ def test_shards_share_what_decodes_a_table() -> None:
 
 
 def test_tables_that_are_not_captured_are_passed_over() -> None:
-    """Their rows are not read, whatever they hold."""
+    """Their rows are not read at all."""
     stream = replay(ONE_SHARD, is_captured=lambda table_id: table_id == TableId(database="ks", table="t"))
     stream.feed(
         transaction(
@@ -699,7 +699,7 @@ def test_a_row_that_contradicts_its_columns_halts() -> None:
 
 
 def test_a_row_before_its_columns_opens_the_stream_again() -> None:
-    """vtgate tells the columns at the front of every stream."""
+    """vtgate sends the columns at the front of every stream."""
     with pytest.raises(SourceUnavailable, match=r"row of ks\.t \(shard -80\) before its columns"):
         replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, inserted(1, "x")))
 
@@ -796,7 +796,7 @@ def test_every_double_is_the_nearest_to_its_text() -> None:
 @pytest.mark.parametrize("text", ["", "-", ".", "1.2.3", "1-2", "--1", "1,5", "0x10", "1e999999x", "1 2", "é"])
 @pytest.mark.parametrize("kind", [DOUBLE, FLOAT, AMOUNT, UNSIGNED])
 def test_a_text_that_is_no_number_is_named(kind: tuple[int, str], text: str) -> None:
-    """Whatever sort of number the column has."""
+    """With any sort of number in the column."""
     columns = (ID_AND_V[0], column("n", *kind))
     with pytest.raises(UndecodableValue, match=r"ks\.t\.n at row 0"):
         replay(ONE_SHARD, modes=PRECISE).feed(transaction({"-80": "a:1-11"}, fields(*columns), inserted(1, text)))
@@ -921,7 +921,7 @@ def test_a_damaged_answer_is_refused(cut: int) -> None:
         b"\x0a\x80",  # … with half of it
         b"\x0a\x05ab",  # … longer than the message
         b"\x0a\x02\x08\x80",  # a number of an event cut off
-        b"\x0a\x03\x1a\x05a",  # what is inside an event is longer than it
+        b"\x0a\x03\x1a\x05a",  # the inside of an event is longer than it
         b"\x0a" + b"\xff" * 11,  # a length beyond 64 bits
         b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # … as large as 64 bits hold
         b"\x09\0\0",  # 64 bits cut off
@@ -931,7 +931,7 @@ def test_a_damaged_answer_is_refused(cut: int) -> None:
     ],
 )
 def test_rubbish_is_refused(data: bytes) -> None:
-    """And what it ends in is not read."""
+    """And the bytes that it ends in are not read."""
     with pytest.raises(SourceUnavailable, match="no answer"):
         replay(ONE_SHARD).feed(data)
 
@@ -945,7 +945,7 @@ def test_fields_of_later_releases_are_passed_over() -> None:
 
 
 def test_the_last_keys_of_a_copy_are_vtgates() -> None:
-    """The helper above writes what vtgate sends: guards the tests themselves."""
+    """The helper above writes keys as vtgate sends them: guards the tests themselves."""
     assert last_key(7).lastpk.rows[0].values == b"7"
 
 
@@ -976,7 +976,7 @@ def test_by_policy_bad_rows_are_left_out_and_the_others_keep_their_orders(change
 
 
 def test_a_row_of_other_columns_is_never_left_out() -> None:
-    """The schema is wrong, and so are all rows behind it."""
+    """The schema is wrong, and so are all rows after it."""
     stream = replay(ONE_SHARD, set_aside=lambda _: None)
 
     with pytest.raises(SchemaContradiction):
@@ -1001,7 +1001,7 @@ def test_the_order_of_a_checkpoint_never_goes_backwards() -> None:
 
 
 def test_a_statement_moves_the_place_without_a_transaction() -> None:
-    """What other databases write, and DDL, is behind the position too: else a quiet source would seem to be behind for ever."""
+    """Writes of other databases, and DDL, are part of the position too: else a quiet source would seem to lag for ever."""
     stream = replay(ONE_SHARD)
 
     stream.feed(answer(vgtid({"-80": "a:1-11"}), event("OTHER")))

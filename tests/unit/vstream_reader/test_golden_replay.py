@@ -90,7 +90,7 @@ def test_the_replayed_stream_gives_the_recorded_events(events: list[tuple[str, b
 
 
 def test_bits_and_geometries_are_delivered(events: list[tuple[str, bytes, dict[str, Any]]]) -> None:
-    """What Debezium leaves out: BIT as Debezium's Bits (the lowest byte first), a POINT as its Point."""
+    """Values that Debezium leaves out: BIT as Debezium's Bits (the lowest byte first), a POINT as its Point."""
     images = {value["after"]["id"]: value["after"] for _, _, value in events if value["after"]}
 
     assert [images[101][name] for name in ("b1", "b8", "b64", "geo")] == [None, None, None, None]

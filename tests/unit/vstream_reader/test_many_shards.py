@@ -1,4 +1,4 @@
-"""256 shards in one stream: what is done with the VGTID is counted, since a clock would not tell."""
+"""256 shards in one stream: the work on the VGTID is counted, because a clock would not show it."""
 
 import itertools
 from collections import Counter
@@ -25,7 +25,7 @@ def names(count: int) -> list[str]:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
-    """Counts calls of whatever reads or writes a position, and of what is made for each run of rows."""
+    """Counts calls that read or write a position, and the work for each run of rows."""
     done: Work = Counter()
 
     def counted(owner: Any, name: str, label: str) -> None:
@@ -50,7 +50,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
 
 def stream_of(shards: int, *, use_local_vgtid: bool = False) -> Replay:
-    """A stream that has met every shard and the table on the first; what that took is not counted."""
+    """A stream that has met every shard and the table on the first; the work until then is not counted."""
     events = EventSettings(use_local_vgtid=use_local_vgtid)
     stream = replay(start_of(*names(shards), gtid="MySQL56/a:1-5"), events=events)
     stream.feed(
@@ -66,7 +66,7 @@ def places(shards: int, last: int) -> dict[str, str]:
 
 
 def work_of(work: Work, *, shards: int, transactions: int, rows_each: int) -> Work:
-    """What decoding takes behind the first transaction; each row is an event of its own, as vtgate sends statements."""
+    """The work of decoding after the first transaction; each row is an event of its own, as vtgate sends statements."""
     stream = stream_of(shards, use_local_vgtid=True)
     first = names(shards)[0]
     answers = [
@@ -82,7 +82,7 @@ def work_of(work: Work, *, shards: int, transactions: int, rows_each: int) -> Wo
 
 
 def test_a_row_costs_nothing_of_the_vgtid(work: Work) -> None:
-    """Five hundred rows of a transaction, which are one run, take what one takes."""
+    """Five hundred rows of a transaction, which are one run, take the work of one."""
     one = work_of(work, shards=256, transactions=1, rows_each=1)
     many = work_of(work, shards=256, transactions=1, rows_each=500)
 

@@ -1,4 +1,4 @@
-"""The second stream of an incremental snapshot: when it is opened, on which shards, and what its end means."""
+"""The second stream of an incremental snapshot: when it is opened, on which shards, and the meaning of its end."""
 
 import json
 from typing import Any
@@ -87,7 +87,7 @@ def shards_asked(request: vtgate_pb2.VStreamRequest | None) -> list[tuple[str, s
 
 
 def test_a_copy_that_is_opened_has_begun() -> None:
-    """Before its first row: what vtgate reads from then on may be older than a request to come."""
+    """Before its first row: rows that vtgate reads from then on may be older than a request to come."""
     rig = Rig(TableCopy(table="ks.t", condition="id > 5"))
 
     request = rig.due(*HALVES)
@@ -119,7 +119,7 @@ def test_a_copy_goes_on_from_its_place() -> None:
 
 
 def test_a_copy_whose_shards_the_main_stream_has_left_begins_again() -> None:
-    """Its reshard was followed while the copy had not come to it, or while the reader was dead."""
+    """Its reshard was followed before the copy came to it, or while the reader was dead."""
     rig = Rig(TableCopy(table="ks.t"))
     rig.due(*HALVES)
     rig.feed(copied(7, {"-80": 3, "80-": 7}, first=True))
@@ -282,7 +282,7 @@ def test_an_estimate_stays_with_the_copy() -> None:
 
 
 def test_the_copys_rows_stand_in_the_main_streams_epochs() -> None:
-    """Also from its beginning on, so that what is later wins."""
+    """Also from its beginning on, so that the later row wins."""
     rig = Rig(TableCopy(table="ks.t"))
     rig.recopy.due(
         replay(VitessPosition(vgtid=main(*HALVES).decoder.shards.place.vgtid, epochs={"-80": 3, "80-": 5})).decoder, 0

@@ -1,4 +1,4 @@
-"""Shards of several tasks that a reshard joins: whoever is killed whenever, one task reads them, and nothing is left behind."""
+"""Shards of several tasks that a reshard joins: under any kills, one task reads them, and nothing is left behind."""
 
 import random
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def names(position: VitessPosition) -> list[str]:
 
 @dataclass
 class Task:
-    """A reader: what it holds, and what of that it has committed."""
+    """A reader: the position that it holds, and the one that it has committed."""
 
     holds: VitessPosition
     committed: VitessPosition
@@ -50,7 +50,7 @@ class Task:
                 self.holds = let_go(self.holds, journal, ended, NO_INCREMENTAL)
 
     def lose(self) -> None:
-        """The log behind its place is purged, and all journals are: what serves is the whole keyspace."""
+        """The log after its place is purged, and all journals are: the serving shard is the whole keyspace."""
         _, joined = shards_to_copy(TaskSettings(number=0, of=3), self.holds, ["-"])
         born = [] if joined or not self.holds.vgtid else ["-"]
         self.holds = lost(self.holds, joined, NO_INCREMENTAL)

@@ -1,4 +1,4 @@
-"""Mistakes in the settings of a VStream reader are told before anything is read, all at once."""
+"""Mistakes in the settings of a VStream reader are reported before anything is read, all at once."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ PLACE = '[{"keyspace":"ks","shard":"-80","gtid":"MySQL56/a:1-9"}]'
     ],
 )  # fmt: skip
 def test_a_start_that_cannot_be_is_refused(start: str, beside: dict[str, Any], mistake: str) -> None:
-    """With what was meant, or what is missing."""
+    """With the value that was meant, or the part that is missing."""
     (found,) = mistakes_in(settings(start_vgtid=start, **beside))
 
     assert found.startswith(mistake)
@@ -75,7 +75,7 @@ def test_a_start_that_cannot_be_is_refused(start: str, beside: dict[str, Any], m
 
 @pytest.mark.parametrize("start", ["", "current", "earliest", " current\n", PLACE])
 def test_a_start_that_can_be_is_taken(start: str) -> None:
-    """For any number of shards; which of them the VGTID lacks is known when vtgate has told them."""
+    """For any number of shards; which of them the VGTID lacks is known when vtgate has listed them."""
     assert not mistakes_in(settings(start_vgtid=start))
     assert not mistakes_in(settings(start_vgtid="MySQL56/a:1-9", shards=("-80",)))
 

@@ -1,4 +1,4 @@
-"""What a statement in the stream is told to be about."""
+"""The tables that a statement in the stream is known to be about."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is counted of a stream, and what the metrics make of it."""
+"""The counts of a stream, and the metrics made of them."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_shards_and_tables_are_counted_each_by_itself() -> None:
 
 
 def test_metrics_follow_the_tally_and_forget_shards_that_are_gone() -> None:
-    """Counters grow by what is new, also when the connection was lost meanwhile; a reshard leaves no series behind."""
+    """Counters grow by new counts, also when the connection was lost meanwhile; a reshard leaves no old series."""
     source, tally = "tally-a", StreamTally()
     told = TallyMetrics((source, "0"), tally)
     first = replay(start_of("-80", "80-", gtid="MySQL56/a:1-5"), tally=tally)

@@ -1,4 +1,4 @@
-"""Who reads which shards, and whose positions a new generation takes over (``c_vitess.json``, tables)."""
+"""Which task reads which shards, and which positions a new generation takes over (``c_vitess.json``, tables)."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_shards_are_dealt_as_in_the_reference(case: dict[str, Any]) -> None:
     ("own", "serving", "copied"),
     [
         (["-80"], ["-80", "80-"], ["-80"]),
-        (["-40", "40-80"], ["-40", "40-80", "80-"], ["-40", "40-80"]),  # dealt anew: -40 and 80-
+        (["-40", "40-80"], ["-40", "40-80", "80-"], ["-40", "40-80"]),  # dealt again: -40 and 80-
         (["-80"], ["-40", "40-80", "80-"], ["-40", "40-80"]),
         (["-40", "80-"], ["-20", "20-40", "40-80", "80-"], ["-20", "20-40", "80-"]),
         (["-40", "40-80"], ["-80", "80-"], ["-80"]),
@@ -69,7 +69,7 @@ def test_shards_are_dealt_as_in_the_reference(case: dict[str, Any]) -> None:
     ],
 )
 def test_a_task_copies_anew_what_it_reads(own: list[str], serving: list[str], copied: list[str]) -> None:
-    """Whatever would be dealt to it now: the other tasks go on with theirs."""
+    """Not the shards that would be dealt to it now: the other tasks go on with theirs."""
     tasks = TaskSettings(number=0, of=2)
 
     assert shards_to_copy(tasks, place(dict.fromkeys(own, "g")), serving) == (copied, [])
@@ -81,7 +81,7 @@ def test_a_task_copies_anew_what_it_reads(own: list[str], serving: list[str], co
     [
         (["40-80"], ["-40", "40-c0", "c0-"], [], ["40-80"]),
         (["-40", "40-80"], ["-40", "40-c0", "c0-"], ["-40"], ["40-80"]),
-        (["-80"], ["-40", "40-c0", "c0-"], [], ["-80"]),  # who takes it up has -40 too
+        (["-80"], ["-40", "40-c0", "c0-"], [], ["-80"]),  # the task that takes it up has -40 too
         (["-40", "40-80"], ["-20", "20-60", "60-c0", "c0-"], [], ["-40", "40-80"]),
     ],
 )
@@ -216,7 +216,7 @@ def test_shards_that_were_let_go_are_taken_over_unless_another_task_reads_them()
 def test_shards_that_were_re_cut_while_nothing_ran_are_dealt_under_their_old_names(
     read: list[str], serving: list[str]
 ) -> None:
-    """Each is read to its journal by one task, whatever serves when that begins; vtgate leads on from there."""
+    """Each is read to its journal by one task, whichever shards serve when that begins; vtgate leads on from there."""
     places = last_places([[place(dict.fromkeys(read, "MySQL56/a:1"))]])
 
     dealt = [taken_over(TaskSettings(number=number, of=2), serving, places) for number in range(2)]
@@ -246,7 +246,7 @@ KNOWN = ["0", "task0_2_0", "task1_2_0", "task0_3_1"]
 
 
 def test_shards_of_a_generation_that_began_in_part_are_looked_for_in_those_before() -> None:
-    """Else the others would begin anew, or where a reader without tasks stood long ago."""
+    """Else the others would begin again, or where a reader without tasks stood long ago."""
     tasks = TaskSettings(number=0, of=4, generation=2, previous_tasks=3)
 
     assert earlier_partitions(tasks, KNOWN) == [
@@ -264,7 +264,7 @@ def test_shards_of_a_generation_that_began_in_part_are_looked_for_in_those_befor
     ids=["no tasks", "same generation", "earlier generation"],
 )
 def test_tasks_that_nobody_counted_on_are_refused(tasks: TaskSettings | None) -> None:
-    """A number that was changed and a generation that was not: the shards would begin anew, and rows be lost or repeated."""
+    """A number that was changed and a generation that was not: the shards would begin again, and rows be lost or repeated."""
     with pytest.raises(PipelineHalted, match="generation 2") as refused:
         earlier_partitions(tasks, KNOWN)
 
@@ -303,7 +303,7 @@ def test_tasks_begin_with_what_was_dealt_whatever_serves_when_they_do(serving: l
 
 
 def test_a_dealt_shard_is_not_taken_over_from_the_deal_once_somebody_reads_it() -> None:
-    """Nor what a reshard has made of it."""
+    """Nor the shards that a reshard has made of it."""
     first = msgspec.structs.replace(place({"-40": "MySQL56/a:9"}), deal=deal_of("-40", "40-80", "80-c0", "c0-"))
     second = place({"40-60": "MySQL56/b:9", "60-80": "MySQL56/c:9"})
 
