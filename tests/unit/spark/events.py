@@ -77,7 +77,7 @@ def events(
     is_wrapped: bool = False,
     with_before: bool = False,
 ) -> DataFrame:
-    """What ``read_topics`` gives for ``changes``, in the order in which they stand."""
+    """The frame that ``read_topics`` gives for ``changes``, in the order in which they stand."""
     rows = [
         record(
             topic,

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 
 class Resting:
-    """A query at rest: what it does beside the loop is noted, and fails as a test wants."""
+    """A query at rest: its wakes beside the loop are noted, and fail as a test wants."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, state_dir: Path, *, kept: Any = None) -> None:
         self.woken: list[str] = []

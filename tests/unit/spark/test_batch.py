@@ -1,4 +1,4 @@
-"""What a micro-batch makes of one table's events, before the warehouse sees them."""
+"""One table's events through a micro-batch, before the warehouse sees them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_the_last_event_of_a_key_is_parsed_once(shared: SharedSpark) -> None:
 
 
 def test_dead_letters_set_nothing_back(shared: SharedSpark) -> None:
-    """They are older than what the table holds; what is newer counts as ever."""
+    """They are older than the table's rows; newer events count as ever."""
     letters = _table(shared, [put(1, 1, "one"), put(2, 1, "two")], orders_schema())
     reached = reached_with(letters)
     order, committed_at_us, offsets = reached.order, reached.committed_at_us, reached.offsets
@@ -166,7 +166,7 @@ PART_COLUMNS = {
 
 
 def test_a_value_that_the_log_does_not_hold_is_the_last_that_it_held(shared: SharedSpark) -> None:
-    """Of each column by itself; what no change of the batch tells of is named, also where the key is not in the image."""
+    """Of each column by itself; a column that no change of the batch holds is named, also where the key is not in the image."""
     changes = [
         Change(op="u", rank=1, after={"id": 1, "note": None, "n": 5, "raw": UNKNOWN_BYTES, 'odd "name"': UNKNOWN}),
         Change(
@@ -215,7 +215,7 @@ def test_an_append_row_has_null_for_what_the_log_does_not_hold(shared: SharedSpa
 
 
 def test_rows_under_adjusted_names_are_read_by_them(shared: SharedSpark) -> None:
-    """What the router projects and what it announces bear the same names: key, row and warehouse column."""
+    """The router's projection and its announcement bear the same names: key, row and warehouse column."""
     columns = (column("item-no", "int", is_optional=False), column("unit price", "varchar(9)", charset="utf8mb4"))
     table = TableSchema(table_id=ORDERS, columns=columns, key=("item-no",), version=1)
     projection = compile_projection(table, SourceSelection(name=SOURCE), NameAdjustment.AVRO)
@@ -283,7 +283,7 @@ def _executed_plan(frame: DataFrame) -> str:
 
 
 def test_a_log_holds_the_row_after_a_change_or_both(shared: SharedSpark) -> None:
-    """Both only of updates whose log has the row before them; what that lacks is NULL, though the row after is whole."""
+    """Both only of updates whose log has the row before them; values that it lacks are NULL, though the row after is whole."""
     changes = [
         Change(op="c", rank=1, after={"id": 1, "note": "new"}),
         Change(op="u", rank=2, before={"id": 1, "note": UNKNOWN}, after={"id": 1, "note": "newer"}),
@@ -312,7 +312,7 @@ def test_a_log_holds_the_row_after_a_change_or_both(shared: SharedSpark) -> None
 
 
 class Refusing:
-    """A sink that may not maintain what it has written."""
+    """A sink that may not maintain the tables that it has written."""
 
     def maintain(self, _spark: SparkSession, table: WarehouseTable) -> Maintained:
         raise TableRefused(f"{table}: rights are missing; GRANT them")
@@ -342,7 +342,7 @@ class Holding:
 def test_a_batch_that_a_table_has_is_passed_over_though_the_table_would_be_refused_now(
     shared: SharedSpark, tmp_path: Path
 ) -> None:
-    """Killed behind its commit, with a tenant's document changed in between: parked, a log would have the batch once more."""
+    """Killed after its commit, with a tenant's document changed in between: parked, a log would have the batch once more."""
     tenant = tenant_sink(tmp_path, settings=SinkSettings(mode=SinkMode.MIRROR), sink=Holding())
     context = context_of(tenant, BatchIdentity("query", 1))
     table = _table(shared, [put(1, 1, "one")], orders_schema(key=()))

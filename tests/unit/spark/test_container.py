@@ -1,4 +1,4 @@
-"""The image's command: the sink job, or what Spark on Kubernetes asks for."""
+"""The image's command: the sink job, or the commands that Spark on Kubernetes asks for."""
 
 import sys
 from pathlib import Path

@@ -43,7 +43,7 @@ def test_who_has_more_rows_takes_more_and_what_is_nobodys_is_not_told(shared: Sh
 
 
 def test_tasks_of_stages_that_spark_has_forgotten_are_counted(shared: SharedSpark) -> None:
-    """Its store keeps 120 stages; what it told of each while it knew it adds up to ours."""
+    """Its store keeps 120 stages; its figures for each while it knew it add up to ours."""
     spark, meter = shared.session, CpuMeter(shared.session)
     core = spark.sparkContext._jsc.sc()
     as_tenant(spark, "meter-many")
@@ -71,7 +71,7 @@ def test_tasks_of_stages_that_spark_has_forgotten_are_counted(shared: SharedSpar
 
 
 def test_threads_that_drive_are_counted_in_python_and_in_the_jvm(shared: SharedSpark) -> None:
-    """Those that go through tables too; and what a thread did before is not counted twice."""
+    """Those that go through tables too; and a thread's earlier time is not counted twice."""
     spark, meter = shared.session, CpuMeter(shared.session)
     number = spark.sparkContext._jvm.java.math.BigInteger("7")  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""What a job with executors is told, and what is refused."""
+"""The settings of a job with executors, and the refusals."""
 
 from pathlib import Path
 from typing import Any

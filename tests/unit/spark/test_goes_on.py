@@ -17,7 +17,7 @@ LEFT = Standing(id="a", batch="q:5")
     ("known", "found", "said"),
     [
         (LEFT, LEFT, None),
-        (LEFT, Standing(id="a", batch="q:7"), None),  # this batch: it was killed behind its commit
+        (LEFT, Standing(id="a", batch="q:7"), None),  # this batch: it was killed after its commit
         (LEFT, Standing(id="a", batch="q:6"), None),  # the progress is older than the table, and the checkpoint is not
         (LEFT, Standing(id="", batch="q:5"), None),  # a warehouse without ids
         (Standing(), None, None),

@@ -1,4 +1,4 @@
-"""History tables of every warehouse against a plain model of what versions are; soft deletes of Iceberg's."""
+"""History tables of every warehouse against a plain model of versions; soft deletes of Iceberg's."""
 
 import contextlib
 import dataclasses
@@ -58,7 +58,7 @@ AT_HAND = "iceberg, at hand"
 """As small tables are merged: without a query, where the changes are in order."""
 KINDS = ("iceberg", AT_HAND, *sorted({*SINKS} - {"iceberg"}))
 FILTERED = "iceberg, by a filter"
-"""As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
+"""As large tables are merged: of the stored rows, only those are read that may have one of the batch's keys."""
 BY_TASKS = "clickhouse, by several tasks"
 """As many stored versions are read."""
 FIRST_AT_HAND = gate([AT_HAND], KINDS, because="the gate shows it on Iceberg, from the second batch on by a query")
@@ -69,12 +69,12 @@ _tenants = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Warehouse:
-    """A sink, and what another program than it reads from a table."""
+    """A sink, and the rows that another program reads from a table."""
 
     sink: Sink
     rows: Callable[[WarehouseTable], list[Row]]
     is_at_hand: bool = False
-    """Whether what may go without a query does."""
+    """Whether merges that may go without a query do."""
 
 
 @pytest.fixture
@@ -136,8 +136,8 @@ class Tables:
         return warehouse_table(self._context.tenant.tenant, SOURCE, self._delivered.table_schema.table_id)
 
     def apply(self, *changes: Change, batch_id: int | None = None, is_resynced: bool = False) -> list[Row]:
-        """One batch, by default the next; what the table holds then. ``batch_id``: one that comes again, of which it is not
-        noted how far the table got. ``is_resynced``: ``changes`` tell every row."""
+        """One batch, by default the next; returns the table's rows. ``batch_id``: one that comes again, of which it is
+        not noted how far the table got. ``is_resynced``: ``changes`` hold every row."""
         batch = events(self._shared.session, self._delivered.topic, changes)
         table = TableBatch(
             topic=self._delivered.topic,
@@ -258,8 +258,8 @@ def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark, w
 
 @pytest.mark.parametrize("warehouse", [*FIRST_AT_HAND, *rest(FILTERED, because="shown by any batches")], indirect=True)
 def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, warehouse: Warehouse) -> None:
-    """Of row 3 a late change makes two versions one; what opened the second comes once more, behind another late change between
-    them, and opens it again."""
+    """Of row 3 a late change makes two versions one; the change that opened the second comes once more, after another late
+    change between them, and opens it again."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
     stored = history.apply(
         put(1, 1, "a", op="c"), put(5, 1, "e"), put(9, 1, "i"), put(4, 2, "x", op="c"),
@@ -384,8 +384,8 @@ def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehou
 @pytest.mark.parametrize("warehouse", FIRST_AT_HAND, indirect=True)
 def test_a_history_that_is_built_anew_is_right_from_then_on(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Versions from before stay. A row that the source does not have ends, one that it has otherwise opens a version, one that
-    is missing comes; what claims to be newer than what is told goes, and later changes are no late ones for it. Done again,
-    nothing changes."""
+    is missing comes; a version that claims to be newer than the given rows goes, and later changes are no late ones for it.
+    Done again, nothing changes."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
     history.apply(
         put(1, 1, "a", op="c"), put(1, 2, "b", op="c"), put(2, 2, "b2"), put(3, 3, "gone", op="c"),
@@ -432,8 +432,8 @@ def test_a_history_that_is_built_anew_is_right_from_then_on(shared: SharedSpark,
 
 @pytest.mark.parametrize("warehouse", FIRST_AT_HAND, indirect=True)
 def test_values_that_were_changed_by_hand_are_told_anew(shared: SharedSpark, warehouse: Warehouse) -> None:
-    """Where a version has the place of a change that is told, it has its values; of what opens no version too. A history that
-    is told nothing has no current rows."""
+    """Where a version has the place of a given change, it has its values; also of a change that opens no version. A history
+    that is given nothing has no current rows."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
     history.apply(put(1, 1, "by hand", 7, op="c"), put(2, 2, "b", 8, op="c"), put(3, 2, "b", 9))
 
@@ -456,7 +456,7 @@ class LeftUnderWay:
         assert self._moved(self._after, self._before)
 
     def comes(self) -> bool:
-        """As the catalog does it: upon what it was made upon, or never."""
+        """As the catalog does it: upon the metadata that it was made upon, or never."""
         return self._moved(self._before, self._after)
 
     def _metadata(self) -> str:
@@ -492,7 +492,7 @@ def test_a_batch_that_was_left_under_way_is_there_once(
     shared: SharedSpark, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """A job was killed while the catalog was at its commit. That comes when the next life is at the same batch: when it has
-    asked whether the table holds it, when it has read what is stored, or when it is about to commit. Either of both has the row
+    asked whether the table holds it, when it has read the rows, or when it is about to commit. Either of both has the row
     that changed twice in the batch, and the one that came and went."""
     history = Tables(shared, warehouse=at_hand(shared), mode=SinkMode.HISTORY)
     history.apply(put(1, 1, "a", op="c"), put(1, 2, "b", op="c"))
@@ -561,8 +561,8 @@ def test_a_batch_that_was_left_under_way_is_there_once_without_a_query(
 def test_a_batch_that_was_not_noted_changes_nothing_when_it_comes_again(
     shared: SharedSpark, clickhouse_server: ClickhouseServer
 ) -> None:
-    """Nor under another batch with more behind it, as the events of a table that was parked in between. A row changed twice,
-    opened no version by a change, took what the log lacks from a version that has ended by now; one came and went."""
+    """Nor under another batch with more events after it, as those of a table that was parked in between. A row changed twice,
+    opened no version by a change, took a value that the log lacks from a version that has ended by now; one came and went."""
     sink = open_clickhouse_sink(clickhouse.settings_of(clickhouse_server))
     warehouse = Warehouse(sink, lambda place: clickhouse.rows_of(clickhouse_server, place))
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
@@ -613,8 +613,8 @@ def test_marks_of_versions_that_were_joined_are_removed(
 
 
 def test_soft_deletes_mark_rows(shared: SharedSpark) -> None:
-    """A row keeps its last values; one that comes again is there again; a truncation marks what is there, once. What comes late
-    changes nothing."""
+    """A row keeps its last values; one that comes again is there again; a truncation marks the rows that are there, once. A
+    late change changes nothing."""
     mirror = Tables(shared, deletes=Deletes.SOFT)
     mirror.apply(put(1, 1, "a", op="c"), put(2, 2, "b", op="c"), put(3, 3, "c", op="c"), gone(4, 4))
 
@@ -648,7 +648,7 @@ def _random_change(chance: random.Random, rank: int) -> Change:
     key = chance.randrange(1, 6)
     if key > 2 and chance.random() < 0.3:
         return gone(rank, key)
-    # Of what opened no version nothing is stored, so that a late change before it could not know of it.
+    # Of a change that opened no version nothing is stored, so that a late change before it could not know of it.
     note = str(rank) if key <= 2 else chance.choice("abc")
     return put(rank, key, note, chance.randrange(3))
 
@@ -739,7 +739,7 @@ def test_a_history_whose_columns_change_keeps_its_versions(shared: SharedSpark, 
     "warehouse", gate([AT_HAND], KINDS, because="here the second batch goes by a query"), indirect=True
 )
 def test_values_of_every_kind_come_back_as_they_were(shared: SharedSpark, warehouse: Warehouse) -> None:
-    """A version that is cut by a late change is read from the warehouse and written again; whatever the columns are called."""
+    """A version that is cut by a late change is read from the warehouse and written again; under any names of columns."""
     kinds = {
         "big": ("decimal(65,30)", "LJCalg=="),
         "small": ("decimal(12,2)", "O5rKAA=="),

@@ -1,4 +1,4 @@
-"""What is Iceberg's own in its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
+"""Iceberg's own part of its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
 
 import dataclasses
 import re
@@ -71,7 +71,7 @@ def note_renamed() -> TableSchema:
 
 
 def test_a_commit_says_how_far_the_table_got(shared: SharedSpark) -> None:
-    """The first one, a merge, and one of an append table; what fills a column or maintains says nothing."""
+    """The first one, a merge, and one of an append table; commits that fill a column or maintain say nothing."""
     harness, orders, visits = (
         WarehouseHarness(shared.session, shared.sink, shared.rows, "reached"),
         table(),
@@ -227,7 +227,7 @@ def test_values_that_make_no_sense_are_all_told(given: dict[str, Any], mistakes:
 
 
 def test_tables_in_an_object_store_are_reached_by_icebergs_client_and_need_a_catalog_that_can_commit_there() -> None:
-    """Hadoop's client is not there, and a rename is two steps in a store. What somebody says himself stands."""
+    """Hadoop's client is not there, and a rename is two steps in a store. A person's own setting stands."""
     jdbc = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://h/d")
     own = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://h/d", properties={"io-impl": "mine"})
     clients = [

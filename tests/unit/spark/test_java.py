@@ -1,4 +1,4 @@
-"""The session's JVM, and what it is asked for."""
+"""The session's JVM, and the calls that reach it."""
 
 import pytest
 from py4j.java_gateway import JavaClass, JavaPackage, JVMView
@@ -16,8 +16,8 @@ from tests.spark_session import SharedSpark
 
 
 def test_a_table_s_columns_have_java_look_for_no_class(shared: SharedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for what a session's first table needs. It would look in each of some hundred jars, for each column of each table
-    of each batch."""
+    """Except for the classes that a session's first table needs. It would look in each of some hundred jars, for each column of
+    each table of each batch."""
     amount = column("amount", "decimal(12,2)")
     first, schema = (
         TableSchema(table_id=table_id(name), columns=(amount,), key=(), version=1) for name in ("items", "orders")

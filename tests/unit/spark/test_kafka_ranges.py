@@ -1,4 +1,4 @@
-"""What each task reads of some topics."""
+"""The offsets of some topics that each task reads."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A tenant's state in an object store: with what a process begins, what it writes when, and how two of them come apart."""
+"""A tenant's state in an object store: how a process begins, when it writes which part, and how two of them come apart."""
 
 import itertools
 import shutil
@@ -38,13 +38,13 @@ from tests.unit.spark.test_tenant_state import Topic, write_state
 
 
 class Objects:
-    """An object store, with what may go wrong on the way to it."""
+    """An object store, with the faults that may happen on the way to it."""
 
     def __init__(self) -> None:
         self.there: dict[str, tuple[bytes, Version]] = {}
         self.is_away = False
         self.loses_answers = False
-        """A writing is done, and the writer not told."""
+        """A write is done, and its writer gets no answer."""
         self.writes = 0
         self._versions = itertools.count()
 
@@ -119,7 +119,7 @@ FIRST = KeptState(generation=3, writer="a", files={})
 def test_the_object_is_what_is_gone_on_from(
     found: KeptState | None, note: KeptNote | None, has_files: bool, expected: Beginning
 ) -> None:
-    """But for a folder whose state is the object's own; whatever a killed process left half done."""
+    """But for a folder whose state is the object's own; also where a killed process left files half done."""
     assert beginning(found, note, has_files=has_files) is expected
 
 
@@ -139,7 +139,7 @@ def test_what_contradicts_is_refused_by_name(found: KeptState | None, note: Kept
 
 
 def test_who_begins_in_an_empty_folder_goes_on_from_what_was_kept_last(tmp_path: Path, clock: list[float]) -> None:
-    """Its place too. What another process wrote last it serves a while later, and a folder of its own at once."""
+    """Its place too. A state that another process wrote last it serves a while later, and a folder of its own at once."""
     objects, first = Objects(), process(tmp_path / "a", Objects())
     first = process(tmp_path / "a", objects)
     assert first.open("acme")
@@ -213,7 +213,7 @@ def test_a_state_from_before_there_was_a_store_is_kept_at_once(tmp_path: Path, c
 
 
 def test_of_two_processes_the_first_ends_by_name_wherever_it_is(tmp_path: Path, clock: list[float]) -> None:
-    """With its next batch, and with its next table before the other serves the tenant; what it has is not written any more."""
+    """With its next batch, and with its next table before the other serves the tenant; its state is not written any more."""
     objects = Objects()
     first = process(tmp_path / "a", objects)
     first.open("acme")
@@ -223,7 +223,7 @@ def test_of_two_processes_the_first_ends_by_name_wherever_it_is(tmp_path: Path, 
     second.open("acme")
     there = dict(objects.there)
 
-    first.confirm("acme", never)  # nobody serves the tenant for as long as that is not asked anew
+    first.confirm("acme", never)  # nobody serves the tenant for as long as that is not asked again
     clock[0] += 10.0
     with pytest.raises(Fenced, match=r"s3://lake/own-acme/acme\.json: another process .* state_store\.job 'own-acme'"):
         first.confirm("acme", never)
@@ -297,7 +297,7 @@ def test_while_the_store_is_away_a_batch_waits_and_it_is_told(
 
 
 def test_a_tenant_whose_state_contradicts_waits_alone(tmp_path: Path, clock: list[float]) -> None:
-    """Nothing is changed, the remedy is told, and it goes on once that is done."""
+    """Nothing is changed, the error names the remedy, and it goes on once that is done."""
     objects = Objects()
     for tenant in ("acme", "globex"):
         write_state(tmp_path, tenant)
@@ -381,7 +381,7 @@ def test_of_a_tenant_that_is_gone_no_object_stays(tmp_path: Path, clock: list[fl
     job.forget("acme")
 
     assert objects.there == {}
-    assert job.open("acme")  # of who has the name next
+    assert job.open("acme")  # of the next tenant of that name
 
 
 def moving(folder: Path, objects: Objects, topic: Topic, monkeypatch: pytest.MonkeyPatch, name: str) -> Moves:
@@ -415,7 +415,7 @@ def kept_phase(objects: Objects, job: str) -> Phase:
 
 
 def test_a_job_says_nothing_that_the_store_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That it hands over, and that it has taken: begun anew in an empty folder, it does not serve the tenant besides."""
+    """That it hands over, and that it has taken: begun again in an empty folder, it does not serve the tenant besides."""
     topic, old_objects, new_objects = Topic(), Objects(), Objects()
     tell(tmp_path / "a", "a", Place(job="a", tenancy="t"))
     old = moving(tmp_path / "a", old_objects, topic, monkeypatch, "a")
@@ -431,7 +431,7 @@ def test_a_job_says_nothing_that_the_store_does_not_know(tmp_path: Path, monkeyp
     assert "away" in old.waiting["acme"]
     shutil.rmtree(tmp_path / "a" / "state")
     old_objects.is_away = False
-    write_state(tmp_path / "a" / "state", "acme")  # begun anew: it was never kept
+    write_state(tmp_path / "a" / "state", "acme")  # begun again: it was never kept
     old = moving(tmp_path / "a", old_objects, topic, monkeypatch, "a")
     assert not looks(old, 1)
     assert (kept_phase(old_objects, "a"), topic.said["acme"].files) == (Phase.HANDING_OVER, state)
@@ -490,7 +490,7 @@ def test_tables_that_would_go_with_the_jobs_folder_are_refused(
 def test_what_is_parked_or_answered_is_kept_before_it_counts(
     tmp_path: Path, kind: type[ParkedKeysFile] | type[ResyncAnswers]
 ) -> None:
-    """While a batch is at work: it is in the file by then, and what keeping raises ends the batch."""
+    """While a batch is at work: it is in the file by then, and an error of the keeping ends the batch."""
     seen: list[int] = []
 
     def keep() -> None:

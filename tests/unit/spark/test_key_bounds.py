@@ -1,4 +1,4 @@
-"""What the keys of a batch spare: merges where there is nothing to merge with, and files that hold none of them."""
+"""The work that a batch's keys spare: merges where there is nothing to merge with, and files that hold none of them."""
 
 from pathlib import Path
 from urllib.parse import urlparse
@@ -60,7 +60,7 @@ CODE = column("id", "varchar(9)", is_optional=False, charset="utf8mb4")
     ("key", "ids", "stored_type", "expected"),
     [
         (ID, (-5, 2), "bigint", (-5, 2)),
-        (ID, (1, 2), "string", None),  # a table that keeps what the source had once
+        (ID, (1, 2), "string", None),  # a table that keeps the source's type of before
         (UNSIGNED, (1, 2**63 - 1), "decimal(20,0)", (1, 2**63 - 1)),
         (UNSIGNED, (1, 2**64 - 1), "decimal(20,0)", None),
         (CODE, ("a", "b:7"), "string", None),
@@ -126,7 +126,7 @@ def test_files_that_hold_none_of_the_keys_are_not_opened(harness: WarehouseHarne
 
 
 def test_new_rows_among_those_that_are_there_are_merged(harness: WarehouseHarness) -> None:
-    """A copy that is taken again, and a key that is put in anew, find their rows."""
+    """A copy that is taken again, and a key that is put in again, find their rows."""
     orders = table(name="again")
     harness.apply(orders, *(RowChange("r", 1, {"id": key, "note": "first"}) for key in (1, 5)))
 

@@ -1,4 +1,4 @@
-"""The filter by which a merge leaves out rows that have none of its keys: what is merged is what it would be without."""
+"""The filter by which a merge leaves out rows that have none of its keys: the merged table is the same as without."""
 
 import dataclasses
 import itertools
@@ -37,7 +37,7 @@ GATE: Final = [*zip(IDS, itertools.cycle(Deletes), strict=False)]
 
 @pytest.fixture
 def filters(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """What each merge that asked for one was given."""
+    """The filter of each merge that asked for one."""
     given: list[str | None] = []
 
     def noted(*arguments: Any) -> str | None:
@@ -57,7 +57,7 @@ def filters(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     ),
 )
 def test_rows_come_out_the_same(shared: SharedSpark, filters: list[str | None], name: str, deletes: Deletes) -> None:
-    """An update, a delete, a row that comes back, new ones, and one that is older than what is stored. By a fraction nothing is
+    """An update, a delete, a row that comes back, new ones, and one that is older than the stored one. By a fraction nothing is
     filtered."""
     id_column, ids = IDS[name]
     orders = table(id_column, SHOP, NOTE, key=("id", "shop"))
@@ -116,7 +116,7 @@ def test_a_filter_lets_through_what_has_a_key_and_little_else(shared: SharedSpar
 
 
 def test_a_batch_whose_rows_are_all_set_aside_is_merged_too(shared: SharedSpark) -> None:
-    """Each of its keys is parked: nothing is left for the table, which is told of the batch all the same."""
+    """Each of its keys is parked: nothing is left for the table, which notes the batch all the same."""
     orders = table()
     harness = WarehouseHarness(shared.session, shared.sink, shared.rows, "key-filter-empty")
     harness.apply(orders, put(1, 1, "first"))

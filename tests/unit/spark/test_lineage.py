@@ -1,4 +1,4 @@
-"""What a catalogue of data is told, over a real connection; and that telling never stands in anybody's way."""
+"""Events for a catalogue of data, over a real connection; and that sending them never stands in anybody's way."""
 
 import datetime
 import http.server
@@ -107,7 +107,7 @@ def dropped(reason: str) -> float:
 
 
 def check_form(event: dict[str, Any]) -> None:
-    """What OpenLineage's specification ("Object model", version 2) demands of every run event and facet."""
+    """The demands of OpenLineage's specification ("Object model", version 2) on every run event and facet."""
     assert uuid.UUID(event["run"]["runId"])
     assert datetime.datetime.fromisoformat(event["eventTime"]).tzinfo is not None
     assert event["producer"].startswith("https://")
@@ -125,7 +125,7 @@ def check_form(event: dict[str, Any]) -> None:
 
 
 def test_a_run_is_told_from_its_start_to_its_end(catalogue: Catalogue) -> None:
-    """Topics in, tables out with rows, columns and what was masked or renamed on the way; one run, in order."""
+    """Topics in, tables out with rows, columns and their masks and renames on the way; one run, in order."""
     settings = LineageSettings(url=catalogue.url, namespace="prod", api_key=Secret("sesame"))
     lineage = Lineage(settings)
     run = TenantLineage(lineage, job(settings), ACME)
@@ -192,7 +192,7 @@ def test_events_are_lines_of_a_file(tmp_path: Path) -> None:
 
 
 def test_who_does_not_take_events_costs_events_alone(catalogue: Catalogue) -> None:
-    """Refused and unreachable: counted, not raised; the next one is told."""
+    """Refused and unreachable: counted, not raised; the next one is sent."""
     settings = LineageSettings(url=catalogue.url, timeout_s=30.0)
     lineage = Lineage(settings)
     run = TenantLineage(lineage, job(settings), ACME)
@@ -213,7 +213,7 @@ def test_who_does_not_take_events_costs_events_alone(catalogue: Catalogue) -> No
 
 
 def test_a_catalogue_that_hangs_keeps_nobody_waiting() -> None:
-    """The queue is bounded: what does not fit is dropped and counted, and no call blocks."""
+    """The queue is bounded: an event that does not fit is dropped and counted, and no call blocks."""
     is_hanging, goes_on = threading.Event(), threading.Event()
 
     def hang(_: object) -> None:

@@ -30,7 +30,7 @@ def test_writing_files_starts_no_process(shared: SharedSpark, local_files: Any, 
 
 
 def test_hadoops_own_files_start_one_each(shared: SharedSpark, tmp_path: Path) -> None:
-    """Else nothing would be seen here of what the others look for."""
+    """Else the other tests, which look for such commands, would see none in any case."""
     (tmp_path / "file").touch()
     own = java_class(shared.session, "org.apache.hadoop.fs.RawLocalFileSystem")()
     permission = java_class(shared.session, "org.apache.hadoop.fs.permission.FsPermission")
@@ -59,7 +59,7 @@ def _path(shared: SharedSpark, file: Path) -> Any:
 
 
 def _commands(shared: SharedSpark, folder: Path, act: Callable[[], object]) -> list[str]:
-    """What Java was asked to start meanwhile that names ``folder``: the session may have work of others."""
+    """The commands that Java started meanwhile and that name ``folder``: the session may have work of others."""
     recording = java_class(shared.session, "jdk.jfr.Recording")()
     recording.enable("jdk.ProcessStart")
     recording.start()

@@ -1,4 +1,4 @@
-"""A tenant between two Spark jobs: what each does, and that no order of kills and news has it served from old state."""
+"""A tenant between two Spark jobs: each job's steps, and that no order of kills and news has it served from old state."""
 
 import random
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ def test_what_a_job_does(where: Place, has: HeldState | None, said: Handover | N
 
 @dataclass
 class Job:
-    """What outlives a kill."""
+    """The part of a job that outlives a kill."""
 
     name: str
     held: HeldState | None = None
@@ -84,7 +84,7 @@ class Job:
 
 @dataclass
 class World:
-    """The operator's record, two jobs, the topic, and what each job's pod was told last of the ConfigMap."""
+    """The operator's record, two jobs, the topic, and the newest ConfigMap that each job's pod has."""
 
     chance: random.Random
     job: str = "a"
@@ -93,7 +93,7 @@ class World:
     jobs: dict[str, Job] = field(default_factory=lambda: {name: Job(name) for name in "ab"})
     seen: dict[str, Place | None] = field(default_factory=lambda: {"a": None, "b": None})
     written: int = 0
-    """By whoever served it last."""
+    """By the job that served it last."""
 
     def act(self) -> None:
         self.chance.choice([self.operator, self.tell, self.run, self.run])()
@@ -159,8 +159,8 @@ class World:
 
 
 def test_no_order_of_kills_and_news_has_a_tenant_served_from_old_state() -> None:
-    """Two jobs that both served it, or one that went on from what it was before, would write a batch upon state that is not the
-    newest. And it goes on: whatever happened, the tenant is served again once everybody is told.
+    """Two jobs that both served it, or one that went on from its state of before, would write a batch upon state that is not
+    the newest. And it goes on: after any kills and news, the tenant is served again once every job has the newest.
     """
     for seed in range(200):
         try:

@@ -1,4 +1,4 @@
-"""Whether a table has a key of a batch is what a look at every key says, whatever the keys' columns and types."""
+"""A table has a key of a batch if a look at every key says so, with any columns and types of keys."""
 
 import datetime
 import decimal
@@ -33,7 +33,7 @@ VALUES: dict[str, Callable[[random.Random], Any]] = {
 
 
 def test_keys_are_new_where_no_stored_one_is_among_them(shared: SharedSpark, tmp_path: Path) -> None:
-    """Keys of one to three columns; whether or not they are, stored rows with one of them lie within what is said of them."""
+    """Keys of one to three columns; whether or not they are, stored rows with one of them lie within the stated bounds."""
     chance, spark = random.Random(59), shared.session
     sink = context_of(tenant_sink(tmp_path, settings=SinkSettings(mode=SinkMode.MIRROR), sink=shared.sink))
     told = []

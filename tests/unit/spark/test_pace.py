@@ -13,7 +13,7 @@ LIMIT = 250_000
 
 
 def intervals(sink: SinkSettings, *batches: tuple[int, float]) -> list[float]:
-    """What is chosen behind each batch of (rows, seconds)."""
+    """The interval that is chosen after each batch of (rows, seconds)."""
     pace, found = first_pace(sink), []
     for rows, took_s in batches:
         pace = next_pace(sink, pace, rows=rows, took_s=took_s, is_full=rows >= LIMIT)
@@ -35,7 +35,7 @@ def test_large_batches_come_sooner_and_a_backlog_at_once() -> None:
 
 
 def test_without_a_longest_the_trigger_is_fixed() -> None:
-    """And nothing waits behind a batch."""
+    """And nothing waits after a batch."""
     sink = SinkSettings(trigger_s=5)
 
     assert intervals(sink, (10, 0.1), (LIMIT, 9), (3, 7)) == [5, 5, 5]

@@ -1,4 +1,4 @@
-"""Rows read from bytes are what Spark's ``from_json`` makes of them, or fail as there, but for what the module names."""
+"""Rows read from bytes are those that Spark's ``from_json`` reads, or fail as there, but for cases that the module names."""
 
 import json
 from typing import Any
@@ -76,7 +76,7 @@ def read(shared: SharedSpark, texts: list[str | None], kind: str, of_type: str =
 )
 @given(rows=st.lists(ROWS, min_size=30, max_size=60))
 def test_a_row_is_what_from_json_makes_of_it(shared: SharedSpark, of_type: str, rows: list[dict[str, Any]]) -> None:
-    """Whatever values it has and lacks, with escapes and without, and with spaces between."""
+    """With any values present or absent, with escapes and without, and with spaces between."""
     texts: list[str | None] = [
         json.dumps(row, ensure_ascii=place % 2 == 0, separators=(",", ":") if place % 3 else (" , ", " : "))
         for place, row in enumerate(rows)
@@ -89,7 +89,7 @@ def test_a_row_is_what_from_json_makes_of_it(shared: SharedSpark, of_type: str, 
 @pytest.mark.parametrize("of_type", [TYPE, PLAIN])
 @pytest.mark.parametrize("text", ODD)
 def test_what_from_json_refuses_is_refused(shared: SharedSpark, text: str, of_type: str) -> None:
-    """By the same condition, by which a batch knows that a row is the cause. What ``from_json`` takes is taken."""
+    """By the same condition, by which a batch knows that a row is the cause. A row that ``from_json`` takes is taken."""
     found = []
     for kind in ("parsed_row", "from_json"):
         try:
@@ -111,7 +111,7 @@ def test_what_is_no_text_stands_in_a_text_as_in_the_event(shared: SharedSpark) -
 
 
 def test_no_name_of_a_column_is_spark_s_own(shared: SharedSpark) -> None:
-    """``from_json`` has one for what it cannot read."""
+    """``from_json`` has one for rows that it cannot read."""
     of_table = StructType.fromDDL("_corrupt_record int, whole int")
     frame = local_rows(shared.session, [('{"_corrupt_record":7,"whole":1}',)], "image string")
 

@@ -38,7 +38,7 @@ REFUSED = (
 
 
 def texts_of(shared: SharedSpark, documents: list[str | None], *, is_strict: bool) -> list[str | None]:
-    """What Spark prints of them."""
+    """Spark's prints of them."""
     rows = local_rows(shared.session, list(enumerate(documents)), "id int, doc string")
     parsed = rows.select("id", sf.to_json(parsed_variant(sf.col("doc"), is_strict=is_strict)).alias("text"))
     return [row.text for row in parsed.orderBy("id").collect()]
@@ -89,7 +89,7 @@ NUMBERS = st.one_of(
 )
 @given(st.lists(NUMBERS, min_size=50, max_size=50))
 def test_no_number_becomes_another(shared: SharedSpark, numbers: list[str]) -> None:
-    """Property: it is the number told, or the double of which the text told is less than one unit of its last digit away, or
+    """Property: it is the given number, or the double of which the given text is less than one unit of its last digit away, or
     refused; and refused is none that a decimal of 38 digits or a double holds."""
     for told, text in zip(numbers, texts_of(shared, list(numbers), is_strict=False), strict=True):
         exact, double = Decimal(told), float(told)
@@ -119,7 +119,7 @@ SCHEMA = with_variants(
 
 
 def test_a_document_that_does_not_fit_is_found(shared: SharedSpark) -> None:
-    """Its column is named, whatever stands in the others."""
+    """Its column is named, with any values in the others."""
     schema = delivered("acme", SCHEMA)
     columns = {"id": TableColumn("int"), "doc": TableColumn("variant"), "note": TableColumn("string")}
     documents = ['{"a": 1}', None, "null", "9" * 39, "{", '"text"']

@@ -24,7 +24,7 @@ def test_parts_are_the_whole() -> None:
 
 
 def test_one_stage_is_a_merge() -> None:
-    """Whatever it does."""
+    """With any work in it."""
     assert split([stage(1.0, 3.0, reads=True)], begun_s=0.0, ended_s=4.0) == WriteSplit(0.0, 3.0, 1.0)
 
 
@@ -40,7 +40,7 @@ def test_without_stages_nothing_is_known() -> None:
 
 
 def test_spark_tells_the_stages_of_a_write(shared: SharedSpark) -> None:
-    """Of this write alone: the one before it, and the counting behind it, carry no tag of it."""
+    """Of this write alone: the one before it, and the counting after it, carry no tag of it."""
     batch = shared.session.range(50_000).withColumn("key", sf.col("id") % 1_000).persist()
     batch.count()
     latest = batch.groupBy("key").agg(sf.max("id").alias("id"))

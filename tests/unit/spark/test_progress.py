@@ -1,4 +1,4 @@
-"""What others read of a sink's progress: counted once, parked tables kept, quantiles within their promise."""
+"""A sink's progress for its readers: counted once, parked tables kept, quantiles within their promise."""
 
 import random
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_what_a_batch_parked_and_writes_when_it_comes_again_is_counted() -> None
 
 
 def test_each_source_partition_keeps_its_newest_position() -> None:
-    """A late change sets none back, a partition that a batch says nothing of stays, and a replay leaves what is known."""
+    """A late change sets none back, a partition that a batch does not name stays, and a replay leaves the known ones."""
     known = (position("-80", "3"), position("80-", "5"))
 
     assert newest_positions(known, [position("-80", "2")]) == known
@@ -88,7 +88,7 @@ def position(source_partition: str, order: str) -> ReachedPosition:
 
 
 def test_deletes_are_remembered_once() -> None:
-    """A replay adds none, a batch without any leaves what is known, and an older truncation sets none back."""
+    """A replay adds none, a batch without any leaves the known ones, and an older truncation sets none back."""
     deleted = DeletedRange(newest_order="2", from_offsets={0: 3}, to_offsets={0: 9}, schema_versions=(1,))
     later = msgspec.structs.replace(deleted, newest_order="4")
     once = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), _outcome(7, deleted=deleted, truncated_order="3"))
@@ -103,7 +103,7 @@ def test_deletes_are_remembered_once() -> None:
 
 
 def test_what_is_known_of_a_tables_files_stays_known() -> None:
-    """A batch after which the warehouse did not tell, or nothing was due, leaves what was known before."""
+    """A batch after which the warehouse gave no figures, or nothing was due, leaves the figures of before."""
     due = _outcome(rows=7, maintained=Maintained(FILES, was_due=True))
     once = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), due)
     twice = _after(once, BatchIdentity("q", 1), _outcome(rows=7), now_us=NOW_US + 9)
@@ -117,7 +117,7 @@ def test_what_is_known_of_a_tables_files_stays_known() -> None:
 
 
 def test_the_phases_of_a_batch_are_observed_where_they_are_known() -> None:
-    """Of a write whose parts Spark did not tell, the others are; a batch whose tables do not move together shows nothing."""
+    """Of a write whose parts Spark did not report, the others are; a batch whose tables do not move together shows nothing."""
     told = TableTimings(rows=7, prepare_s=0.1, write_s=0.5, dedupe_s=0.3, merge_s=0.15, commit_s=0.05)
     timings = BatchTimings(read_s=2.0, rows=14)
     outcomes = [_outcome(7, timings=told), _outcome(7)]
@@ -140,7 +140,7 @@ def test_the_phases_of_a_batch_are_observed_where_they_are_known() -> None:
 
 
 def test_a_progress_file_is_replaced_whole(tmp_path: Path) -> None:
-    """What is stored is what is loaded; a tenant that is new, or a file of another release, begins empty."""
+    """The stored progress is loaded again; a tenant that is new, or a file of another release, begins empty."""
     progress = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), _outcome(rows=7, parked=PARKED))
 
     assert load_progress(tmp_path, "acme") == SinkProgress(tenant="acme")

@@ -56,7 +56,7 @@ def test_an_unreadable_file_halts_the_tenant(tmp_path: Path) -> None:
 steps = st.lists(
     st.tuples(
         st.lists(st.integers(0, 30), min_size=8, max_size=8),  # events that were written before the batch
-        st.lists(st.integers(0, 20), min_size=8, max_size=8),  # what Spark deals of them
+        st.lists(st.integers(0, 20), min_size=8, max_size=8),  # the share of them that Spark deals
         st.integers(0, 60),
         st.booleans(),
     ),
@@ -70,7 +70,7 @@ def test_whatever_spark_deals_each_event_is_taken_in_once(
     batches: list[tuple[list[int], list[int], int, bool]],
 ) -> None:
     """Four topics of two Kafka partitions; a batch takes those that are read ahead as ranges, and the others as Spark deals
-    them. Together they leave no gap and no overlap, whatever is chosen when.
+    them. Together they leave no gap and no overlap, with any choice at any time.
     """
     places = [(topic, partition) for topic in TOPICS for partition in (0, 1)]
     newest = dict.fromkeys(places, 0)

@@ -1,4 +1,4 @@
-"""A tenant's faults in a job: what is said of them, and when."""
+"""A tenant's faults in a job: their reports, and when each is due."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Tenants that stand still in a job: what is said of them, and when."""
+"""Tenants that stand still in a job: their reports, and when each is due."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Which requests to build a table anew are due, through kills, repeats and queries that begin anew."""
+"""Which requests to build a table again are due, through kills, repeats and queries that begin again."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def test_a_refused_request_stays_refused_when_its_batch_comes_again(tmp_path: Pa
 
 
 def test_a_request_that_was_fulfilled_acts_once(tmp_path: Path) -> None:
-    """Only the batch that did it meets it again, to find that the table holds it; a query that begins anew passes over it."""
+    """Only the batch that did it meets it again, to find that the table holds it; a query that begins again passes over it."""
     sink = context(tmp_path)
     done = ResyncAnswer(topic=TOPIC, query_id=BATCH.query_id, batch_id=BATCH.batch_id, at_us=1, is_done=True)
     sink.pending.resyncs.store("a", done)
@@ -67,7 +67,7 @@ def test_answers_that_cannot_be_read_are_none(tmp_path: Path) -> None:
 
 
 def test_a_sink_that_is_not_past_the_copy_does_not_build(tmp_path: Path) -> None:
-    """A query that began anew reads old requests before the events that they are about."""
+    """A query that began again reads old requests before the events that they are about."""
     path = offsets_path(tmp_path, "acme", BATCH.batch_id)
     path.parent.mkdir(parents=True)
     path.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"{TOPIC}":{{"0":8}}}}')

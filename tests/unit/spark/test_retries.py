@@ -70,7 +70,7 @@ def test_a_piece_gets_on_and_never_beyond_the_end(
 def test_what_is_left_waits_from_where_the_writing_ended(
     ends: dict[int, int], waits_from: dict[int, int] | None
 ) -> None:
-    """Never from before where it began. What is written holds every row of a copy that stands in it."""
+    """Never from before where it began. The written part holds every row of a copy that stands in it."""
     waiting = ParkedTable(
         because="so", from_offsets={0: 10, 1: 3}, to_offsets={0: 90, 1: 7}, copies_from={0: 8, 1: 3}, piece_offsets=5
     )
@@ -86,8 +86,8 @@ def test_what_is_left_waits_from_where_the_writing_ended(
 
 
 def test_what_joins_waits_from_where_it_lies() -> None:
-    """Behind what waits, as a rule, or where nothing waits yet; what a cut lets go may lie before. Rows of a copy that stand
-    between are not waiting."""
+    """After the waiting events, as a rule, or where nothing waits yet; events that a cut lets go may lie before. Rows of a copy
+    that stand between are not waiting."""
     waiting = ParkedTable(because="so", from_offsets={0: 10, 1: 3}, to_offsets={0: 12, 1: 4}, copies_from={0: 9, 1: 2})
 
     joined = with_joined(waiting, {0: 5, 1: 4, 2: 8}, {0: 7, 1: 6, 2: 9})
@@ -107,7 +107,7 @@ def test_pieces_come_to_the_end() -> None:
 
 
 def test_a_table_that_is_asked_for_is_tried_at_once() -> None:
-    """Its pauses begin anew behind that, and it is no more than a try: what nobody asked for waits on."""
+    """Its pauses begin again after that, and it is no more than a try: a table that nobody asked for waits on."""
     now_s = [0.0]
     retries = Retries(clock=lambda: now_s[0])
     for _ in range(5):

@@ -1,7 +1,7 @@
-"""Whatever statements make of a table, a mirror has the source's rows and a log every value that was written, wherever batches
+"""Through any statements on a table, a mirror has the source's rows and a log every value that was written, wherever batches
 are cut.
 
-The sinks' plans and fills, carried out on rows in memory: what a warehouse does with them, the contract tests tell.
+The sinks' plans and fills, carried out on rows in memory; a warehouse's part in them is in the contract tests.
 """
 
 import functools
@@ -111,7 +111,7 @@ class MemorySink:
 
 
 def constant(fill: Fill) -> Any:
-    """What the expression gives, of those that these tables have."""
+    """The value of the expression, of those that these tables have."""
     [text] = re.findall(r"'([^']*)'", fill.expression)
     return text if fill.expression.endswith("AS STRING)") else int(text)
 

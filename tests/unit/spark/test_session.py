@@ -66,7 +66,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> "subprocess.CompletedProce
 def test_logs_of_spark_tell_errors_without_the_values_that_their_texts_have(
     done: "subprocess.CompletedProcess[str]",
 ) -> None:
-    """Spark's condition, the classes and the places are there, and the text where a machine or a network is told of."""
+    """Spark's condition, the classes and the places are there, and the text where it is about a machine or a network."""
     assert done.stdout.endswith("logged\n"), done.stderr
     assert "a row has" not in done.stdout + done.stderr
     assert "SparkNumberFormatException: [CAST_INVALID_INPUT]\n" in done.stderr

@@ -64,7 +64,7 @@ def test_the_same_changes_give_the_same_history(shared: SharedSpark, tmp_path: P
 
 
 def test_what_is_late_or_not_whole_goes_by_a_query(shared: SharedSpark, tmp_path: Path) -> None:
-    """A change as old as what the table holds may be one of an ended version; so may any, if nobody knows what it holds."""
+    """A change as old as the table's newest may be one of an ended version; so may any, if nobody knows the table's newest."""
     tenant = Tenant(shared, tmp_path, SCHEMA, mode=SinkMode.HISTORY)
     more = {"seen": 1, "part": None}
 

@@ -125,15 +125,15 @@ def gone(rank: int, key: int, *, version: int = 1, **more: Any) -> Change:
 
 
 def random_batch(chance: random.Random, told: dict[tuple[int, int], Change], *, deletes: bool) -> list[Change]:
-    """Inserts, updates, deletes and key changes of few keys, several of a key, some of them late or repeated. ``told``: what
-    there was already, by rank and key; of one order there is one change of a key, however often it comes."""
+    """Inserts, updates, deletes and key changes of few keys, several of a key, some of them late or repeated. ``told``: the
+    changes of before, by rank and key; of one order there is one change of a key, however often it comes."""
     last_rank = max([rank for rank, _ in told], default=1)
     batch = []
     for _ in range(chance.randrange(1, 25)):
         rank, key = chance.randrange(max(1, last_rank - 15), last_rank + 10), chance.randrange(12)
         changes = [put(rank, key, chance.choice([None, "", "näïve 𝄞", f"at {rank}"]), op=chance.choice("cu"))]
         if deletes and chance.random() < 0.4:
-            # A change of the key is told as a delete and an insert.
+            # A change of the key comes as a delete and an insert.
             changes = [gone(rank, key), put(rank, key + 100, "moved", op="c")][: chance.choice([1, 2])]
         batch += [told.setdefault((rank, (change.after or change.before or {})["id"]), change) for change in changes]
     return [*batch, *chance.choices(batch, k=2)]
@@ -145,7 +145,7 @@ def test_the_same_changes_give_the_same_table(
     shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: Deletes, batches: int
 ) -> None:
     """Inserts, updates, deletes, key changes, repeats and late ones, batch by batch: by a query, by files that are written
-    anew, and by delete files of both formats."""
+    again, and by delete files of both formats."""
     monkeypatch.setattr(row_merge, "_ANEW_BY_SHARE", 0)
     schema = orders_schema(ID, NOTE)
     by_query = Tenant(shared, tmp_path / "by-query", schema, deletes=deletes)
@@ -176,7 +176,7 @@ def test_the_same_changes_give_the_same_table(
 def test_every_type_is_what_a_query_makes_of_it(
     shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Debezium's own records of all types, with what each stands for as a part of the key."""
+    """Debezium's own records of all types, with the values of the key's columns as their key."""
     schema = next(iter(table_schemas("all_types")))
     recorded = [item["value"]["payload"] for item in records("v1.smp.all_types") if item["value"] is not None]
     images = [payload["after"] for payload in recorded if payload["op"] != "d"]
@@ -229,7 +229,7 @@ def test_keys_of_several_columns_are_told_apart_by_value(shared: SharedSpark, tm
 
 
 def test_a_newer_version_of_the_table_is_decoded_anew(shared: SharedSpark, tmp_path: Path) -> None:
-    """A column that comes, and a type that widens; what is kept from batch to batch is of the older one."""
+    """A column that comes, and a type that widens; the decoder that is kept from batch to batch is of the older one."""
     tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
     tenant.apply([put(1, 1, "one")], at_hand=True)
     assert isinstance(tenant.apply([put(2, 2, "two")], at_hand=True), WriteSplit)

@@ -1,4 +1,4 @@
-"""What a batch holds, as one look at its events tells it."""
+"""A batch's contents, by one look at its events."""
 
 import random
 from typing import Any

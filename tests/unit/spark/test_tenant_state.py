@@ -1,4 +1,4 @@
-"""A tenant's state as it goes from one Spark job to another: what of it, where, and what stays."""
+"""A tenant's state as it goes from one Spark job to another: which of its files, where to, and which of them stay."""
 
 import random
 from collections.abc import Collection

@@ -34,7 +34,7 @@ def _lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_batch_is_noted_before_it_runs_and_comes_again_until_it_is_done(tmp_path: Path) -> None:
-    """With the same offsets, whatever Kafka has by then; of other tenants, and of topics that are no tables, it has nothing."""
+    """With the same offsets, though Kafka has more by then; nothing of other tenants, nor of topics that are no tables."""
     first = stream_in(tmp_path)
     ends = {ORDERS: {0: 5}, "acme2.main.shop.orders": {0: 9}, "acme.headwater.schemas": {0: 3}}
 

@@ -155,7 +155,7 @@ def test_an_image_is_cut_out_as_a_parse_would_find_it(shared: SharedSpark) -> No
 
 @pytest.mark.parametrize("removed", [("ts_us",), ("source.ts_us",), ("ts_us", "source.ts_us")])
 def test_an_event_without_some_times_keeps_its_commit_time(shared: SharedSpark, removed: tuple[str, ...]) -> None:
-    """As `events.remove_fields` leaves it; without the microseconds the milliseconds tell. Compact, and spaced."""
+    """As `events.remove_fields` leaves it; without the microseconds the milliseconds count. Compact, and spaced."""
     row = {"id": 1, "ts_us": 5, "ts_ms": 6}
     texts = []
     for op in "curdt":
@@ -220,7 +220,7 @@ def test_an_image_is_cut_out_whatever_its_characters_are(shared: SharedSpark) ->
 
 
 def test_what_debezium_recorded_is_cut_without_a_parse(shared: SharedSpark) -> None:
-    """Of whatever columns, with and without a Connect schema. A parse gives the same, and takes several times as long; rows
+    """Of any columns, with and without a Connect schema. A parse gives the same, and takes several times as long; rows
     that begin with an object have one."""
     values = [record["value"]["payload"] for table in ("all_types", "comp_pk", "no_pk") for record in recorded(table)]
     values = [value for value in values if value["op"] in "crud"]
@@ -357,7 +357,7 @@ KEYS: Iterable[tuple[str, str, object]] = [
 
 @pytest.mark.parametrize(("source_type", "text", "expected"), KEYS, ids=[source_type for source_type, _, _ in KEYS])
 def test_a_key_is_typed_as_its_column(shared: SharedSpark, source_type: str, text: str, expected: object) -> None:
-    """From the record's key alone, whatever its spelling."""
+    """From the record's key alone, in any spelling."""
     item = column("k", source_type, is_optional=False, charset="utf8mb4" if source_type.startswith("varchar") else None)
     schema = orders_schema(item, key=("k",)).table_schema
     keys = local_rows(shared.session, [(text,)], "key string")
@@ -492,7 +492,7 @@ CHANGED: Iterable[tuple[str, str, str, object]] = [
 
 
 def test_a_fill_goes_through_a_change_of_type_where_it_is_known(shared: SharedSpark) -> None:
-    """By what MySQL 9.7 has in such rows; NULL where Spark would make something else of the value."""
+    """By MySQL 9.7's values in such rows; NULL where Spark would make something else of the value."""
     fills = [fill_of(_changed(was, default, now), []) for was, default, now, _ in CHANGED]
     expressions = ["NULL" if fill is None else fill.expression for fill in fills]
 

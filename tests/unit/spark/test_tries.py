@@ -1,4 +1,4 @@
-"""What became of the tries of parked tables: asked of the warehouse, in whichever batch, and told to the next one."""
+"""The outcomes of tries of parked tables: asked of the warehouse, by any batch, and given to the next one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -88,7 +88,7 @@ def test_a_batch_that_comes_again_finds_what_it_wrote() -> None:
 
 @pytest.mark.parametrize("later", [BatchIdentity("query", 6), BatchIdentity("anew", 5)])
 def test_a_later_batch_goes_on_behind_what_an_earlier_one_wrote(later: BatchIdentity) -> None:
-    """Whoever's batch it is. It is settled for good before the table is written under another identity."""
+    """Also under another query's batch. It is settled for good before the table is written under another identity."""
     joined = msgspec.structs.replace(WAITS, to_offsets={0: 95, 1: 4})
     parked = msgspec.structs.replace(PARKED, parked=joined)
 
@@ -101,7 +101,7 @@ def test_a_later_batch_goes_on_behind_what_an_earlier_one_wrote(later: BatchIden
 
 
 def test_of_a_piece_the_rest_waits_on() -> None:
-    """With the batch's own events, which are not told as waiting before it has ended."""
+    """With the batch's own events, which do not count as waiting before it has ended."""
     rest = msgspec.structs.replace(WAITS, from_offsets={0: 40}, to_offsets={0: 99}, is_catching_up=True)
     piece = msgspec.structs.replace(
         TRIED, ends={0: 40}, becomes=msgspec.structs.replace(WRITTEN, parked=msgspec.structs.replace(rest))
@@ -132,7 +132,7 @@ def test_what_was_not_written_waits_as_it_did() -> None:
 def test_dead_letters_that_a_try_took_up_wait_again_if_it_was_not_written(
     tmp_path: Path, sink: Asked, query_id: str, waits: bool
 ) -> None:
-    """A query that began anew has forgotten them, with every other key."""
+    """A query that began again has forgotten them, with every other key."""
     tenant, later = sink_of(tmp_path, sink), BatchIdentity(query_id, 6)
     tenant.pending.parked_keys.store(TOPIC, later, ParkedKeysOfTable(released={"1": KEY}, released_by=5))
 
@@ -143,7 +143,7 @@ def test_dead_letters_that_a_try_took_up_wait_again_if_it_was_not_written(
 
 def test_what_nobody_answers_for_is_asked_again(tmp_path: Path) -> None:
     """Until then nothing of the table is written, and the try stays noted, through the batch's end too. Where nothing may join
-    what waits meanwhile the batch fails."""
+    the waiting events meanwhile the batch fails."""
     refused = TableRefused("acme.shop.shop.orders: rights are missing; GRANT them")
 
     found = settled(Asked(error=refused))
@@ -158,7 +158,7 @@ def test_what_nobody_answers_for_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_try_is_durable_and_kept_before_anything_is_written(tmp_path: Path) -> None:
-    """Beside others' that were found in this batch, and are to be found should it come again; it ends with what is written."""
+    """Beside others' that this batch found, and has to find should it come again; it ends with the written progress."""
     other, kept = "acme.shop.shop.items", []
     noted = msgspec.structs.replace(
         PROGRESS,
@@ -178,7 +178,7 @@ def test_a_try_is_durable_and_kept_before_anything_is_written(tmp_path: Path) ->
 
 
 def test_a_table_whose_part_was_found_is_not_counted_again() -> None:
-    """It may be built anew by the same batch, which finds itself done."""
+    """It may be built again by the same batch, which finds itself done."""
     found, commit = settled(Asked()), TableCommit(1)
 
     after = ended(Tries(Path(), found, lambda: None), BATCH, outcome(commit=commit))
@@ -188,7 +188,7 @@ def test_a_table_whose_part_was_found_is_not_counted_again() -> None:
 
 
 def test_what_an_earlier_batch_wrote_is_settled_for_good_before_anything_else(tmp_path: Path) -> None:
-    """And kept; what waits behind it is due at once."""
+    """And kept; the events that wait after it are due at once."""
     kept: list[SinkProgress] = []
     state = StateFolder(tmp_path, keep=lambda: kept.append(load_progress(tmp_path, "acme")))
     tenant = replace(sink_of(tmp_path, Asked()), state=state)
@@ -204,7 +204,7 @@ def test_what_an_earlier_batch_wrote_is_settled_for_good_before_anything_else(tm
 
 
 def test_where_batches_are_cut_nothing_joins_what_nobody_answers_for(tmp_path: Path) -> None:
-    """What a cut held back lies among what was written. Elsewhere the table waits alone, and is not built anew either."""
+    """Events that a cut held back lie among the written ones. Elsewhere the table waits alone, and is not built either."""
     tenant = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
     with pytest.raises(TableRefused):
         settled_tries(tenant, None, BATCH, PROGRESS, Cut(query_id="query", batch_id=5))  # type: ignore[arg-type]
@@ -220,7 +220,7 @@ def test_where_batches_are_cut_nothing_joins_what_nobody_answers_for(tmp_path: P
 
 
 def test_of_a_table_that_nobody_answers_for_a_batch_without_its_events_does_nothing(tmp_path: Path) -> None:
-    """Dead letters that it is to take up wait too, and so it is told. It counts as tried: batches do not wake one another."""
+    """Dead letters that it is to take up wait too, as its answer says. It counts as tried: batches do not wake one another."""
     tenant = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
     tries = settled_tries(tenant, None, BATCH, PROGRESS, Cut())  # type: ignore[arg-type]
     context = context_of(tenant, BATCH, tries=tries)
@@ -266,7 +266,7 @@ def outcome(commit: TableCommit | None = None, parked: ParkedTable | None = None
 
 
 def ended(tries: Tries, batch: BatchIdentity, *outcomes: TableOutcome) -> SinkProgress:
-    """The progress behind a batch."""
+    """The progress after a batch."""
     return with_batch(
         tries.settled.progress,
         batch,

@@ -1,4 +1,4 @@
-"""Which events hold what does not fit, found without a query that fails; and keys as texts, whatever their version."""
+"""Which events hold values that do not fit, found without a query that fails; and keys as texts, of any version."""
 
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def test_what_is_no_event_is_malformed(shared: SharedSpark) -> None:
 
 
 def test_a_key_is_one_whatever_its_version_and_spelling(shared: SharedSpark) -> None:
-    """A renamed and widened key, and another spelling of a number; what cannot be read is its own text."""
+    """A renamed and widened key, and another spelling of a number; a key that cannot be read is its own text."""
     first = orders_schema(column("id", "double", is_optional=False)).table_schema
     renamed = msgspec.structs.replace(
         column("order_id", "double", is_optional=False), former_names=(FormerName(name="id", last_version=1),)
@@ -112,7 +112,7 @@ def test_a_key_is_one_whatever_its_version_and_spelling(shared: SharedSpark) -> 
 
 
 def test_parked_keys_outlive_a_start_and_what_a_batch_released_it_finds_again(tmp_path: Path) -> None:
-    """Until a later batch; a query that begins anew has none, and a broken file halts."""
+    """Until a later batch; a query that begins again has none, and a broken file halts."""
     key = ParkedKey(
         event_key='{"id":1}', reason="…", kafka_partition=0, offset=3, order="1", parked_at_us=1, last_offset=3
     )
@@ -123,7 +123,7 @@ def test_parked_keys_outlive_a_start_and_what_a_batch_released_it_finds_again(tm
 
     assert restarted.of_table("t", fifth).keys == {"[1]": key}
     assert restarted.of_table("t", sixth).keys == {}
-    # Whether the fifth was written, a later one may be told: until then it answers for the table, and takes nothing up.
+    # Whether the fifth was written, a later one may find out: until then it answers for the table, and takes nothing up.
     restarted.store("t", sixth, restarted.of_table("t", sixth))
     restarted.take_back("t", fifth)
     assert restarted.of_table("t", sixth).keys == {"[1]": key}

@@ -47,7 +47,7 @@ FORMS: list[tuple[str, Any, str]] = [
 
 
 def test_a_handling_mode_changes_the_event_and_not_the_table(shared: SharedSpark) -> None:
-    """Whatever form a time travels in, the warehouse has the same type and value."""
+    """In every form in which a time travels, the warehouse has the same type and value."""
     usual = [column("c", source_type) for source_type, _, _ in FORMS]
     items = [
         _in_modes(item, ValueModes(time_precision=TimePrecision(precision)))

@@ -1,4 +1,4 @@
-"""Which transactions a batch may take in, by what is known of its end."""
+"""Which transactions a batch may take in, by the knowledge of its end."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from spark.batch.whole_transactions import Seen, first_that_waits
 @pytest.mark.parametrize(
     ("newest", "beyond", "has_ended", "waits"),
     [
-        ("7.", None, True, None),  # its END is there, and nothing lies behind
-        ("7.", None, False, "7."),  # nothing tells that it is over
-        ("7.", "9.", True, "9."),  # only what lies behind waits
+        ("7.", None, True, None),  # its END is there, and nothing lies beyond
+        ("7.", None, False, "7."),  # nothing says that it is over
+        ("7.", "9.", True, "9."),  # only the one that lies beyond waits
         ("7.", "9.", False, "7."),  # a later one may be on its way beside the rest of it
-        ("7.", "7.", True, "7."),  # part of it lies behind
+        ("7.", "7.", True, "7."),  # part of it lies beyond
         ("7.", "5.", True, "5."),  # part of an older one does, in a topic that was read less far
         ("7.", "5.", False, "5."),
         ("7.", "", True, ""),  # it could not be found out: all wait

@@ -17,7 +17,7 @@ def document(tenant: str, more: str = "") -> str:
 
 
 def config_map(name: str, text: str | None = None, **fields: Any) -> TenantConfigMap:
-    """Of tenant ``name`` in namespace ``teams``, unless told otherwise."""
+    """Of tenant ``name`` in namespace ``teams``, unless ``fields`` say otherwise."""
     given: dict[str, Any] = {
         "origin": Origin("teams", name, f"uid-{name}"),
         "resource_version": "1",
@@ -31,7 +31,7 @@ def config_map(name: str, text: str | None = None, **fields: Any) -> TenantConfi
 
 
 def record(tenant: str, **fields: Any) -> TenantRecord:
-    """What is in force for ``tenant``, as its ConfigMap of the same name has it."""
+    """The record in force for ``tenant``, as its ConfigMap of the same name has it."""
     given: dict[str, Any] = {
         "tenant": tenant,
         "origin": Origin("teams", tenant, f"uid-{tenant}"),
@@ -45,7 +45,7 @@ def record(tenant: str, **fields: Any) -> TenantRecord:
 def judged(
     *config_maps: TenantConfigMap, records: tuple[TenantRecord, ...] = (), without_secret: str = "", **known: Any
 ) -> Standing:
-    """With a Secret for each but ``without_secret``; ``known``: what more ``judge`` is told."""
+    """With a Secret for each but ``without_secret``; ``known``: further arguments of ``judge``."""
     secrets = {
         (each.origin.namespace, each.secret_name): Credentials(f"{each.origin.name}/1", Secret("password"))
         for each in config_maps

@@ -1,4 +1,4 @@
-"""What a document would change, in words."""
+"""A document's changes to the mesh, in words."""
 
 from typing import Any
 

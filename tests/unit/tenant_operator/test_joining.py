@@ -1,4 +1,4 @@
-"""Who joins, what is kept of it in the tenant's record, and what cannot be had."""
+"""Which tenants join, the notes of it in the tenant's record, and requests that cannot be met."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which tenants are in force, which documents are refused, who goes."""
+"""Which tenants are in force, which documents are refused, which tenants go."""
 
 from dataclasses import replace
 from typing import Any
@@ -187,7 +187,7 @@ def test_what_the_router_would_refuse_is_refused_here(selection: str, says: str)
 
 
 def test_a_document_that_needs_more_topics_than_the_mesh_grants_is_refused_with_the_count() -> None:
-    """By the tables that there are; one topic for all of them fits again, and what is in force stays so."""
+    """By the tables that there are; one topic for all of them fits again, and a document in force stays so."""
     tables = {
         "shop": [msgspec.structs.replace(ORDERS, table_id=TableId(database="shop", table=f"t{n}")) for n in range(8)]
     }
@@ -411,7 +411,7 @@ def test_a_pattern_that_matches_nothing_is_a_mistake_of_a_new_document() -> None
 
 
 def test_a_planned_document_is_not_in_force() -> None:
-    """Nor is anything of a new tenant; what is in force stays so. A document with mistakes is refused as ever."""
+    """Nor is anything of a new tenant; the document in force stays so. A document with mistakes is refused as ever."""
     plan = {"headwater.dev/plan": "true"}
     other = document("acme", "topics: {transactions: true}\n")
 
@@ -447,7 +447,7 @@ def test_earlier_versions_are_kept_in_the_record() -> None:
     assert known.earlier[-1].text == document("acme", "# 13\n")
     assert again.is_recorded
     assert [each.number for each in grown.record.earlier] == list(range(5, 15))
-    assert shrunk.record.earlier == known.earlier  # what is in force has not changed
+    assert shrunk.record.earlier == known.earlier  # the document in force has not changed
     two_large = replace(known, text=large, earlier=(EarlierVersion(number=1, text=large),))
     assert [each.number for each in two_large.earlier_behind(document("acme"))] == [2]
 

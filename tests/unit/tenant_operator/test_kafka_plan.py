@@ -1,4 +1,4 @@
-"""From documents and what Kafka holds to what is to be done."""
+"""From documents and Kafka's state to the actions that are due."""
 
 from dataclasses import replace
 
@@ -132,7 +132,7 @@ def test_who_asks_for_it_loses_its_own_topics_only() -> None:
 
 
 def test_topics_wait_for_the_tables_that_go_with_them() -> None:
-    """A sink that stands may make its dead-letter topic anew."""
+    """A sink that still runs may make its dead-letter topic again."""
     going = config_map("acme", is_leaving=True, annotations={"headwater.dev/on-delete": "delete"})
     standing = judged(going, records=(record("acme", sink_job="packed-0"),))
     [leaving] = standing.leaving

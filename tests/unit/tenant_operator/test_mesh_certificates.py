@@ -1,4 +1,4 @@
-"""The chart's own authority: from Secrets to certificates and back, and what a run asks of Kubernetes."""
+"""The chart's own authority: from Secrets to certificates and back, and a run's requests to Kubernetes."""
 
 import base64
 import datetime

@@ -108,7 +108,7 @@ def test_a_tenant_hears_of_its_own_and_of_what_it_reads() -> None:
 
 
 async def test_services_are_asked_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By gRPC, of a real server; a change wakes the operator, and what lasts as it is does not."""
+    """By gRPC, of a real server; a change wakes the operator, and a fault that lasts as it is does not."""
     monkeypatch.setattr(mesh_faults, "LASTING_US", 0)
     monkeypatch.setattr(mesh_faults, "SILENT_US", 1)
     changes: list[int] = []

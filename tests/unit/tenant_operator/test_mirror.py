@@ -1,4 +1,4 @@
-"""What a mirror does where a namespace lets it not look."""
+"""A mirror where a namespace lets it not look."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -15,11 +15,11 @@ REFUSED = AccessDenied("configmaps is forbidden")
 
 
 class Ended(Exception):
-    """The answers of the API server that a test has are told."""
+    """The answers of the API server that a test has are used up."""
 
 
 class ApiServer:
-    """Answers lists in turn, and each watch as it is told."""
+    """Answers lists in turn, and each watch by ``watch``."""
 
     def __init__(self, *lists: list[dict[str, Any]] | AccessDenied, watch: AccessDenied | None = REFUSED) -> None:
         self._lists: Iterator[list[dict[str, Any]] | AccessDenied] = iter(lists)
@@ -68,7 +68,7 @@ def test_a_namespace_that_refuses_is_asked_again_at_growing_pauses() -> None:
     assert followed.pauses_s == [1, 2, 4, 8, 16, 30, 30]
     assert followed.mirror.answered.is_set()
     assert not followed.mirror.is_listed.is_set()
-    assert followed.changes == 1  # it is told once, and not at each attempt
+    assert followed.changes == 1  # it is reported once, and not at each attempt
 
 
 def test_its_fault_names_it_and_what_to_do() -> None:
@@ -91,7 +91,7 @@ def test_one_that_answers_again_is_followed() -> None:
 
     assert followed.mirror.is_listed.is_set()
     assert followed.pauses_s[:2] == [1, 2]
-    assert followed.pauses_s[2] == 1  # behind a watch that stood it is a new refusal
+    assert followed.pauses_s[2] == 1  # after a watch that stood it is a new refusal
 
 
 def test_one_that_may_be_listed_and_not_watched_is_not_listed_without_a_pause() -> None:

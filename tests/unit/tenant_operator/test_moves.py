@@ -1,4 +1,4 @@
-"""Which Spark job a tenant is in, when it moves to another, and what a move waits for."""
+"""Which Spark job a tenant is in, when it moves to another, and the answers that a move waits for."""
 
 import msgspec
 import pytest
@@ -160,8 +160,8 @@ def samples(*of: tuple[float, int], window_s: float = 60.0) -> tuple[Sample, ...
         ([(0.0, 0), (30.0, 30_000)], None),  # half of the window
         ([(0.0, 0), (30.0, 30_000), (60.0, 90_000)], 1_000.0),
         ([(0.0, 0), (30.0, 30_000), (60.0, 30_000)], 0.0),  # it rested meanwhile
-        ([(0.0, 0), (30.0, 0), (60.0, 60_000), (90.0, 120_000)], 2_000.0),  # what was before the window counts no more
-        ([(0.0, 500), (30.0, 60_000), (60.0, 10), (90.0, 60_000)], None),  # topics were made anew
+        ([(0.0, 0), (30.0, 0), (60.0, 60_000), (90.0, 120_000)], 2_000.0),  # samples before the window count no more
+        ([(0.0, 500), (30.0, 60_000), (60.0, 10), (90.0, 60_000)], None),  # topics were made again
     ],
 )
 def test_a_tenant_is_large_by_the_lowest_rate_of_a_whole_window(

@@ -65,7 +65,7 @@ def found_secret(name: str) -> dict[str, Any]:
 
 
 class World:
-    """What Kubernetes and Kafka hold, and what was done in them. ``refused``: paths that begin so are none of ours."""
+    """Kubernetes' and Kafka's objects, and the calls that changed them. ``refused``: paths that begin so are none of ours."""
 
     def __init__(self, *, refused: str = "/api/v1/namespaces/gone/") -> None:
         self.refused = refused
@@ -78,9 +78,9 @@ class World:
         self.config_maps: list[Mirror] = []
         """Of the newest look."""
         self.sinks = NoJobs()
-        """What Spark jobs said; None: the operator has not read it yet."""
+        """The reports of Spark jobs; None: the operator has not read them yet."""
         self.mesh_faults: Sequence[Fault] | None = ()
-        """What lasts in the mesh; None: the operator has not asked for long enough."""
+        """The faults that last in the mesh; None: the operator has not asked for long enough."""
 
     # Kubernetes
 
@@ -144,7 +144,7 @@ class World:
         joining: JoiningSettings | None = None,
         tables: Callable[[], Sequence[TableSchema]] = tuple,
     ) -> bool:
-        """With a Secret for each in ``teams``; ``tables``: what schema_history says of each source."""
+        """With a Secret for each in ``teams``; ``tables``: schema_history's answer for each source."""
 
         async def schemas_of(_: str) -> Sequence[TableSchema]:
             return tables()
@@ -192,7 +192,7 @@ class _Kafka:
 
 
 def mirror(objects: Sequence[Mapping[str, Any]], namespace: str | None, *, is_listed: bool = True) -> Mirror:
-    """As one is behind a list of ``namespace``; None: of ours."""
+    """As one is after a list of ``namespace``; None: of ours."""
     made = Mirror(cast(KubernetesClient, None), "any", namespace=namespace, on_change=lambda: None)
     here = [each for each in objects if namespace in (None, each["metadata"]["namespace"])]
     made._objects = {f"{number}": dict(each) for number, each in enumerate(here)}
@@ -260,7 +260,7 @@ async def test_a_namespace_that_is_gone_and_named_no_more_leaves_no_record() -> 
 
 
 async def test_a_document_that_a_stricter_release_takes_no_more_keeps_its_job_and_kafka_and_is_told_so() -> None:
-    """Its last good version too is none any more. Others in the same job are told to it as ever."""
+    """Its last good version too is none any more. Others in the same job are given to it as ever."""
     world = World()
     text = document("acme", "field_of_an_earlier_release: true\n")
     acme, other = record("acme", text=text, sink_job="packed-0"), record("globex", sink_job="packed-0")
@@ -373,7 +373,7 @@ async def looked(
     text: str | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """The tenant's ConfigMap behind a look of an operator that was told of these and just started; ``fields`` of its
+    """The tenant's ConfigMap after a look of an operator that has these refusals and just started; ``fields`` of its
     record."""
     found = found_map("acme", text=text)
     found["metadata"]["annotations"] = told["metadata"].get("annotations", {})
@@ -420,7 +420,7 @@ async def test_a_table_that_routers_refuse_is_told_with_an_event_and_so_is_its_e
 
 
 async def test_a_document_that_a_router_does_not_take_is_told_with_an_event_and_so_is_its_end() -> None:
-    """Of one that is long silent nothing is told: it is gone, and what it told goes out of the record."""
+    """Of a router that is long silent no refused document is reported: it is gone, and its refusal goes out of the record."""
     world, now_us = World(), int(time.time() * 1e6)
 
     def refused(router: str, found_at_us: int = now_us) -> Refusal:
@@ -477,7 +477,7 @@ async def test_a_topic_without_rows_that_is_refused_is_told_with_an_event_and_so
 
 
 async def test_a_parked_table_of_its_job_is_a_fault_of_the_config_map_until_it_is_over() -> None:
-    """Said by another job, of before, it is none. By an operator that has not read what jobs said nothing is taken back."""
+    """Said by another job, of before, it is none. By an operator that has not read jobs' reports nothing is taken back."""
     world = World()
     parked = fault_of(
         TABLE_PARKED,
@@ -507,7 +507,7 @@ async def test_a_parked_table_of_its_job_is_a_fault_of_the_config_map_until_it_i
 
 
 async def test_tables_that_stand_still_in_their_job_are_told_with_an_event_and_so_is_the_end() -> None:
-    """Once, whatever the reason becomes meanwhile. By an operator that has not read what jobs said nothing is taken back."""
+    """Once, though the reason changes meanwhile. By an operator that has not read jobs' reports nothing is taken back."""
     world, key = World(), wait_key("acme", "uid-acme", "packed-0")
     told = await looked(world, {"metadata": {}})
     world.events.clear()
@@ -582,7 +582,7 @@ async def test_faults_of_the_mesh_that_concern_a_tenant_are_told_with_an_event_a
 
 
 async def test_a_fault_that_only_slows_the_mesh_leaves_a_tenant_ready() -> None:
-    """It is told all the same."""
+    """It is reported all the same."""
     world = World()
     slow = fault_of(SERVICE_DEGRADED, FaultScope(source="shop"), happened="away", since_us=1)
 
@@ -638,7 +638,7 @@ async def test_a_bad_document_stays_refused_and_what_routers_refuse_of_the_one_i
 
 
 async def test_of_many_tables_a_person_is_told_some_and_where_all_stand() -> None:
-    """A hundred names and reasons, as long as they may be, stay below what annotations may have together."""
+    """A hundred names and reasons, as long as they may be, stay below the bound of all annotations together."""
     world = World()
     tables = [refused_table(f"{number:02}{'ü' * 62}", "ü" * 400) for number in range(100)]
 

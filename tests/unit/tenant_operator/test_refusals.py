@@ -1,4 +1,4 @@
-"""What routers refuse: taken into records, whoever writes beside it."""
+"""Routers' refusals: taken into records, also while others write beside it."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -86,7 +86,7 @@ class Records:
         return True
 
     def keeper(self) -> RefusalKeeper:
-        """Its mirror is late: it shows what was there before."""
+        """Its mirror is late: it shows the record of before."""
         before = {**self.found, "data": dict(self.found["data"])}
         return RefusalKeeper(cast(KubernetesClient, self), "headwater", mirror([before], None))
 
@@ -139,7 +139,7 @@ async def test_a_document_is_refused_by_each_router_by_itself_and_each_is_answer
 
 
 def test_a_router_that_is_long_silent_refuses_no_document_any_more() -> None:
-    """Tables are refused whoever is there: rows come to another router."""
+    """Tables stay refused without the router: their rows come to another one."""
     old, new = refused_document("gone", found_at_us=1), refused_document("here", found_at_us=200_000_000)
 
     assert without_silent((old, new, refusal()), 300_000_001) == (old, new, refusal())

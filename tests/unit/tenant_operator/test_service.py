@@ -1,4 +1,4 @@
-"""What routers are sent."""
+"""The answers that routers are sent."""
 
 from services.tenant_operator.service import parts
 

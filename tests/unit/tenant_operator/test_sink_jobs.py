@@ -1,4 +1,4 @@
-"""Who shares a Spark job, and what runs it."""
+"""Which tenants share a Spark job, and the objects that run it."""
 
 import copy
 

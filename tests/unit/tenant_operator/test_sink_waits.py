@@ -1,4 +1,4 @@
-"""What Spark jobs say of tenants that stand still, taken in."""
+"""Spark jobs' reports on tenants that stand still, taken in."""
 
 from libs.kafka.tail import LogRecord
 from libs.telemetry.faults import TABLE_PARKED, fault_of
@@ -24,7 +24,7 @@ def test_what_was_said_last_counts_and_hand_overs_do_not() -> None:
 
 
 def test_a_job_speaks_for_the_tenant_of_its_record_alone() -> None:
-    """Of its faults what was said last counts; waits and hand-overs are none."""
+    """Of its faults the last report counts; waits and hand-overs are none."""
     faults: dict[str, tuple[Fault, ...]] = {}
     acme = faults_key("acme", "u", "packed-0")
     parked, others = (
