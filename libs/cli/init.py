@@ -1,7 +1,6 @@
 """``headwater init``: a home with examples or, given the address of a database, with its first source and tenant."""
 
 import dataclasses
-import shlex
 import sys
 
 import click
@@ -11,10 +10,11 @@ from libs.cli.home import home_option, home_words, shown_path
 from libs.cli.terminal import echo, secho
 from libs.errors import InvalidSettings
 from libs.mesh.home import Home, write_examples
+from libs.operations.database_url import DatabaseUrl
 from libs.operations.first_source import (
+    SERVERS,
     SHOWN_URL,
     Access,
-    DatabaseUrl,
     FirstSource,
     begin,
     read_url,
@@ -32,10 +32,10 @@ from libs.operations.first_source import (
 def init(url: str | None, source: str | None, tenant: str, tls_ca_file: str | None, home: Home) -> None:
     """Make a home folder; with URL, follow that database: write its source, a first tenant, and run the pre-flight.
 
-    URL is mysql://user@host:3306/database. Headwater logs in as this user. The user may be a new one: the command prints its
-    CREATE USER and GRANT statements, and writes them to sources/<source>.sql. Without a password in URL it asks for one on a
-    terminal; else it makes one up. It never overwrites a document. Exits with 1 if the server does not answer, with 2 if the
-    server cannot be followed as it is set.
+    URL is mysql://user@host:3306/database or oracle://user@host:1521/service; after it, /SCHEMA names one schema of Oracle.
+    Headwater logs in as this user. The user may be a new one: the command prints its CREATE USER and GRANT statements, and
+    writes them to sources/<source>.sql. Without a password in URL it asks for one on a terminal; else it makes one up. It never
+    overwrites a document. Exits with 1 if the server does not answer, with 2 if the server cannot be followed as it is set.
 
     Without URL it writes commented examples: copy them to names without .example, and edit them.
 
@@ -43,6 +43,7 @@ def init(url: str | None, source: str | None, tenant: str, tls_ca_file: str | No
     Examples:
       headwater init mysql://headwater@127.0.0.1:3306/shop
       headwater init mysql://headwater@db.example/shop --tls-ca-file db.pem
+      headwater init oracle://c%23%23headwater@db.example/ORCLCDB/ERP
       headwater init                                    write commented examples
     """
     is_asking = sys.stdin.isatty()
@@ -56,7 +57,7 @@ def init(url: str | None, source: str | None, tenant: str, tls_ca_file: str | No
         text = f"password of {database.user} (Enter: make one up for a new user)"
         typed = click.prompt(text, default="", show_default=False, hide_input=True)
         database = dataclasses.replace(database, password=typed or None)
-    name = source or source_name(database.database)
+    name = source or source_name(SERVERS[database.kind].name(database))
     _show(home, database, begin(home, database, source=name, tenant=tenant, tls_ca_file=tls_ca_file), name)
 
 
@@ -81,7 +82,8 @@ def _show(home: Home, database: DatabaseUrl, made: FirstSource, source: str) -> 
     for statement in made.account:
         echo(f"  {statement};")
     echo()
-    place = f"MySQL at {database.host}:{database.port}"
+    server = SERVERS[database.kind]
+    place = f"{server.product} at {database.host}:{database.port}"
     for warning in made.report.warnings:
         secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
     where = home_words(home)
@@ -99,9 +101,7 @@ def _show(home: Home, database: DatabaseUrl, made: FirstSource, source: str) -> 
         )
     if made.access is Access.DENIED:
         echo(f"{place} does not let {database.user} in yet. Run the statements as an administrator, then start:")
-        echo(
-            f"  mysql -h {database.host} -P {database.port} -u root -p < {shlex.quote(str(shown_path(made.account_file)))}"
-        )
+        echo(f"  {server.administrators_command(database, shown_path(made.account_file))}")
         echo(f"  headwater up --detach{where}")
         return
     if made.report.faults:

@@ -6,36 +6,85 @@ Nothing is written over: a document that is there stays, and is asked about inst
 import os
 import re
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 import yaml
 
 from libs.errors import AccessDenied, InvalidSettings
-from libs.mesh.documents import NAME_PATTERN, MysqlDocument, convert_source, read_documents
+from libs.mesh.documents import NAME_PATTERN, SourceDocument, convert_source, read_documents
 from libs.mesh.home import Home, write_examples
-from libs.mysql.grants import create_user, grant_statements
 from libs.mysql.preflight import PreflightReport
-from libs.operations.mysql_preflight import check_document
+from libs.operations.database_url import DatabaseUrl, pattern_scalar, scalar
+from libs.operations.first_mysql import MysqlServer
+from libs.operations.first_oracle import OracleServer
 
-SHOWN_URL: Final = "mysql://user@host/database"
-_DEFAULT_PORT: Final = 3306
 _HIDDEN: Final = "…"
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseUrl:
-    """``mysql://user:password@host:port/database``."""
+class Server(Protocol):
+    """A kind of source that a URL may name: its account, its document, its pre-flight."""
 
-    host: str
-    port: int
-    user: str
-    password: str | None
-    """None: the URL has none. ``user:@host`` is an empty one."""
-    database: str
+    @property
+    def shown_url(self) -> str:
+        """A URL, as a message shows one."""
+        ...
+
+    @property
+    def default_port(self) -> int:
+        """Of a URL without one."""
+        ...
+
+    @property
+    def product(self) -> str:
+        """The server's name in messages."""
+        ...
+
+    def mistakes(self, url: DatabaseUrl) -> list[str]:
+        """Of the parts that this kind alone has."""
+        ...
+
+    def name(self, url: DatabaseUrl) -> str:
+        """The name that the source's is made of."""
+        ...
+
+    def pattern(self, url: DatabaseUrl) -> str:
+        """The regular expression of the tables that are captured."""
+        ...
+
+    def account(self, url: DatabaseUrl, password: str) -> tuple[str, ...]:
+        """The statements that make the account, CREATE USER first. Raises ValueError: the password fits none."""
+        ...
+
+    def account_notes(self) -> Sequence[str]:
+        """Lines for the administrator who runs them."""
+        ...
+
+    def administrators_command(self, url: DatabaseUrl, account_file: Path) -> str:
+        """The command that runs them."""
+        ...
+
+    def source_text(self, url: DatabaseUrl, password: str, pattern: str, tls_ca_file: str | None) -> str:
+        """The source's document. ``pattern``: as YAML."""
+        ...
+
+    def password(self, document: SourceDocument, url: DatabaseUrl) -> str | None:
+        """Of a document that follows the URL's server; None: it follows another one."""
+        ...
+
+    def check(self, document: SourceDocument) -> PreflightReport:
+        """The pre-flight."""
+        ...
+
+
+SERVERS: Final[Mapping[str, Server]] = {"mysql": MysqlServer(), "oracle": OracleServer()}
+"""By the URL's scheme."""
+SHOWN_URL: Final = SERVERS["mysql"].shown_url
+_SHOWN_URLS: Final = " or ".join(server.shown_url for server in SERVERS.values())
 
 
 class Access(Enum):
@@ -67,33 +116,34 @@ def read_url(url: str) -> DatabaseUrl:
     Raises:
         InvalidSettings: a part is missing; the message never holds the password.
     """
-    mistakes = []
+    scheme = urlsplit(url).scheme if url.isprintable() else ""
+    server = SERVERS.get(scheme)
+    if server is None:
+        raise InvalidSettings("URL", [f"begins with {scheme or 'nothing'!r}; write {_SHOWN_URLS}"])
     try:
         parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORT
+        port = parts.port or server.default_port
     except ValueError as error:
-        raise InvalidSettings("URL", [f"{error}; write {SHOWN_URL}"]) from None
-    database = unquote(parts.path.strip("/"))
-    if parts.scheme == "oracle":
-        mistakes.append(
-            "names an Oracle database, and `init` asks MySQL servers alone: write sources/<name>.yaml as docs/oracle.md shows "
-            "it, then `headwater validate <name>` lists each missing grant with its statement"
-        )
-    elif parts.scheme != "mysql":
-        mistakes.append(f"begins with {parts.scheme or 'nothing'!r}; write {SHOWN_URL}")
-    if not parts.hostname:
-        mistakes.append(f"has no host; write {SHOWN_URL}")
-    if not parts.username:
-        mistakes.append(f"has no user, whom Headwater is to log in as; write {SHOWN_URL}")
-    if not database or "/" in database:
-        mistakes.append(f"must name one database; write {SHOWN_URL}")
+        raise InvalidSettings("URL", [f"{error}; write {server.shown_url}"]) from None
+    found = DatabaseUrl(
+        host=parts.hostname or "",
+        port=port,
+        user=unquote(parts.username or ""),
+        password=None if parts.password is None else unquote(parts.password),
+        path=tuple(map(unquote, parts.path.strip("/").split("/"))),
+        kind=scheme,
+    )
+    mistakes = []
+    if not found.host:
+        mistakes.append(f"has no host; write {server.shown_url}")
+    if not found.user:
+        mistakes.append(f"has no user, whom Headwater is to log in as; write {server.shown_url}")
+    mistakes += server.mistakes(found)
     if parts.query or parts.fragment:
         mistakes.append("has a part after '?' or '#': add such settings to the source's document")
     if mistakes:
         raise InvalidSettings("URL", mistakes)
-    assert parts.hostname is not None and parts.username is not None
-    password = None if parts.password is None else unquote(parts.password)
-    return DatabaseUrl(parts.hostname, port, unquote(parts.username), password, database)
+    return found
 
 
 def source_name(database: str) -> str:
@@ -111,30 +161,32 @@ def begin(home: Home, url: DatabaseUrl, *, source: str, tenant: str, tls_ca_file
         PipelineHalted: the server cannot be asked under these settings; nothing was written.
     """
     _require_names(source, tenant)
+    server = SERVERS[url.kind]
     source_file = home.sources_dir / f"{source}.yaml"
     tenant_file = home.tenants_dir / f"{tenant}.yaml"
     account_file = home.sources_dir / f"{source}.sql"
-    document = _document_there(home, source, url)
-    password = url.password if url.password is not None else _made_up_password()
-    text = _source_text(url, password, tls_ca_file)
-    if document is None:
-        document = _converted(text)
-    else:
-        password = document.database.password.reveal()
-    access, report = _asked(document)
-    statements = (create_user(url.user, password), *grant_statements(url.user, [url.database]))
+    there = _document_there(home, source, url)
+    pattern = pattern_scalar(server.pattern(url))
+    given = url.password if url.password is not None else _made_up_password()
+    text = server.source_text(url, given, pattern, tls_ca_file)
+    document, password = (_converted(text), given) if there is None else there
+    try:
+        statements = server.account(url, password)
+    except ValueError as error:
+        raise InvalidSettings("password", [str(error)]) from None
+    access, report = _asked(server, document)
     written = list(write_examples(home))
     kept: list[Path] = []
     for path, content, mode in (
         (source_file, text, 0o600),
-        (account_file, _account_text(source, statements), 0o600),
-        (tenant_file, _tenant_text(tenant, source, url.database), 0o644),
+        (account_file, _account_text(source, statements, server.account_notes()), 0o600),
+        (tenant_file, _tenant_text(tenant, source, pattern), 0o644),
     ):
         (written if _write_new(path, content, mode) else kept).append(path)
     return FirstSource(
         written=tuple(written),
         kept=tuple(kept),
-        account=(create_user(url.user, _HIDDEN), *statements[1:]),
+        account=(server.account(url, _HIDDEN)[0], *statements[1:]),
         account_file=account_file,
         access=access,
         report=report,
@@ -153,8 +205,12 @@ def _require_names(source: str, tenant: str) -> None:
             )
 
 
-def _document_there(home: Home, source: str, url: DatabaseUrl) -> MysqlDocument | None:
-    """The document that has the name already. Raises InvalidSettings: it has mistakes, or follows another server."""
+def _document_there(home: Home, source: str, url: DatabaseUrl) -> tuple[SourceDocument, str] | None:
+    """The document that has the name already, with its password; None: there is none.
+
+    Raises:
+        InvalidSettings: it has mistakes, or follows another server.
+    """
     path = home.sources_dir / f"{source}.yaml"
     if not path.exists():
         return None
@@ -162,23 +218,23 @@ def _document_there(home: Home, source: str, url: DatabaseUrl) -> MysqlDocument 
     document = documents.sources.get(source)
     if document is None:
         raise InvalidSettings(str(path), list(documents.source_mistakes))
-    there = (document.database.host, document.database.port) if isinstance(document, MysqlDocument) else None
-    if not isinstance(document, MysqlDocument) or there != (url.host, url.port):
+    password = SERVERS[url.kind].password(document, url)
+    if password is None:
         raise InvalidSettings(str(path), ["follows another server already; give this one another name (--source)"])
-    return document
+    return document, password
 
 
-def _converted(text: str) -> MysqlDocument:
+def _converted(text: str) -> SourceDocument:
     mistakes: list[str] = []
     document = convert_source(yaml.safe_load(text), mistakes)
-    if not isinstance(document, MysqlDocument):
+    if document is None:
         raise InvalidSettings("URL", mistakes)
     return document
 
 
-def _asked(document: MysqlDocument) -> tuple[Access, PreflightReport]:
+def _asked(server: Server, document: SourceDocument) -> tuple[Access, PreflightReport]:
     try:
-        return Access.GRANTED, check_document(document, resume_from=None)
+        return Access.GRANTED, server.check(document)
     except AccessDenied:
         return Access.DENIED, PreflightReport(())
 
@@ -194,47 +250,22 @@ def _write_new(path: Path, text: str, mode: int) -> bool:
     return True
 
 
-def _scalar(value: str) -> str:
-    """A text as YAML, in quotes: any text is read as itself."""
-    return yaml.safe_dump(value, default_style='"', allow_unicode=True, width=10**9).strip()
-
-
-def _pattern(database: str) -> str:
-    return yaml.safe_dump(re.escape(database) + r"\..*", default_style="'", allow_unicode=True, width=10**9).strip()
-
-
-def _source_text(url: DatabaseUrl, password: str, tls_ca_file: str | None) -> str:
-    tls = f"  tls_ca_file: {_scalar(tls_ca_file)}\n" if tls_ca_file is not None else ""
-    return (
-        "# The database that is followed; shop.yaml.example beside this file shows every setting.\n"
-        "kind: mysql\n"
-        "database:\n"
-        f"  host: {_scalar(url.host)}\n"
-        f"  port: {url.port}\n"
-        f"  user: {_scalar(url.user)}\n"
-        f"  password: {_scalar(password)}\n"
-        f"{tls}"
-        '# Regular expressions, each matched against the whole "database.table".\n'
-        f"include_tables: [{_pattern(url.database)}]\n"
-    )
-
-
-def _tenant_text(tenant: str, source: str, database: str) -> str:
+def _tenant_text(tenant: str, source: str, pattern: str) -> str:
     return (
         "# yaml-language-server: $schema=../tenant.schema.json\n"
         "# The rows and columns of one tenant; acme.yaml.example beside this file shows every setting.\n"
-        f"tenant: {_scalar(tenant)}\n"
+        f"tenant: {scalar(tenant)}\n"
         "sources:\n"
-        f"  - name: {_scalar(source)}\n"
-        f"    include_tables: [{_pattern(database)}]\n"
+        f"  - name: {scalar(source)}\n"
+        f"    include_tables: [{pattern}]\n"
         "sink: {warehouse: iceberg, mode: mirror, trigger_s: 5}\n"
     )
 
 
-def _account_text(source: str, statements: tuple[str, ...]) -> str:
+def _account_text(source: str, statements: Sequence[str], notes: Sequence[str]) -> str:
+    noted = "".join(f"-- {note}\n" for note in notes)
     lines = "".join(f"{statement};\n" for statement in statements)
     return (
         f"-- The account of sources/{source}.yaml, to be made by an administrator. It holds the password.\n"
-        "-- MySQL before 8.0.23 has no FLUSH_TABLES: write RELOAD instead.\n"
-        f"{lines}"
+        f"{noted}{lines}"
     )

@@ -23,9 +23,9 @@ LEAST_UNDO_S: Final = 900
 REQUIRED_VIEWS: Final = (
     "V$DATABASE", "V$THREAD", "V$LOG", "V$LOGFILE", "V$ARCHIVED_LOG", "V$ARCHIVE_DEST_STATUS", "V$DATABASE_INCARNATION",
     "V$LOGMNR_LOGS", "GV$TRANSACTION", "DBA_OBJECTS", "DBA_TABLES", "DBA_TAB_COLS", "DBA_CONSTRAINTS", "DBA_CONS_COLUMNS",
-    "DBA_EXTENTS", "DBA_LOG_GROUPS", "NLS_DATABASE_PARAMETERS",
+    "DBA_EXTENTS", "DBA_LOG_GROUPS", "NLS_DATABASE_PARAMETERS", "V$INSTANCE",
 )  # fmt: skip
-"""Views that the reader asks."""
+"""Views that the reader and its pre-flight ask."""
 
 
 @dataclass(frozen=True, slots=True)

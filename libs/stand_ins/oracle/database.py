@@ -201,7 +201,7 @@ class ModelDatabase:
         self.model = model
         self.faults = Faults()
         self._users = users
-        self._grants = grants or {}
+        self._grants = {} if grants is None else grants
 
     def password(self, user: str) -> str | None:
         """None: there is no such user."""

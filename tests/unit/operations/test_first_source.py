@@ -10,7 +10,8 @@ from libs.errors import InvalidSettings
 from libs.mesh.documents import NAME_PATTERN, MysqlDocument, convert_source
 from libs.mysql.grants import FOLLOWING, LOCKING, READING, create_user, grant_statements
 from libs.operations import first_source
-from libs.operations.first_source import DatabaseUrl, read_url, source_name
+from libs.operations.database_url import DatabaseUrl, pattern_scalar
+from libs.operations.first_source import read_url, source_name
 
 ROOT = Path(__file__).parents[3]
 GRANT = re.compile(r"GRANT ([A-Z_, ]+?) ON \*\.\*")
@@ -19,10 +20,15 @@ GRANT = re.compile(r"GRANT ([A-Z_, ]+?) ON \*\.\*")
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("mysql://u@h/shop", DatabaseUrl("h", 3306, "u", None, "shop")),
-        ("mysql://u:@h:3307/shop", DatabaseUrl("h", 3307, "u", "", "shop")),
-        ("mysql://u%40x:p%2F%3A@h/my%20shop", DatabaseUrl("h", 3306, "u@x", "p/:", "my shop")),
-        ("mysql://u@[::1]:3306/shop/", DatabaseUrl("::1", 3306, "u", None, "shop")),
+        ("mysql://u@h/shop", DatabaseUrl("h", 3306, "u", None, ("shop",))),
+        ("mysql://u:@h:3307/shop", DatabaseUrl("h", 3307, "u", "", ("shop",))),
+        ("mysql://u%40x:p%2F%3A@h/my%20shop", DatabaseUrl("h", 3306, "u@x", "p/:", ("my shop",))),
+        ("mysql://u@[::1]:3306/shop/", DatabaseUrl("::1", 3306, "u", None, ("shop",))),
+        ("oracle://u@h/ORCL", DatabaseUrl("h", 1521, "u", None, ("ORCL",), "oracle")),
+        (
+            "oracle://c%23%23u:p@h:1522/orcl.example/ERP",
+            DatabaseUrl("h", 1522, "c##u", "p", ("orcl.example", "ERP"), "oracle"),
+        ),
     ],
 )
 def test_a_url_gives_its_parts(url: str, expected: DatabaseUrl) -> None:
@@ -34,7 +40,10 @@ def test_a_url_gives_its_parts(url: str, expected: DatabaseUrl) -> None:
     [
         ("shop", "begins with 'nothing'"),
         ("postgres://u@h/shop", "begins with 'postgres'"),
-        ("oracle://u@h/ORCL", "docs/oracle.md shows it"),
+        ("oracle://u@h/", "must name a service"),
+        ("oracle://u@h/a/b/c", "must name a service"),
+        ("oracle://u%20x:pass-word@h/ORCL", "a user's name is"),
+        ("oracle://u:pass-word%22@h/ORCL", "no double quote"),
         ("mysql://h/shop", "has no user"),
         ("mysql://u@/shop", "has no host"),
         ("mysql://u:pass-word@h/", "must name one database"),
@@ -59,10 +68,12 @@ def test_a_databases_name_gives_a_sources(database: str) -> None:
 @pytest.mark.parametrize("odd", ["p'w\\d", 'quo"ted', "# none", "- a: {b}", "ü\u2028", "no", "1e3", "%s"])
 def test_odd_names_and_passwords_come_back_from_the_document(odd: str) -> None:
     """Though YAML reads such a text as something else outside of quotes."""
-    url = DatabaseUrl("db.example", 3306, odd, odd, f"x{odd}")
+    url = DatabaseUrl("db.example", 3306, odd, odd, (f"x{odd}",))
+    server = first_source.SERVERS["mysql"]
     mistakes: list[str] = []
 
-    document = convert_source(yaml.safe_load(first_source._source_text(url, odd, None)), mistakes)
+    text = server.source_text(url, odd, pattern_scalar(server.pattern(url)), None)
+    document = convert_source(yaml.safe_load(text), mistakes)
 
     assert mistakes == []
     assert isinstance(document, MysqlDocument)
