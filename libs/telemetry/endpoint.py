@@ -44,6 +44,8 @@ class _Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    # Of those that come at once Python's 5 are kept until they are accepted; the next one is silent for a second or more.
+    request_queue_size = MOST_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[socket.socket, float] = {}

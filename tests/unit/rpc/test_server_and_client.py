@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
@@ -216,11 +217,12 @@ async def test_renewed_certificates_are_taken_over_without_a_restart(tmp_path: P
 
 
 @pytest.mark.usefixtures("always_looks")
+@pytest.mark.usefixtures("always_looks")
 async def test_expired_certificates_are_renewed_under_clients_that_wait(tmp_path: Path) -> None:
     """The server's and the client's; neither object is made a second time."""
     server, settings = await start_with(write_certificates(tmp_path, is_expired=True))
 
-    async with SchemaHistoryClient(settings) as client:
+    async with SchemaHistoryClient(msgspec.structs.replace(settings, timeout_s=3.0)) as client:
         with pytest.raises(ServiceUnavailable):
             await client.list_tables("none")
         write_certificates(tmp_path)

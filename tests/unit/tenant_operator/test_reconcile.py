@@ -13,6 +13,7 @@ import yaml
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import AccessDenied, ServiceUnavailable
+from libs.kafka import clients
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
 from libs.mysql.logical import column
@@ -506,8 +507,11 @@ async def test_a_parked_table_of_its_job_is_a_fault_of_the_config_map_until_it_i
     assert "headwater.dev/faults" not in told["metadata"]["annotations"]
 
 
-async def test_tables_that_stand_still_in_their_job_are_told_with_an_event_and_so_is_the_end() -> None:
+async def test_tables_that_stand_still_in_their_job_are_told_with_an_event_and_so_is_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Once, though the reason changes meanwhile. By an operator that has not read jobs' reports nothing is taken back."""
+    monkeypatch.setattr(clients, "CREATE_TOPICS_TIMEOUT_S", 0.5)  # there is no Kafka to hand the tenant over by
     world, key = World(), wait_key("acme", "uid-acme", "packed-0")
     told = await looked(world, {"metadata": {}})
     world.events.clear()
