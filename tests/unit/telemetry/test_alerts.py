@@ -135,10 +135,9 @@ CASES: Final[Mapping[str, Case]] = {
 
 
 def page(rule: Mapping[str, Any]) -> str:
-    """``/metrics``, of it the lines that the rule asks for: reading all of it a thousand times takes a minute."""
-    names = tuple(re.findall(r"headwater_\w+", rule["expr"]))
-    lines = prometheus_client.generate_latest().decode().splitlines(keepends=True)
-    return "".join(line for line in lines if line.startswith(names))
+    """``/metrics``, of it what the rule asks for: to write and read all of it a thousand times takes a minute."""
+    names = re.findall(r"headwater_\w+", rule["expr"])
+    return prometheus_client.generate_latest(prometheus_client.REGISTRY.restricted_registry(names)).decode()
 
 
 def test_every_alert_has_a_case() -> None:

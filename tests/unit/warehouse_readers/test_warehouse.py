@@ -23,10 +23,21 @@ from tests.unit.warehouse_readers.warehouse_files import write_table
 NOON = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Tables that are read only: to write them takes ten times as long as to ask for them."""
+    return filled(tmp_path_factory.mktemp("home"))
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def own_home(tmp_path: Path) -> Home:
+    """The same, to be written to."""
+    return filled(tmp_path)
+
+
+def filled(folder: Path) -> Home:
     """Two tenants; ``acme`` has ``orders`` of two sources, and ``Customers``."""
-    made = home_at(tmp_path)
+    made = home_at(folder)
     noons = pa.array([NOON] * 3, pa.timestamp("us", "UTC"))
     orders = pa.table({"id": [3, 1, 2], "name": ["c", "a", "B"], "placed_at": noons})
     write_table(made, "acme", "shop", "shop.orders", orders)
@@ -57,17 +68,17 @@ def test_tables_are_called_as_in_the_source(home: Home, sql: str, expected: int)
     assert ask(home, "acme", sql) == [(expected,)]
 
 
-def test_tables_whose_names_differ_in_case_alone_are_told_apart_by_quotes(home: Home) -> None:
+def test_tables_whose_names_differ_in_case_alone_are_told_apart_by_quotes(own_home: Home) -> None:
     """DuckDB takes ``b2_t`` and ``B2_T`` for one name, and ``"b2_t"`` and ``"B2_T"`` too."""
     for name, rows in (("shop.b2_t", 1), ("shop.B2_T", 2), ("SHOP.b2_t", 3)):
-        write_table(home, "acme", "shop", name, pa.table({"id": list(range(rows)), "b2_t": ['"B2_T"'] * rows}))
+        write_table(own_home, "acme", "shop", name, pa.table({"id": list(range(rows)), "b2_t": ['"B2_T"'] * rows}))
 
-    assert ask(home, "acme", 'SELECT count(*) FROM "shop"."b2_t"') == [(1,)]
-    assert ask(home, "acme", 'SELECT count(*), min(b2_t) FROM "shop"."B2_T"') == [(2, '"B2_T"')]
-    assert ask(home, "acme", 'SELECT count(*) FROM "shop.SHOP"."b2_t" WHERE b2_t = \'"B2_T"\'') == [(3,)]
+    assert ask(own_home, "acme", 'SELECT count(*) FROM "shop"."b2_t"') == [(1,)]
+    assert ask(own_home, "acme", 'SELECT count(*), min(b2_t) FROM "shop"."B2_T"') == [(2, '"B2_T"')]
+    assert ask(own_home, "acme", 'SELECT count(*) FROM "shop.SHOP"."b2_t" WHERE b2_t = \'"B2_T"\'') == [(3,)]
     with pytest.raises(QueryFailed, match="in quotes"):
-        ask(home, "acme", "SELECT count(*) FROM b2_t")
-    assert ask(home, "acme", 'SELECT count(*) FROM "shop".orders') == [(3,)]
+        ask(own_home, "acme", "SELECT count(*) FROM b2_t")
+    assert ask(own_home, "acme", 'SELECT count(*) FROM "shop".orders') == [(3,)]
 
 
 def test_a_tenant_sees_its_own_tables_only(home: Home) -> None:
@@ -82,19 +93,19 @@ def test_times_are_shown_in_utc(home: Home) -> None:
     assert ask(home, "globex", "SELECT placed_at FROM orders") == [(NOON.replace(tzinfo=None),)]
 
 
-def test_a_tenants_progress_is_what_its_commits_say(home: Home) -> None:
+def test_a_tenants_progress_is_what_its_commits_say(own_home: Home) -> None:
     """By table and source partition, of the newest commit of rows; other commits say nothing, and a tenant sees
     its own alone."""
     positions = tuple(
         ReachedPosition(source_partition=shard, order="0:8", position={"vgtid": f"of {shard}"})
         for shard in ("-80", "80-")
     )
-    commit(home, "shop.orders", {**REACHED, "headwater.positions": encode_positions(positions).decode()})
-    commit(home, "shop.orders", {})
-    commit(home, "shop.Customers", {"headwater.batch": "q:3"})
+    commit(own_home, "shop.orders", {**REACHED, "headwater.positions": encode_positions(positions).decode()})
+    commit(own_home, "shop.orders", {})
+    commit(own_home, "shop.Customers", {"headwater.batch": "q:3"})
 
-    orders = ask(home, "acme", "SELECT * FROM _headwater_progress WHERE \"table\" = 'shop.orders'")
-    customers = ask(home, "acme", "SELECT source_partition, batch FROM _headwater_progress WHERE batch = 'q:3'")
+    orders = ask(own_home, "acme", "SELECT * FROM _headwater_progress WHERE \"table\" = 'shop.orders'")
+    customers = ask(own_home, "acme", "SELECT source_partition, batch FROM _headwater_progress WHERE batch = 'q:3'")
 
     said = ("0:9", NOON.replace(tzinfo=None), '{"0":5}', "q:4")
     assert [row[:9] for row in orders] == [
@@ -102,7 +113,7 @@ def test_a_tenants_progress_is_what_its_commits_say(home: Home) -> None:
         ("shop.orders", "shop", "80-", '{"vgtid":"of 80-"}', "0:8", *said),
     ]
     assert customers == [(None, "q:3")]
-    assert ask(home, "globex", "FROM _headwater_progress") == []
+    assert ask(own_home, "globex", "FROM _headwater_progress") == []
 
 
 REACHED = {
