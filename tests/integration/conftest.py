@@ -1,4 +1,4 @@
-"""What several integration tests start."""
+"""Servers and services that several integration tests start."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The stand-in for Tencent's DTS, run by a test; and what DTS's Kafka does by itself."""
+"""The stand-in for Tencent's DTS, run by a test; and the work that DTS's Kafka does by itself."""
 
 import itertools
 import threading
@@ -36,7 +36,7 @@ def stand_in(
     checkpoint_every_s: float = 0.5,
     max_message_bytes: int = 900_000,
 ) -> RunningStandIn:
-    """Started, behind what the server has executed so far or the topic's last CHECKPOINT."""
+    """Started, after all that the server has executed so far or the topic's last CHECKPOINT."""
     return RunningStandIn(
         ProducerSettings(
             database=DatabaseSettings(host=server.host, port=server.port, user="root"),
@@ -59,7 +59,7 @@ def topic_end(bootstrap_servers: str, topic: str) -> int:
 
 
 def delete_records(bootstrap_servers: str, topic: str) -> None:
-    """What retention does: everything up to now is gone, once what is written just now has come."""
+    """As retention does: everything up to now is gone, once the messages that are written just now have come."""
     time.sleep(1.0)  # the stand-in's last messages are under way
     end = topic_end(bootstrap_servers, topic)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})

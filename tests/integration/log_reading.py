@@ -1,6 +1,7 @@
-"""A MySQL source read in the test's own process, without Kafka: what the log gives, batch by batch.
+"""A MySQL source read in the test's own process, without Kafka: the log's events, batch by batch.
 
-``LogReading`` keeps what a publisher and schema_history would keep, so that ``read`` goes on where the last one ended.
+``LogReading`` keeps the state that a publisher and schema_history would keep, so that ``read`` goes on where the last one
+ended.
 """
 
 import asyncio
@@ -98,7 +99,7 @@ class LogReading:
     async def read(self, is_enough: Callable[[list[Event]], bool]) -> list[Event]:
         """Row events read by this call, once they are enough; all of them are durable then, as by a publisher.
 
-        What came behind the last resume point is forgotten, as when a publisher aborts.
+        Events after the last resume point are forgotten, as when a publisher aborts.
         """
         source = self.source()
         identity = BatchIdentity(source="src", source_partition="0", connector="mysql", run_id="r", fencing_token=1)

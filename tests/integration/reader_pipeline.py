@@ -1,4 +1,4 @@
-"""A binlog reader as a process, beside the two services that it needs, and what it published."""
+"""A binlog reader as a process, beside the two services that it needs, and the rows that it published."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ class PublishedRow:
 
 
 class ReaderPipeline:
-    """``start`` and ``kill`` the reader; read what it published with ``rows``."""
+    """``start`` and ``kill`` the reader; read its published rows with ``rows``."""
 
     def __init__(self, source: str, kafka: KafkaBroker, reader: ServiceProcess, services: Services) -> None:
         self.source = source
@@ -96,7 +96,7 @@ class ReaderPipeline:
         return found
 
     def wait_for_log(self) -> None:
-        """Return once the reader follows the log: what is written from now on is no part of its snapshot."""
+        """Return once the reader follows the log: rows that are written from now on are no part of its snapshot."""
         wait_until(
             lambda: '"log_opened"' in self.reader.log_text,
             because="the reader opens the log",

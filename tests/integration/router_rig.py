@@ -1,4 +1,4 @@
-"""What the router's tests share: a source that publishes ChangeBatches, routers as processes, and readers of topics."""
+"""Shared by the router's tests: a source that publishes ChangeBatches, routers as processes, and readers of topics."""
 
 import base64
 import json
@@ -43,7 +43,7 @@ def column(name: str, kind: LogicalKind = LogicalKind.STRING, source_type: str =
 
 
 def orders_schema(*extra: Column) -> TableSchema:
-    """``shop.orders``: id, region, email, and what a later version adds."""
+    """``shop.orders``: id, region, email, and columns that a later version adds."""
     return TableSchema(
         table_id=ORDERS,
         columns=(
@@ -122,7 +122,7 @@ class ChangesSource:
         )
 
     def publish(self, *, abort: bool = False, kafka_partition: int = 0) -> None:
-        """Write what was added as one batch, in one transaction."""
+        """Write the added events as one batch, in one transaction."""
         payload, _ = self.batch.take(time.time_ns() // 1000)
         self._producer.begin_transaction()
         self._producer.produce(changes_topic(self.name), payload, self.name.encode(), kafka_partition)
@@ -134,7 +134,7 @@ class ChangesSource:
 
 
 async def record_schema(client: GrpcClientSettings, source: str, schema: TableSchema, *, rank: int = 0) -> int:
-    """Tell schema_history a table's new version; the version."""
+    """Record a table's new version with schema_history; the version."""
     async with SchemaHistoryClient(client) as history:
         return await history.record_schema_change(
             source=source,

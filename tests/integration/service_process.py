@@ -131,14 +131,15 @@ class Services:
 
     @property
     def addresses(self) -> dict[str, object]:
-        """Settings of who calls them."""
+        """Settings of their callers."""
         return {
             "schema_history": {"address": self.schema_history.client_settings.address},
             "checkpoint_committer": {"address": self.checkpoint_committer.client_settings.address},
         }
 
     def supervise(self) -> None:
-        """Start what has ended: a service ends where Kafka does not answer it, and its supervisor starts it again."""
+        """Start each service that has ended: a service ends where Kafka does not answer it, and its supervisor starts it
+        again."""
         for service in (self.schema_history, self.checkpoint_committer):
             if service.has_ended(within_s=0.0):
                 start_supervised(service)
@@ -178,8 +179,8 @@ async def refused_until_ended(
 ) -> None:
     """Call until the service has ended, and see every call refused.
 
-    Again and again: where Kafka stands still for a while, the first call's transaction fails for that, and only a
-    later one is told that another instance has taken over.
+    Again and again: where Kafka stands still for a while, the first call's transaction fails for that, and only a later one is
+    answered that another instance has taken over.
     """
     deadline_s = time.monotonic() + within_s
     while True:
@@ -191,7 +192,7 @@ async def refused_until_ended(
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = 400.0) -> None:
-    """Returns when ``holds``, and fails after ``within_s``: below a test's time-out, which would not tell the line."""
+    """Returns when ``holds``, and fails after ``within_s``: below a test's time-out, which would not name the line."""
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, f"not so within {within_s:.0f} s"

@@ -86,7 +86,7 @@ class Tenant:
         self.run_until(lambda tenant: tenant.done >= events)
 
     def run_until_noted(self, events: int) -> None:
-        """Stop behind a whole micro-batch. One that Spark has not noted is asked of Kafka once more by the next query."""
+        """Stop after a whole micro-batch. One that Spark has not noted is asked of Kafka once more by the next query."""
 
         def is_done(tenant: "Tenant") -> bool:
             progress = tenant.progress
@@ -125,7 +125,7 @@ StartTenant = Callable[..., Tenant]
 
 
 def start_tenants(bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartTenant]:
-    """Yields what makes tenants of a warehouse, with topics of their tables; then stops their queries."""
+    """Yields a function that makes tenants of a warehouse, with topics of their tables; then stops their queries."""
     tenants: list[Tenant] = []
 
     def start(kind: str, *tables: TableSchema, max_parked_keys: int = 1_000, **sink: Any) -> Tenant:

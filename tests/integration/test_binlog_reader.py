@@ -137,7 +137,7 @@ def test_rows_follow_their_schema_through_ddl(
 def test_a_table_that_is_made_again_is_truncated_and_one_that_is_dropped_is_not(
     start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
-    """The log tells of no row that went with it; who keeps a mirror would have rows of both."""
+    """The log names no row that went with it; a mirror would have rows of both."""
     mysql_server.execute(
         "CREATE TABLE t (id INT PRIMARY KEY)",
         "CREATE TABLE gone (id INT PRIMARY KEY)",
@@ -175,7 +175,7 @@ def test_a_table_that_is_made_again_is_truncated_and_one_that_is_dropped_is_not(
 def test_rows_that_go_with_a_partition_are_said_aloud(
     start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
-    """The log has the statement alone, so no event can tell of them: a warning and a count name every captured table."""
+    """The log has the statement alone, so no event can name them: a warning and a count name every captured table."""
     partitions = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20), " \
         "PARTITION p2 VALUES LESS THAN (30), PARTITION p3 VALUES LESS THAN MAXVALUE)"  # fmt: skip
     mysql_server.execute(
@@ -300,7 +300,7 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing(
 def test_a_reader_whose_publishing_fails_begins_again_from_its_checkpoint(
     start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
-    """In the same process: what was committed is not repeated, what was not is read again."""
+    """In the same process: committed events are not repeated, others are read again."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", database=database)
     mysql_server.execute(
         "INSERT INTO t VALUES " + ",".join(f"({number}, 0)" for number in range(1, 51)), database=database
@@ -317,7 +317,7 @@ def test_a_reader_whose_publishing_fails_begins_again_from_its_checkpoint(
 
 
 def replayed(rows: list[PublishedRow]) -> dict[int, int]:
-    """The table as one who applies the events in order has it; every event must fit what is there."""
+    """The table as one who applies the events in order has it; every event must fit the rows that are there."""
     table: dict[int, int] = {}
     for row in rows:
         after = row.value["after"]
@@ -337,6 +337,6 @@ def assert_exactly_once(rows: list[PublishedRow]) -> None:
     newest: dict[Any, tuple[int, int]] = {}
     for row in rows:
         history = (row.table, tuple((row.key or {}).values()))
-        # A copied row may repeat what the last transaction before its read view made of it.
+        # A copied row may repeat the values that the last transaction before its read view gave it.
         assert newest.get(history, (0, 0)) <= row.order[:2]
         newest[history] = row.order[:2]

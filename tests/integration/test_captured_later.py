@@ -94,7 +94,7 @@ async def test_a_signal_reads_tables_that_are_captured_later_before_the_log_show
 async def test_a_table_that_is_captured_later_beside_others_is_followed(
     reading: LogReading, mysql_server: MysqlServer, database: str
 ) -> None:
-    """With the schema that the log's DDL left it, whatever of it the reader had to pass over."""
+    """With the schema that the log's DDL left it, also where the reader had to pass over some of it."""
     await reading.begin()
     mysql_server.execute(f"ALTER TABLE {database}.beside ADD COLUMN w INT", f"INSERT INTO {database}.t VALUES (1)")
     await reading.read(lambda events: len(events) >= 1)

@@ -1,6 +1,6 @@
-"""``headwater check`` finds what is planted: a check that finds nothing must also be able to find something.
+"""``headwater check`` finds planted faults: a check that finds nothing must also be able to find something.
 
-The source is a real MySQL, the tables are real Iceberg files. No service runs: what they would have delivered is
+The source is a real MySQL, the tables are real Iceberg files. No service runs: the rows that they would have delivered are
 written here, right or with one fault.
 """
 
@@ -47,7 +47,7 @@ class Shop:
     database: str
 
     def deliver(self, tenant: str, rows: pa.Table, *, is_new: bool = True) -> None:
-        """Write what ``tenant`` got of the table."""
+        """Write the rows that ``tenant`` got of the table."""
         write_table(self.home, tenant, "shop", f"{self.database}.orders", rows, is_new=is_new)
 
     def check(self, tenant: str) -> CheckReport:
@@ -218,7 +218,7 @@ def test_each_planted_fault_is_found_where_it_is(shop: Shop, plant: Plant, key: 
 
 
 def test_a_column_whose_type_changed_is_told_by_name(shop: Shop, mysql_server: MysqlServer) -> None:
-    """What was before is in it, what came since in the column beside it."""
+    """Earlier values are in it, later ones in the column beside it."""
     mysql_server.execute(
         f"UPDATE {shop.database}.orders SET note = NULL", f"ALTER TABLE {shop.database}.orders MODIFY note DATE"
     )
@@ -242,7 +242,7 @@ def test_a_row_behind_the_filter_is_a_leak(shop: Shop) -> None:
 
 
 def test_an_unmasked_or_wrongly_salted_value_is_found(shop: Shop) -> None:
-    """The hash is computed anew, with the tenant's salt."""
+    """The hash is computed again, with the tenant's salt."""
     shop.deliver("globex", globex_rows(salt="salt"))
 
     (table,) = shop.check("globex").tables
@@ -321,7 +321,7 @@ def test_every_turn_is_told_to_prometheus(shop: Shop) -> None:
 def test_a_turn_that_is_spread_goes_table_by_table_and_on_where_it_was(
     shop: Shop, mysql_server: MysqlServer, tmp_path: Path
 ) -> None:
-    """Behind a restart the tables come that were not done, and then all from the first on."""
+    """After a restart the tables come that were not done, and then all from the first on."""
     mysql_server.execute(
         f"CREATE TABLE {shop.database}.items (id INT PRIMARY KEY)", f"INSERT INTO {shop.database}.items VALUES (1)"
     )

@@ -1,6 +1,6 @@
-"""Rows that differ are looked at again: a change on its way is told from a fault, however the source is written to.
+"""Rows that differ are looked at again: a change on its way is distinguished from a fault, however the source is written to.
 
-The source is a real MySQL; the warehouse's table is what a test says it is at each look.
+The source is a real MySQL; a test sets the warehouse's table for each look.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Held:
 
 @dataclass(slots=True)
 class Rig:
-    """A table of notes, and what the warehouse has of it."""
+    """A table of notes, and the rows that the warehouse has of it."""
 
     server: MysqlServer
     database: str
@@ -56,7 +56,7 @@ class Rig:
             yield MysqlRows(connection)
 
     def judge(self, suspects: Sequence[int], wait: Callable[[], object], folder: Path, limit: int = 10) -> Verdict:
-        """What further looks find of rows that differed."""
+        """The verdict of further looks at rows that differed."""
         table = expected(self, "notes")
         first = Comparison(rows_compared=9, rows_different=len(suspects), suspects=[(number,) for number in suspects])
         suspected = Suspected(table, table.columns, SinkSettings(mode=SinkMode.MIRROR), lambda: self.held, first)  # type: ignore[arg-type,return-value]

@@ -1,7 +1,7 @@
-"""Checksums find what reading every row finds, whatever stands in the rows and however they differ, and read little.
+"""Checksums find the same differences as reading every row, for all values and kinds of difference, and read little.
 
 The source is a real MySQL; the tables are Iceberg's and Delta's files, a real PostgreSQL's and those of ClickHouse's own
-engine. The rows of both ends come from one list of values, written with their edges; what differs is planted at random. Parts
+engine. The rows of both ends come from one list of values, written with their edges; differences are planted at random. Parts
 are made small, so that they are cut again.
 """
 
@@ -199,8 +199,8 @@ class Rows:
             self.warehouse.append([value for _, value in cells])
 
     def plant(self, chance: random.Random, faults: int) -> None:
-        """Other values, rows lost, rows too many, rows twice; of a key one of these, since of two rows that share it nobody
-        says which is the right one."""
+        """Other values, rows lost, rows too many, rows twice; of a key one of these, because nothing says which of two rows
+        that share it is the right one."""
         planted = []
         for _ in range(faults):
             row = chance.choice([nth for nth, cells in enumerate(self.warehouse) if cells[0] not in planted])
@@ -381,7 +381,7 @@ def rig_of(rows: Rows, server: MysqlServer, database: str, store: Store, folder:
 
 
 def found_in(table: TableCheck) -> tuple[object, ...]:
-    """All that a person is told."""
+    """All that is reported to a person."""
     comparison = table.comparison
     differences = sorted(repr((each.key, each.column, each.source, each.warehouse)) for each in comparison.first)
     return differences, comparison.rows_different, comparison.rows_compared, sorted(comparison.suspects), table.faults
@@ -420,7 +420,7 @@ def test_a_column_without_a_checksum_is_compared_row_by_row_beside_them(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fault in it is found in a part whose sums are equal, and in one whose sums are not; it is told by name."""
+    """A fault in it is found in a part whose sums are equal, and in one whose sums are not; it is reported by name."""
     chance = random.Random(7)
     rows = Rows([kind for kind in KINDS if kind.mysql in ("TINYINT", "BIT(9)")], KEYS[0])
     rows.make(chance, 300)
@@ -501,7 +501,7 @@ def test_a_day_that_is_none_does_not_hide_a_null(
 
 
 def test_neighbouring_doubles_have_other_texts(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> None:
-    """MySQL prints as many digits as tell a double from the next, inside an expression too."""
+    """MySQL prints as many digits as distinguish a double from the next, inside an expression too."""
     chance = random.Random(1)
     values = [chance.uniform(0, 1) * 10.0 ** chance.randint(-30, 30) for _ in range(500)]
     neighbours = [pair for value in values for pair in (value, value * (1 + 2**-52))]

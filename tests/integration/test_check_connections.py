@@ -23,7 +23,7 @@ AT_MOST = 2
 
 @pytest.fixture
 def without_collections() -> Iterator[None]:
-    """What nobody closes stays open, as in a process that collects seldom."""
+    """Connections that nobody closes stay open, as in a process that collects seldom."""
     gc.collect()
     gc.disable()
     yield

@@ -79,14 +79,14 @@ CHUNKED_KEYS = (
     (("VARCHAR(40) CHARACTER SET utf8mb3 COLLATE utf8mb3_general_ci", pa.string(), name_of), IN_SMALL_LETTERS),
     (("VARCHAR(40) COLLATE utf8mb4_bin", pa.string(), code_of), BY_CODES),
 )
-"""Each with what is plain in it."""
+"""Each with the pattern of the texts that are plain in it."""
 NOTED_WITHIN_S = 60.0
 
 
 def in_chunks(
     rig: Rig, piece: Piece, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[TableCheck], TableCheck]:
-    """What was found of each chunk, and of all of them."""
+    """The check of each chunk, and of all of them."""
     monkeypatch.setattr(compared, "warehouse_of", lambda *_: Loaded(rig.stored))
     mesh = stack_compared(rig.home, read_documents(rig.home), is_up=False)
     begun, found = None, []
@@ -141,7 +141,7 @@ def test_chunks_find_what_is_found_at_once(
 def test_a_collation_orders_plain_texts_as_their_codes_do(
     mysql_server: MysqlServer, unique_name: Callable[[str], str], collation: str
 ) -> None:
-    """In small letters, where it tells no case; and MySQL tells which texts are plain as an expression of Python's does."""
+    """In small letters, where it distinguishes no case; and MySQL finds the same texts plain as an expression of Python's."""
     order = places.COLLATIONS[collation]
     plain = re.compile(BY_CODES if order is places.Order.CODES else IN_SMALL_LETTERS)
     chance = random.Random(collation)
@@ -244,7 +244,7 @@ def rows_read_at_the_source(server: MysqlServer, act: Callable[[MysqlRows], obje
 
 
 def test_finding_where_a_chunk_ends_walks_no_further_than_its_rows(mysql_server: MysqlServer, database: str) -> None:
-    """From behind the last one on: all chunks together read the table's index once."""
+    """From the end of the last one on: all chunks together read the table's index once."""
     found: list[Chunk] = []
 
     mysql_server.execute(f"ANALYZE TABLE {database}.items")
@@ -300,7 +300,7 @@ def test_a_chunk_between_texts_is_found_by_the_index(
 def test_a_check_that_was_killed_within_a_table_goes_on_there(
     mysql_server: MysqlServer, database: str, tmp_path: Path, change: str | None
 ) -> None:
-    """With the differences of before counted in; a table that has other columns now is begun anew."""
+    """With the differences of before counted in; a table that has other columns now is begun again."""
     home, file = home_at(tmp_path / "home"), tmp_path / "check.json"
     rows = [(owner, number) for owner in range(5) for number in range(200 if owner == 3 else 10)]
     deliver(home, database, [row for row in rows if row != (0, 3)])

@@ -1,6 +1,7 @@
 """``headwater check``, ``status`` and ``validate`` on a keyspace: asked through the stand-in for vtgate over real shards.
 
-The tables are real Iceberg files. No service runs: what they would have delivered is written here, right or with one fault.
+The tables are real Iceberg files. No service runs: the rows that they would have delivered are written here, right or with one
+fault.
 """
 
 import datetime
@@ -100,7 +101,7 @@ def deliver(home: Home, tenant: str, numbers: range, **instead: Any) -> None:
         "id": pa.array(numbers, pa.int64()),
         "owner": [("acme", "globex")[number % 2] for number in numbers],
         "points": pa.array([2**64 - 1 - number for number in numbers], pa.decimal128(20, 0)),
-        # As the reader delivers what VStream copied: six digits, as the nearest FLOAT.
+        # As the reader delivers values that VStream copied: six digits, as the nearest FLOAT.
         "rate": pa.array([float(f"{number / 3:.6g}") for number in numbers], pa.float32()),
         "raw": pa.array([b"x\0\0"] * len(numbers), pa.binary()),
         "seen": pa.array([moment] * len(numbers), pa.timestamp("us", tz="UTC")),
@@ -191,7 +192,7 @@ def test_chunks_hold_the_rows_of_all_shards_between_two_keys(home: Home, vtgate:
 
 
 def test_a_keyspace_tells_where_it_stands(home: Home, vtgate: VtgateServer) -> None:
-    """Every shard by name, one transaction more after a write to it; that is what lag is counted by."""
+    """Every shard by name, one transaction more after a write to it; lag is counted by these."""
     keyspace = keyspace_of(home)
     with asked(read_documents(home).sources["shop"]) as source:
         before = source.executed()
@@ -204,7 +205,7 @@ def test_a_keyspace_tells_where_it_stands(home: Home, vtgate: VtgateServer) -> N
 
 
 def test_status_says_how_far_each_shard_is_behind(home: Home, vtgate: VtgateServer) -> None:
-    """What each shard has committed behind the position that is published."""
+    """The transactions that each shard has committed after the position that is published."""
     keyspace = keyspace_of(home)
     serving = vtgate.topology.serving(keyspace)
     token = [{"keyspace": keyspace, "shard": shard.name, "gtid": shard.primary.position()} for shard in serving]
@@ -275,7 +276,7 @@ def test_validate_asks_vtgate(home: Home) -> None:
 
 
 def test_the_source_is_the_shards_that_its_document_names(home: Home, vtgate: VtgateServer) -> None:
-    """What others commit is not waited for, and their rows are not compared."""
+    """Commits of others are not waited for, and their rows are not compared."""
     path = home.sources_dir / "shop.yaml"
     path.write_text(path.read_text() + "shards: ['80-']\n")
     document = read_documents(home).sources["shop"]
@@ -298,7 +299,7 @@ def test_the_source_is_the_shards_that_its_document_names(home: Home, vtgate: Vt
 
 
 def test_commands_send_the_headers_of_the_document(vtgate: VtgateServer) -> None:
-    """What stands before vtgate may want them of everybody."""
+    """A proxy before vtgate may want them of everybody."""
     with Vtgate(VtgateDocument(port=vtgate.port, headers={"x-region": "eu"})) as client:
         client.keyspaces()
 

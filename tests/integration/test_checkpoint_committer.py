@@ -42,7 +42,7 @@ def valkey(start_valkey: StartValkey) -> ValkeyServer:
 
 @pytest.fixture
 def view(valkey: ValkeyServer) -> Iterator["redis.Redis"]:
-    """What the service keeps in Redis."""
+    """The values that the service keeps in Redis."""
     with redis.Redis.from_url(valkey.url) as connection:
         yield connection
 
@@ -163,7 +163,7 @@ async def takes_over(client: CheckpointCommitterClient, owner: str, lease_s: flo
 async def test_a_lease_is_renewed_by_its_owner_and_refused_to_others(
     start_service: StartService, clients: Clients
 ) -> None:
-    """The same owner keeps its token; another one is told who holds the partition and for how long."""
+    """The same owner keeps its token; another one is answered with the holder and the time that is left."""
     client = clients(start_service())
     first = await client.acquire(ERP, "a", LONG_S)
 
@@ -308,7 +308,7 @@ async def test_a_read_behind_an_open_transaction_is_refused_and_not_old(
 
     with pytest.raises(ServiceUnavailable, match="transaction is open"):
         await client.checkpoint(ERP)
-    new_reader("crm")  # the neighbour starts again and so ends what it left
+    new_reader("crm")  # the neighbour starts again and so ends the transaction that it left
 
     assert await rank_read(client) == 2
     assert await rank_read(client, CRM) is None
@@ -317,7 +317,7 @@ async def test_a_read_behind_an_open_transaction_is_refused_and_not_old(
 async def test_a_restart_beside_a_dead_readers_transaction_keeps_every_lease(
     start_service: StartService, clients: Clients, new_reader: NewReader
 ) -> None:
-    """Whoever holds a lease behind that transaction keeps it, others get theirs; only what is hidden is not told."""
+    """The holder of a lease after that transaction keeps it, others get theirs; only hidden checkpoints are not answered."""
     service = start_service(barrier_timeout_s=4.0)
     client = clients(service)
     reader, crashed = new_reader("erp"), new_reader("crm")
@@ -379,7 +379,7 @@ async def test_a_checkpoint_with_an_older_token_is_ignored_and_counted(
 async def test_the_last_checkpoint_of_the_previous_owner_counts_until_kafka_fences_it(
     start_service: StartService, clients: Clients, new_reader: NewReader
 ) -> None:
-    """Its events are out, so the new owner, which asks after init_transactions, must resume behind them."""
+    """Its events are out, so the new owner, which asks after init_transactions, must resume after them."""
     client = clients(start_service())
     await client.acquire(ERP, "a", SHORT_S)
     reader = new_reader("erp")
@@ -471,7 +471,7 @@ async def test_a_partition_that_was_reset_to_nothing_stays_forgotten(
 async def test_the_earlier_of_two_instances_is_fenced_and_both_answer_reads_alike(
     start_service: StartService, clients: Clients, new_reader: NewReader
 ) -> None:
-    """The zombie can neither grant nor renew, and exits with code 4; what it read before was never old."""
+    """The zombie can neither grant nor renew, and exits with code 4; its earlier answers were never old."""
     zombie = start_service()
     at_zombie = clients(zombie)
     await at_zombie.acquire(ERP, "a", LONG_S)
@@ -524,7 +524,7 @@ async def test_without_redis_answers_go_on_and_health_says_degraded(
     await client.report_progress([_progress(1)])
     await until(
         lambda: "degraded" in service.get("/readyz")[1],
-        because="the lost Redis is told",
+        because="the lost Redis is reported",
         seen=lambda: service.get("/readyz"),
     )
 
@@ -549,7 +549,7 @@ async def test_progress_is_the_newest_report_of_each_hop(start_service: StartSer
 async def test_what_is_forgotten_of_a_tenant_is_away_from_the_view_too(
     start_service: StartService, clients: Clients, view: "redis.Redis"
 ) -> None:
-    """Another tenant's reports stay, and a later start finds those alone; a hop that tells again is listed again."""
+    """Another tenant's reports stay, and a later start finds those alone; a hop that reports again is listed again."""
     service = start_service()
     client = clients(service)
     await client.report_progress([_progress(1), _progress(9, tenant="globex")])

@@ -1,4 +1,5 @@
-"""What is ClickHouse's own: rows that are attached before their batch is noted, marks of deleted rows, and refusals by name."""
+"""Properties of ClickHouse's own: rows that are attached before their batch is noted, marks of deleted rows, and refusals by
+name."""
 
 import itertools
 from contextlib import ExitStack
@@ -61,7 +62,7 @@ def forget_batches(server: ClickhouseServer, harness: WarehouseHarness) -> None:
 def test_a_batch_that_was_not_noted_changes_nothing_when_it_comes_again(
     clickhouse_server: ClickhouseServer, harness: WarehouseHarness
 ) -> None:
-    """A mirror's is done again; a log's is known by its rows, and its note made good from what was intended."""
+    """A mirror's is done again; a log's is known by its rows, and its note made good from the intention that was written."""
     visits = contract.table(name="visits")
     changes = (contract.put(1, 1, "one"), contract.put(2, 2, "two"), contract.gone(3, 3))
     harness.apply(ORDERS, *changes, batch_id=1)
@@ -104,8 +105,8 @@ def test_a_log_that_is_refused_behind_a_batch_that_was_not_noted_is_known_to_hav
 def test_rows_of_a_batch_that_was_not_noted_go_when_they_come_under_another(
     clickhouse_server: ClickhouseServer, harness: WarehouseHarness
 ) -> None:
-    """The table could not even be asked when its batch came again, and its rows come with a later one, and what is behind them;
-    what batches before that have brought stays. The same batch with other events is another one, too."""
+    """The table could not even be asked when its batch came again, and its rows come with a later one, and the rows after
+    them; rows of the batches before that stay. The same batch with other events is another one, too."""
     one, two, three = contract.put(1, 1, "one"), contract.put(2, 1, "two"), contract.put(3, 1, "three")
     harness.apply(ORDERS, one, mode=SinkMode.APPEND, batch_id=1)
     harness.apply(ORDERS, two, mode=SinkMode.APPEND, batch_id=2)
@@ -146,7 +147,7 @@ def test_marks_of_deleted_rows_hold_no_values_and_are_removed(clickhouse_server:
 
 
 def test_nothing_stays_staged(clickhouse_server: ClickhouseServer, harness: WarehouseHarness) -> None:
-    """Neither of a batch nor of a table that was copied; what a killed job left goes with its next batch."""
+    """Neither of a batch nor of a table that was copied; the stages that a killed job left go with its next batch."""
     harness.apply(ORDERS, contract.put(1, 1, "one"), batch_id=1)
     wide = contract.table(column("id", "bigint", is_optional=False), contract.NOTE, version=2)
     harness.apply(wide, contract.put(2, 2**40, "two"), batch_id=2)
@@ -205,7 +206,7 @@ def test_a_table_that_may_not_be_written_is_refused_by_itself(
         harness.apply(each, contract.put(1, 1, "one"), mode=mode, batch_id=1)
 
     def said(batch_id: int) -> str:
-        """What is told of the one table; the other has the batch."""
+        """The refusal of the one table; the other has the batch."""
         two = contract.put(2, 1, "two")
         told = contract.refusal(lambda: harness.apply(ORDERS, two, mode=SinkMode.APPEND, batch_id=batch_id))
         assert harness.apply(visits, two, batch_id=batch_id)
@@ -228,7 +229,7 @@ def test_a_table_that_may_not_be_written_is_refused_by_itself(
 
 
 def test_a_table_that_is_not_shown_keeps_its_note(harness: WarehouseHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its every right was taken away: it is in no list, is not made anew, and its batch is known when it comes again; else a
+    """Its every right was taken away: it is in no list, is not made again, and its batch is known when it comes again; else a
     log would have that once more when the rights are back. (The engine of the tests has no users: the sink's own look at the
     lists is left out.)"""
     one = contract.put(1, 1, "one")
@@ -274,7 +275,7 @@ def test_a_batch_is_known_whatever_was_done_to_its_table_since(
 def test_errors_are_named_by_whom_they_are_about(
     code: int, of_a_table: type[HeadwaterError], of_all: type[HeadwaterError]
 ) -> None:
-    """Rights, a table that is gone; not who is let in, the disk, what gets over by itself, and what nobody knows."""
+    """Rights, a table that is gone; not a refused login, the disk, errors that pass by themselves, and unknown ones."""
     subjects = {WarehouseTable(namespace=("acme", "shop", "shop"), name="orders"): of_a_table, "headwater": of_all}
     for subject, named in subjects.items():
         with pytest.raises(named) as raised, errors_named(Settings(user="sink"), subject):

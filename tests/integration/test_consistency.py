@@ -1,4 +1,5 @@
-"""``sink.consistency: transaction``: nobody sees half a transaction, who asks which snapshots belong together, or one query."""
+"""``sink.consistency: transaction``: nobody sees half a transaction, neither a reader of the snapshots that belong together,
+nor one query."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A copy has every row of its table, whatever its key: random keys on a real MySQL, in small chunks, against one SELECT.
+"""A copy has every row of its table, with every kind of key: random keys on a real MySQL, in small chunks, against one SELECT.
 
 Both kinds of snapshot are read, the initial one also in ranges; the server is the oracle for rows and their number.
 """
@@ -181,7 +181,7 @@ def test_every_row_of_any_key_comes_once(mysql_server: MysqlServer, database: st
 
 
 def test_every_row_comes_where_a_key_holds_the_first_characters(mysql_server: MysqlServer, database: str) -> None:
-    """MySQL's own range over such an index leaves rows out, in a collation that tells accents apart."""
+    """MySQL's own range over such an index leaves rows out, in a collation that distinguishes accents."""
     chance = random.Random(7)
     settings = DatabaseSettings(host=mysql_server.host, port=mysql_server.port, user="root")
     connection = connect(settings)

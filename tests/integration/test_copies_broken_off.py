@@ -1,4 +1,4 @@
-"""What a copy that is begun again, of a real MySQL, makes of what the log showed meanwhile."""
+"""A copy that is begun again, of a real MySQL, and the changes that the log showed meanwhile."""
 
 import pytest
 
@@ -90,7 +90,7 @@ async def test_a_copy_of_everything_ends_every_quarantine(
 
 @pytest.mark.usefixtures("tables")
 async def test_always_goes_on_with_a_copy_that_was_broken_off(reading: LogReading, database: str) -> None:
-    """Only a start behind a finished copy begins another one: a copy that is killed again and again still comes to its end."""
+    """Only a start after a finished copy begins another one: a copy that is killed again and again still comes to its end."""
     reading.settings["snapshot"] = SnapshotSettings(mode=SnapshotMode.ALWAYS, chunk_rows=2)
     await break_off_in(reading, f"{database}.b")
 
@@ -107,7 +107,7 @@ async def test_always_goes_on_with_a_copy_that_was_broken_off(reading: LogReadin
 async def test_no_copy_is_begun_again_while_an_xa_transaction_is_prepared(
     reading: LogReading, mysql_server: MysqlServer, database: str, mode: SnapshotMode
 ) -> None:
-    """Its rows are in no view, and its commit stands behind the view's position: they come once it is over."""
+    """Its rows are in no view, and its commit stands after the view's position: they come once it is over."""
     reading.settings["snapshot"] = SnapshotSettings(mode=mode, chunk_rows=2)
     if mode is SnapshotMode.INITIAL:
         await break_off_in(reading, f"{database}.b")

@@ -1,7 +1,8 @@
-"""A long list of DDL, as people and tools write it, against a real MySQL: what is followed is what the server shows.
+"""A long list of DDL, as people and tools write it, against a real MySQL: the followed definitions are those that the server
+shows.
 
-Each group of statements (``ddl_statements.sql``) begins with an empty database. Behind every statement all tables are
-compared: those that are followed are those that are there, and each is equal to what ``SHOW CREATE TABLE`` gives. The
+Each group of statements (``ddl_statements.sql``) begins with an empty database. After every statement all tables are compared:
+those that are followed are those that are there, and each is equal to the text that ``SHOW CREATE TABLE`` gives. The
 statements are taken from the server's log, with the session's sql_mode, as the reader gets them.
 """
 
@@ -52,7 +53,7 @@ def looking(mysql_server: MysqlServer) -> Iterator["Connection[Any]"]:
 def test_what_is_followed_is_what_the_server_shows(
     connection: "Connection[Any]", looking: "Connection[Any]", group: str
 ) -> None:
-    """Behind every statement of the list."""
+    """After every statement of the list."""
     for database in (DATABASE, OTHER):
         run(connection, f"DROP DATABASE IF EXISTS {database}")
         run(connection, f"CREATE DATABASE {database} CHARACTER SET utf8mb4")

@@ -175,7 +175,7 @@ def test_letters_of_a_commit_that_nobody_answered_for_are_taken_up_once(
     start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch, is_written: bool
 ) -> None:
     """A batch with a replay failed so often that its table was parked. It may be in the warehouse nonetheless, which is asked
-    before the next try: only if it is not do the keys stay parked, and the user was told so in either case.
+    before the next try: only if it is not do the keys stay parked, and the user had that report in either case.
     """
     monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.0)
     monkeypatch.setattr(table_failures, "TRIES", 2)
@@ -219,7 +219,7 @@ def test_letters_of_a_commit_that_nobody_answered_for_are_taken_up_once(
 def test_letters_alone_that_were_written_unheard_are_taken_up_once(
     start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch was cut off behind their commit, and when it came again the warehouse refused to be asked: the tenant waits for
+    """The batch was cut off after their commit, and when it came again the warehouse refused to be asked: the tenant waits for
     an answer, and the keys are not given back, which a second replay would have written once more.
     """
     schema = orders()

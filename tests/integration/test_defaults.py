@@ -1,4 +1,5 @@
-"""Every kind of DEFAULT on a real MySQL: the model has what the server shows, and what it gives the rows that are there."""
+"""Every kind of DEFAULT on a real MySQL: the model has the text that the server shows, and the value that it gives the rows
+that are there."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ def added(definitions: Sequence[str]) -> str:
 
 
 def accepted_parts(connection: "Connection[Any]", definitions: Sequence[str]) -> Iterator[Sequence[str]]:
-    """``definitions`` in parts that the server took in one statement, for a table of one row; what it refuses is left out."""
+    """``definitions`` in parts that the server took in one statement, for a table of one row; refused ones are left out."""
     run(connection, "DROP TABLE IF EXISTS t")
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY)")
     run(connection, "INSERT INTO t VALUES (1)")
@@ -61,7 +62,7 @@ def shown_value(column: Column, value: Any) -> Any:
 
 
 def is_read(bare: TableSchema, definition: str) -> bool:
-    """The statement says what the default is; the server is asked for that of others."""
+    """The statement has the default; the server is asked for that of others."""
     try:
         return bool(apply_ddl({bare.table_id: bare}, bare.table_id.database, added([definition])))
     except DdlNotUnderstood:
@@ -69,7 +70,7 @@ def is_read(bare: TableSchema, definition: str) -> bool:
 
 
 def test_a_default_is_what_the_server_makes_of_it(connection: "Connection[Any]", database: str) -> None:
-    """Of 800 definitions each, whatever it is written as: literals of every type, expressions, members, implicit defaults."""
+    """Of 800 definitions each, in all their forms: literals of every type, expressions, members, implicit defaults."""
     table_id = TableId(database=database, table="t")
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY)")
     ((_, definition),) = run(connection, "SHOW CREATE TABLE t")
@@ -89,7 +90,7 @@ def test_a_default_is_what_the_server_makes_of_it(connection: "Connection[Any]",
         for written, model, server, value in zip(
             definitions, change.schema.columns[1:], shown.columns[1:], values, strict=True
         ):
-            # SHOW CREATE tells of no column how it came.
+            # SHOW CREATE says of no column how it came.
             if msgspec.structs.replace(model, born=None, is_late=False) != server:
                 wrong.append(f"{written}: {model} is {server}")
             default = model.default_expression

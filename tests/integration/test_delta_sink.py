@@ -1,4 +1,4 @@
-"""What is Delta's own in its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
+"""Properties of Delta's own in its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
 
 import itertools
 from pathlib import Path
@@ -25,13 +25,13 @@ NOTE_BEFORE = FormerName(name="note", last_version=2)
 
 
 def features(harness: WarehouseHarness, schema: TableSchema) -> set[str]:
-    """What a reader of the table must know."""
+    """The features that a reader of the table must know."""
     place = "/".join((shared_spark().delta.warehouse_dir, *harness.place(schema).identifier))
     return set(DeltaTable(place).protocol().reader_features or ())
 
 
 def test_a_table_asks_of_readers_only_what_it_needs() -> None:
-    """Deletion vectors and mapped names; wider types only where a table is not written anew when a column has widened."""
+    """Deletion vectors and mapped names; wider types only where a table is not written again when a column has widened."""
     shared = shared_spark()
     sink = open_sink(shared.delta)
     harness = WarehouseHarness(shared.session, sink, lambda place: delta_rows(shared.delta, place), "delta-own")
@@ -50,8 +50,8 @@ def test_a_table_asks_of_readers_only_what_it_needs() -> None:
 
 
 def test_a_wide_table_is_opened_by_whoever_reads_delta() -> None:
-    """Neither mapped names nor deletion vectors: delta-rs' way into pandas, Polars and daft opens no other. What needs mapped
-    names is refused by name."""
+    """Neither mapped names nor deletion vectors: delta-rs' way into pandas, Polars and daft opens no other. A change that
+    needs mapped names is refused by name."""
     shared = shared_spark()
     sink = open_sink(msgspec.structs.replace(shared.delta, wide=(r"shop\..*",)))
     harness = WarehouseHarness(shared.session, sink, lambda place: delta_rows(shared.delta, place), "delta-wide")
@@ -107,7 +107,7 @@ def test_a_table_that_was_widened_is_written_anew_once_it_may_be() -> None:
 
 
 def test_each_commit_says_how_far_the_table_got() -> None:
-    """First rows, a merge, a table built anew; not what is committed besides. Of a batch each table tells of itself."""
+    """First rows, a merge, a table built again; no other commit. Each table of a batch reports its own progress."""
     shared = shared_spark()
     sink = open_sink(shared.delta)
     harness = WarehouseHarness(shared.session, sink, lambda place: delta_rows(shared.delta, place), "delta-told")
@@ -138,7 +138,7 @@ def test_each_commit_says_how_far_the_table_got() -> None:
 
 
 def test_files_that_nobody_needs_go_after_so_many_commits() -> None:
-    """Whatever number the last commit has: VACUUM itself makes two. A job that starts again goes on counting."""
+    """The number of the last commit does not matter: VACUUM itself makes two. A job that starts again goes on counting."""
     shared = shared_spark()
     settings = msgspec.structs.replace(shared.delta, vacuum_every_commits=2, optimize_at_files=1_000)
     log = table(ID, column("n", "int"))

@@ -39,7 +39,7 @@ class Subscription:
         self.stand_ins: list[RunningStandIn] = []
 
     def fill(self, **settings: Any) -> RunningStandIn:
-        """From now on what the server logs comes by the topic."""
+        """From now on the server's log comes by the topic."""
         self.stand_ins.append(stand_in(self.mysql, self.kafka.bootstrap_servers, self.topic, **settings))
         return self.stand_ins[-1]
 
@@ -202,7 +202,7 @@ def test_the_same_traffic_gives_equal_events_by_both_roads(
 def test_kill_9_loses_nothing_and_repeats_nothing(
     subscription: Subscription, mysql_server: MysqlServer, database: str, failpoint: str
 ) -> None:
-    """In the snapshot, before a commit and behind one; the stand-in restarts too, and repeats as DTS does."""
+    """In the snapshot, before a commit and after one; the stand-in restarts too, and repeats as DTS does."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", database=database)
     mysql_server.execute(f"INSERT INTO t VALUES {','.join(f'({n}, 0)' for n in range(300))}", database=database)
     filling = subscription.fill()
@@ -225,7 +225,7 @@ def test_kill_9_loses_nothing_and_repeats_nothing(
     subscription.fill()
     write(10)
     pipeline.reader.start()
-    pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 299} for row in rows))  # what follows is behind the copy
+    pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 299} for row in rows))  # later rows are after the copy
     write(10)
     source = dict(mysql_server.execute("SELECT id, v FROM t", database=database))
     rows = pipeline.wait_for_rows(lambda rows: _replayed(rows) == source)
@@ -238,14 +238,14 @@ def test_kill_9_loses_nothing_and_repeats_nothing(
 
 
 def _replayed(rows: list[PublishedRow]) -> dict[int, int]:
-    """What the rows leave, taken in the order that they carry."""
+    """The table that the rows leave, taken in the order that they carry."""
     return {row.value["after"]["id"]: row.value["after"]["v"] for row in sorted(rows, key=lambda row: row.order)}
 
 
 def test_the_group_is_set_behind_a_checkpoint_and_only_there(
     subscription: Subscription, mysql_server: MysqlServer, database: str
 ) -> None:
-    """DTS's console sees how far it was read; never further than what is durable."""
+    """DTS's console sees how far it was read; never further than the durable rows."""
     pipeline = subscription.decoder(with_database=False)
     pipeline.reader.start()
     subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
@@ -291,7 +291,7 @@ def test_tables_are_learned_from_messages_where_there_is_no_server(subscription:
 
 
 def test_what_cannot_be_decoded_halts_with_its_place(subscription: Subscription, database: str) -> None:
-    """Topic, partition and offset; nothing behind it is published."""
+    """Topic, partition and offset; nothing after it is published."""
     pipeline = subscription.decoder(with_database=False)
     subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
     subscription.send_value(b"\xff rubbish", ps=2)
@@ -305,7 +305,7 @@ def test_what_cannot_be_decoded_halts_with_its_place(subscription: Subscription,
 
 
 def test_by_policy_it_is_set_aside_once_and_reading_goes_on(subscription: Subscription, database: str) -> None:
-    """A message, an entry and a row, in the transaction of what stands around them."""
+    """A message, an entry and a row, in the transaction of the rows around them."""
     pipeline = subscription.decoder(with_database=False, failure_handling="dead-letter")
     too_large = pb.RowChange(newColumns=[pb.Data(dataType=pb.DATA_TYPE_INT32, sv="9" * 12), pb.Data()])
     subscription.send(begin(1), insert(1, schemaName=database), dml([too_large], schemaName=database), commit(1), ps=1)
@@ -331,7 +331,7 @@ def test_by_policy_it_is_set_aside_once_and_reading_goes_on(subscription: Subscr
 
 
 def test_a_lost_range_halts_with_the_range_and_the_remedy(subscription: Subscription, database: str) -> None:
-    """DTS deleted what was not read: never a jump in silence."""
+    """DTS deleted messages that were not read: never a jump in silence."""
     pipeline = subscription.decoder(with_database=False)
     subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
     pipeline.reader.start()

@@ -1,6 +1,6 @@
 """``headwater erase --mesh`` on a real Kafka: the ConfigMap goes, and the command waits for the operator and looks again.
 
-Kubernetes is a folder, behind a ``kubectl`` of this test's. The operator is this test too.
+Kubernetes is a folder, which a ``kubectl`` of this test's reads and writes. The operator is this test too.
 """
 
 import json

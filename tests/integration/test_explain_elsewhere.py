@@ -35,7 +35,7 @@ from tests.integration.service_process import Services
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A mesh that a command is told of, and a source of this test's own."""
+    """A mesh that a command gets a file of, and a source of this test's own."""
 
     history: GrpcClientSettings
     file: Path
@@ -136,7 +136,7 @@ async def test_columns_are_those_in_force_and_rules_have_their_lines(elsewhere: 
 
 
 async def test_what_routers_refuse_and_how_the_config_map_stands_are_told(elsewhere: Elsewhere) -> None:
-    """What is found here of the same is not told twice."""
+    """A refusal that the command finds itself, too, is not reported twice."""
     await record_schema(elsewhere.history, elsewhere.source, orders_schema())
     document = elsewhere.document(row_filters=[{"tables": ".*orders", "where": "id = 'one'"}])
     alone = elsewhere.explain("acme", "orders", "--json", given=document)

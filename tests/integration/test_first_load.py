@@ -1,4 +1,5 @@
-"""A copy of a table goes into a mirror as appends where none of its keys is there, and is what merges would have made of it."""
+"""A copy of a table goes into a mirror as appends where none of its keys is there, and the mirror equals the
+table that merges would have made."""
 
 import base64
 import itertools
@@ -40,7 +41,7 @@ class KeyType:
 
 
 def word(chance: random.Random) -> str:
-    # In the warehouse all capitals come first; the source of these tests tells none from small letters.
+    # In the warehouse all capitals come first; the source of these tests has them equal to small letters.
     letters = "".join(chance.choice("aAbBzZéß~_'\\") for _ in range(chance.randrange(1, 5)))
     return chance.choice(("", "https://shop.example/a/long/prefix/")) + letters
 
@@ -74,7 +75,7 @@ Key = tuple[Any, ...]
 
 @dataclass(slots=True)
 class Source:
-    """A table that is copied chunk by chunk while it changes; told are batches."""
+    """A table that is copied chunk by chunk while it changes, as batches."""
 
     chance: random.Random
     types: Sequence[KeyType]
@@ -99,7 +100,7 @@ class Source:
         return table(*self.columns, NOTE, key=tuple(each.name for each in self.columns))
 
     def batches(self) -> Iterator[list[RowChange]]:
-        """One of each kind, in any order, behind a first chunk."""
+        """One of each kind, in any order, after a first chunk."""
         kinds = [self.chunk, self.chunks, self.begin_again, self.late_chunk, self.with_insert, self.streamed]
         for kind in [self.chunk, *self.chance.sample(kinds, len(kinds))]:
             self.rank += 1
@@ -179,7 +180,7 @@ def warehouse(request: pytest.FixtureRequest) -> tuple[str, Sink, ReadRows]:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether what a sink asked of a batch was new, time by time."""
+    """The answers to a sink's question whether a batch's rows are new, time by time."""
     given: list[bool] = []
 
     def noted(ask: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,8 +207,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_a_copy_is_what_merges_make_of_it(
     warehouse: tuple[str, Sink, ReadRows], answers: list[bool], has_text: bool
 ) -> None:
-    """Keys of random types, chunks in the source's order, which is another than the warehouse's, from two places at once, taken
-    again from the begin, older than what was streamed, and batches that come again."""
+    """Keys of random types, chunks in the source's order, which is another than the warehouse's, from two places at once,
+    taken again from the begin, older than the streamed rows, and batches that come again."""
     kind, sink, read_rows = warehouse
     chance = random.Random(f"first load {kind}")
     types = [TEXT, KEY_TYPES[6]] if has_text else chance.sample(KEY_TYPES[1:], 2)

@@ -1,4 +1,4 @@
-"""How far a mesh elsewhere has got, on a real Kafka: readers by their checkpoints, sinks by what their tables' commits say."""
+"""How far a mesh elsewhere has got, on a real Kafka: readers by their checkpoints, sinks by their tables' commits."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -88,7 +88,7 @@ class Told:
 def test_a_sink_is_behind_until_its_tables_commits_say_otherwise(
     bootstrap_servers: str, mysql_server: MysqlServer, unique_name: Callable[[str], str]
 ) -> None:
-    """A tombstone is taken in by nobody; what comes later is not waited for; tables that nobody compares are not asked for."""
+    """A tombstone is taken in by nobody; later events are not waited for; tables that nobody compares are not asked for."""
     kafka, database = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("hops")
     tenant = unique_name("acme").replace("_", "-")
     mysql_server.execute(
@@ -130,7 +130,7 @@ def test_a_sink_is_behind_until_its_tables_commits_say_otherwise(
 def test_a_table_that_its_job_reports_as_parked_is_named_and_not_waited_for(
     bootstrap_servers: str, mysql_server: MysqlServer, unique_name: Callable[[str], str]
 ) -> None:
-    """Until the job reports that it is over; what another tenant's job reports does not count."""
+    """Until the job reports that it is over; a report of another tenant's job does not count."""
     kafka, database = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("parked")
     tenant = unique_name("acme").replace("_", "-")
     mysql_server.execute(f"CREATE DATABASE {database}", f"CREATE TABLE {database}.orders (id INT PRIMARY KEY)")

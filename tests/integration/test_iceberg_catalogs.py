@@ -54,7 +54,7 @@ class Known:
     settings: dict[str, Any]
     load: Load
     environ: dict[str, str] = field(default_factory=dict)
-    """Of the job: what stands in no file."""
+    """Of the job: secrets that stand in no file."""
     session: dict[str, str] = field(default_factory=dict)
     """Of the job, besides."""
     gate: Gate | None = None
@@ -62,7 +62,7 @@ class Known:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """What may stand in no log, file or command line."""
+        """Secrets that may stand in no log, file or command line."""
         of_store = () if self.store is None else (self.store.secret,)
         return of_store if self.gate is None else (*of_store, *self.gate.hidden)
 
@@ -165,8 +165,8 @@ def test_a_job_lives_twice_on_another_catalog(
     kind: str, format_version: int, bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Tables, maintenance and the batch's identity are there as in the catalog that is a file; of both formats. In an object
-    store a file that no snapshot knows goes when it is old, and stays while it is young. What the job proves itself with is in
-    none of its files and logs, nor on its command lines. It tells what each tenant takes of it.
+    store a file that no snapshot knows goes when it is old, and stays while it is young. The secrets by which the job proves
+    itself are in none of its files and logs, nor on its command lines. It reports each tenant's share of its CPU time.
     """
     if kind in ("rest", "hive") and (reason := own_network.why_not()):
         pytest.skip(f"its server listens on all interfaces, and may have no network of its own here: {reason}")
@@ -236,7 +236,7 @@ def test_a_job_lives_twice_on_another_catalog(
 
 
 def end_first_life(job: SinkJob, failpoint: str, *, at_pass: int) -> None:
-    """In the shared session, unless the job needs jars that this has not."""
+    """In the shared session, unless the job needs jars that this lacks."""
     if job.session:
         job.start(failpoints=f"{failpoint}=kill@{at_pass}")
         job.wait_until_killed()

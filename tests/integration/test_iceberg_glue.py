@@ -1,4 +1,4 @@
-"""Iceberg's own GlueCatalog, told what the sink tells it, asks as Glue expects. No Glue can be had: a stand-in answers."""
+"""Iceberg's own GlueCatalog, with the sink's properties, asks as Glue expects. No Glue can be had: a stand-in answers."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ NOT_FOUND = b'{"__type": "EntityNotFoundException", "Message": "none"}'
 
 @dataclass(slots=True)
 class Glue:
-    """A stand-in that has no tables, and remembers what it was asked: operation, request, who signed it."""
+    """A stand-in that has no tables, and remembers its requests: operation, content, signer."""
 
     uri: str
     asked: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)
@@ -84,7 +84,7 @@ def java_with_aws() -> Iterator[Any]:
 def test_glue_is_asked_for_a_table_by_its_place_in_the_account_and_region(
     glue: Glue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which database, of which account, where: by the settings; who asks: by the environment."""
+    """Which database, of which account, where: by the settings; the signer: by the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-the-environment")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     given = {"glue.id": "123456789012", "client.region": "eu-central-1", "glue.endpoint": glue.uri}

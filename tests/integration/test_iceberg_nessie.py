@@ -25,7 +25,7 @@ SCHEMA = (
 
 @pytest.mark.rest(because="245 MB are fetched for it; the gate has the REST catalog, in test_iceberg_catalogs.py")
 def test_nessie_takes_tables_and_commits_of_icebergs_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It makes a table three levels deep and commits to it; what another program appended stands in its next look."""
+    """It makes a table three levels deep and commits to it; rows that another program appended stand in its next look."""
     program = programs.build_object_store()
     assert program is not None, "the object store cannot be built: see above; `make cluster-programs` tries again"
     store = ObjectStore(program, tmp_path / "store", free_port())

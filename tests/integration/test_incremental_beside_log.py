@@ -1,4 +1,4 @@
-"""Incremental snapshots of a real MySQL beside what else is in the log, and beside its replicas."""
+"""Incremental snapshots of a real MySQL beside the other events of the log, and beside its replicas."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tests.integration.log_reading import LogReading, ids
 async def test_changes_go_on_and_signals_are_heard_while_a_replica_holds_an_incremental_snapshot_up(
     start_mysql: StartMysql,
 ) -> None:
-    """A replica that stands still is infinitely far behind; one that does not answer counts as that."""
+    """A replica that stands still lags infinitely far; one that does not answer counts as that."""
     source, replica = (start_mysql(server_id=server_id) for server_id in (11, 12))
     replica.execute(
         f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{source.host}', SOURCE_PORT = {source.port}, SOURCE_USER = 'root', "
@@ -113,7 +113,7 @@ async def test_a_table_without_a_key_is_read_beside_writes_or_given_up_by_name(
 async def test_a_copy_that_is_short_is_refused_by_name(
     mysql_server: MysqlServer, database: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The source's own count tells of a chunk that ended its table too early; rows that came by the log are none of those. The
+    """The source's own count shows a chunk that ended its table too early; rows that came by the log are none of those. The
     other table is finished, and a fault stays until the first one is."""
     mysql_server.execute(
         "CREATE TABLE signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",

@@ -168,7 +168,7 @@ def test_ddl_during_a_snapshot_has_the_chunk_read_again(
 def test_pausing_stopping_and_conditions(
     start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
-    """By gRPC: what is refused is answered with every mistake; the rest acts on the tables it names."""
+    """By gRPC: a refusal names every mistake; the rest acts on the tables it names."""
     mysql_server.execute(
         "CREATE TABLE a (id INT PRIMARY KEY, v INT, colour VARCHAR(10))",
         "CREATE TABLE b (id INT PRIMARY KEY, v INT)",
@@ -229,7 +229,8 @@ def test_pausing_stopping_and_conditions(
 def test_a_signal_table_and_a_surrogate_key(
     start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
-    """A row of the signal table acts once; rows that share a surrogate's value are all read, with a key behind and without."""
+    """A row of the signal table acts once; rows that share a surrogate's value are all read, with a key after it and
+    without."""
     mysql_server.execute(
         "CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
         "CREATE TABLE keyless (v INT, seq BIGINT NOT NULL, INDEX (seq))",
@@ -251,7 +252,7 @@ def test_a_signal_table_and_a_surrogate_key(
         database=database,
     )
     wait_until_finished(pipeline, f"{database}.ranked", f"{database}.keyless")
-    # Its row and the place behind all signals are one transaction in Kafka.
+    # Its row and the place after all signals are one transaction in Kafka.
     mysql_server.execute("INSERT INTO ranked VALUES (998, 9, 9)", database=database)
     pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 998} for row in rows))
     pipeline.reader.kill()
@@ -323,7 +324,7 @@ def test_a_signal_sent_while_the_reader_stands_still_acts_when_it_is_back(
 def test_a_signal_that_comes_before_the_first_checkpoint_or_during_the_copy_is_not_lost(
     start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str, killed_at: str
 ) -> None:
-    """Killed before anything was durable, or in the middle of the initial snapshot: the signal acts once, behind the copy."""
+    """Killed before anything was durable, or in the middle of the initial snapshot: the signal acts once, after the copy."""
     mysql_server.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
         "INSERT INTO t VALUES " + ",".join(f"({number}, 0)" for number in range(90)),
@@ -359,7 +360,7 @@ def wait_until_finished(pipeline: ReaderPipeline, *tables: str, times: int = 1) 
 
 @contextmanager
 def writing(mysql_server: MysqlServer, database: str, *statements: str) -> Iterator[None]:
-    """Runs ``statements`` again and again beside what the block does."""
+    """Runs ``statements`` again and again beside the block."""
     ends = threading.Event()
     failures: list[BaseException] = []
 

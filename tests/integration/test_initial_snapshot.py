@@ -172,7 +172,7 @@ def test_a_source_that_was_reset_is_copied_again_in_a_new_epoch(
     assert copied.order[0] == before.order[0] + 1 == after.order[0]
     assert '"checkpoint_was_reset"' in pipeline.reader.log_text
     pipeline.reader.stop()
-    pipeline.reader.start()  # what was reset was done once
+    pipeline.reader.start()  # the reset was done once
     pipeline.wait_for_log()
     assert len(pipeline.rows()) == 3
 
@@ -180,14 +180,14 @@ def test_a_source_that_was_reset_is_copied_again_in_a_new_epoch(
 def test_a_copy_waits_for_replicas_that_lag(
     start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str, start_mysql: StartMysql
 ) -> None:
-    """A replica that is told to lag behind holds up the next chunk; the rows come once it is near again."""
+    """A replica that is set to lag holds up the next chunk; the rows come once it is near again."""
     replica = start_mysql(server_id=4711)
     source = f"SOURCE_HOST = '{mysql_server.host}', SOURCE_PORT = {mysql_server.port}, SOURCE_USER = 'root'"
     (executed,) = mysql_server.execute("SELECT @@GLOBAL.gtid_executed")
     replica.execute(
         f"CREATE DATABASE {database}",
         "RESET BINARY LOGS AND GTIDS",
-        f"SET GLOBAL gtid_purged = '{executed[0]}'",  # what other tests wrote
+        f"SET GLOBAL gtid_purged = '{executed[0]}'",  # transactions of other tests
         f"CHANGE REPLICATION SOURCE TO {source}, SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_DELAY = 3600",
         f"CHANGE REPLICATION FILTER REPLICATE_WILD_DO_TABLE = ('{database}.%')",
         "START REPLICA",
@@ -225,7 +225,7 @@ def test_recovery_goes_on_where_the_schema_history_was_lost(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Halted by name without it; then the schemas are learned anew, no row is copied again and none is missing."""
+    """Halted by name without it; then the schemas are learned again, no row is copied again and none is missing."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
     pipeline = start()
     pipeline.reader.start()

@@ -191,7 +191,7 @@ def key_of(message: Message) -> int:
 
 
 def op_of(message: Message) -> str:
-    """What happened to the row; empty: a tombstone."""
+    """The operation on the row; empty: a tombstone."""
     value = message.value()
     return "" if value is None else str(json.loads(value)["op"])
 

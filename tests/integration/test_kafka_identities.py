@@ -32,12 +32,12 @@ CLIENT, CLIENT_SECRET = "headwater", 's3cret "&+:'
 TIMEOUT_S = 120.0
 IDENTITIES = ["certificate", "token"]
 
-pytestmark = pytest.mark.rest(because="test_kafka_sasl.py has each library of ours behind TLS and users with passwords")
+pytestmark = pytest.mark.rest(because="test_kafka_sasl.py has each library of ours at a Kafka with TLS and passwords")
 
 
 @dataclass(frozen=True, slots=True)
 class KnowingKafka:
-    """The broker's two listeners, and what a client shows there."""
+    """The broker's two listeners, and the identity that a client shows there."""
 
     mutual_port: int
     token_port: int
@@ -171,7 +171,7 @@ def test_a_client_without_a_certificate_is_refused(kafka: KnowingKafka) -> None:
 
 
 def test_a_wrong_secret_gets_no_token(kafka: KnowingKafka) -> None:
-    """Neither the secret given nor the right one is told."""
+    """The error has neither the secret given nor the right one."""
     settings = kafka.settings("token", secret="wr0ng")
     assert settings.oauth is not None
 

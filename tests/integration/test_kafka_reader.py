@@ -135,7 +135,7 @@ async def test_headers_are_columns_where_they_are_asked_for(topics: Topics, uniq
 
 
 async def test_one_task_reads_many_topics(topics: Topics, unique_name: Callable[[str], str]) -> None:
-    """Each in its own order, whatever the others are; of one there is nothing in its range."""
+    """Each in its own order, independent of the others; of one there is nothing in its range."""
     names = [topics.make(unique_name(f"many{number}"), partitions=2) for number in range(12)]
     for number, name in enumerate(names):
         topics.write(name, *(f"{number}-{each}" for each in range(number)), partition=number % 2)
@@ -151,7 +151,7 @@ async def test_one_task_reads_many_topics(topics: Topics, unique_name: Callable[
 
 
 async def test_what_kafka_has_no_more_fails_it_by_name(topics: Topics, unique_name: Callable[[str], str]) -> None:
-    """Unless losses are accepted: then there is what is left."""
+    """Unless losses are accepted: then the rest is there."""
     topic = topics.make(unique_name("lost"))
     topics.write(topic, "one", "two", "three")
     topics.forget_before(topic, 2)
@@ -166,7 +166,7 @@ async def test_what_kafka_has_no_more_fails_it_by_name(topics: Topics, unique_na
 
 
 async def test_a_topic_that_is_gone_fails_it_by_name(topics: Topics, unique_name: Callable[[str], str]) -> None:
-    """So does one of which less is there than was: it was made anew."""
+    """So does one of which less is there than was: it was made again."""
     topic = topics.make(unique_name("gone"))
     topics.write(topic, "one", "two")
     ranges: Ranges = {topic: ({0: 1}, {0: 2})}

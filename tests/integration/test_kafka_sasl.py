@@ -1,4 +1,4 @@
-"""Kafka behind users, passwords and TLS: what each client of ours does there, and what it says when it is refused.
+"""Kafka with users, passwords and TLS: the work of each client of ours there, and its error when it is refused.
 
 One broker for all tests, with an open listener for the tests themselves, SASL_PLAINTEXT and SASL_SSL.
 """
@@ -174,7 +174,7 @@ def topic(kafka: GuardedKafka, unique_name: Callable[[str], str]) -> Topic:
 def test_each_mechanism_reads_and_sets_the_group(
     topic: Topic, protocol: SecurityProtocol, mechanism: SaslMechanism
 ) -> None:
-    """The whole of what the decoder asks of the subscription's Kafka, with and without TLS."""
+    """All requests of the decoder to the subscription's Kafka, with and without TLS."""
     topic.send(b"one", b"two", b"three")
     client = SubscriptionClient(topic.subscription(protocol, mechanism))
 
@@ -202,7 +202,7 @@ def test_scram_is_what_a_user_gets_who_names_no_protocol(topic: Topic) -> None:
 
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 def test_a_wrong_password_is_named_with_its_remedy(topic: Topic, mechanism: SaslMechanism) -> None:
-    """No retry helps; neither the password given nor the right one is told."""
+    """No retry helps; the error has neither the password given nor the right one."""
     client = SubscriptionClient(topic.subscription(PLAINTEXT, mechanism, password=Secret("wr0ng")))
 
     with pytest.raises(AccessDenied, match="check username, password and consumer group in DTS's console") as caught:
@@ -265,7 +265,7 @@ def test_a_right_that_is_missing_is_named(topic: Topic, of_group: bool) -> None:
 
 
 def test_a_recording_of_a_subscription_is_refused_by_name(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `headwater dts record` says."""
+    """The error of `headwater dts record`."""
     monkeypatch.setattr("libs.stand_ins.dts.recording._ANSWER_TIMEOUT_S", 2.0)
     settings = topic.kafka.settings(PLAINTEXT, SaslMechanism.PLAIN, password="wr0ng")
 
@@ -360,7 +360,7 @@ def _read_by_spark(settings: KafkaSettings, topic: str) -> int:
 async def test_a_topic_that_the_router_may_not_write_is_named_and_others_go_on(
     kafka: GuardedKafka, unique_name: Callable[[str], str], sees_it: bool
 ) -> None:
-    """What the transaction had written elsewhere is aborted at Kafka too: it does not show with the next one's commit."""
+    """The transaction's other records are aborted at Kafka too: it does not show with the next one's commit."""
     rig = Rig(kafka.broker.bootstrap_servers, unique_name("writer"))
     closed = f"closed-{rig.topic}"
     ensure_topics(rig.kafka, [TopicSpec(name=closed)])
@@ -400,7 +400,7 @@ def _acl(topic: str, operation: AclOperation, permission: AclPermissionType) -> 
 
 
 class Elsewhere:
-    """A mesh of one tenant and one source, of which a command is told how its Kafka is reached, over TLS and by a user."""
+    """A mesh of one tenant and one source, of which a command's file says how its Kafka is reached, over TLS and by a user."""
 
     def __init__(self, kafka: GuardedKafka, folder: Path, name: str) -> None:
         self.kafka, self.broker = kafka.settings(TLS, SaslMechanism.SCRAM_SHA_512), kafka.broker.bootstrap_servers
@@ -505,7 +505,7 @@ def test_a_source_elsewhere_is_sent_a_signal(elsewhere: Elsewhere) -> None:
 
 
 def test_mistakes_about_a_mesh_elsewhere_are_named(elsewhere: Elsewhere) -> None:
-    """With the nearest right name, and what the file has wrong by its line."""
+    """With the nearest right name, and a mistake of the file with its line."""
     misspelt = elsewhere.run("retry", f"{elsewhere.tenant}x")
     no_source = elsewhere.run("signal", f"{elsewhere.source}x", "pause-snapshot")
     elsewhere.file.write_text("kafka:\n  bootstrap_server: a:1\n")

@@ -38,7 +38,7 @@ async def test_a_log_is_waited_for_until_its_topic_has_leaders(
 
 
 async def test_a_log_that_does_not_come_is_given_up(bootstrap_servers: str, unique_name: Callable[[str], str]) -> None:
-    """The error says which topic, and what the broker said."""
+    """The error has the topic's name, and the broker's words."""
     kafka, topic = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("log")
 
     with pytest.raises(BrokerUnavailable, match=rf"{topic} cannot be described: .*UNKNOWN_TOPIC_OR_PART"):
@@ -48,7 +48,7 @@ async def test_a_log_that_does_not_come_is_given_up(bootstrap_servers: str, uniq
 def test_a_refused_topic_does_not_keep_another_from_being_made(
     bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:
-    """Only what Kafka refuses is in the answer; what exists already is no error."""
+    """Only refused topics are in the answer; one that exists already is no error."""
     kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
     good, bad, wrong = unique_name("good"), unique_name("bad"), unique_name("wrong")
     asked = [
@@ -94,7 +94,7 @@ def test_a_name_or_number_that_kafka_refuses_is_that_topics_trouble(
 async def test_tasks_that_start_together_may_each_want_another_number_of_partitions(
     bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:
-    """Whoever is quickest with the most has done the others' work; none of them fails."""
+    """The quickest call with the most has done the others' work; none of them fails."""
     kafka, topic = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("changes")
     await asyncio.to_thread(ensure_topics, kafka, [TopicSpec(name=topic)])
 
@@ -107,7 +107,7 @@ async def test_tasks_that_start_together_may_each_want_another_number_of_partiti
 
 
 def test_the_ends_of_many_topics_are_one_answer(bootstrap_servers: str, unique_name: Callable[[str], str]) -> None:
-    """Equal to those that are asked one by one: behind the markers of transactions, before one that is open."""
+    """Equal to those that are asked one by one: after the markers of transactions, before one that is open."""
     kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
     first, second, missing = (unique_name("ends") for _ in range(3))
     ensure_topics(kafka, [TopicSpec(name=first, kafka_partitions=2), TopicSpec(name=second)])
@@ -144,7 +144,7 @@ def test_the_ends_of_many_topics_are_one_answer(bootstrap_servers: str, unique_n
 def test_a_topic_is_read_to_its_end_while_others_write_to_it(
     bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:
-    """Each transaction ends before a fetch comes back empty, so that librdkafka never tells the end of a partition. Records
+    """Each transaction ends before a fetch comes back empty, so that librdkafka never reports the end of a partition. Records
     after the end that was there at the call do not come."""
     kafka, topic = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("busy")
     ensure_topics(kafka, [TopicSpec(name=topic, kafka_partitions=2)])
@@ -168,7 +168,7 @@ def test_a_topic_is_read_to_its_end_while_others_write_to_it(
 def test_the_owner_of_a_topic_is_found_while_routers_announce_tables(
     bootstrap_servers: str, unique_name: Callable[[str], str]
 ) -> None:
-    """A tenant's ``table-schemas`` topic that is written without a pause has no end that librdkafka tells."""
+    """A tenant's ``table-schemas`` topic that is written without a pause has no end that librdkafka reports."""
     kafka, tenant = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("claims")
     schemas_topic = table_schemas_topic(tenant)
     ensure_topics(kafka, [TopicSpec(name=schemas_topic)])

@@ -105,7 +105,7 @@ class Mesh:
         return found
 
     def refusal(self, user: str, topic: str) -> str:
-        """What Kafka says to a record of this user; empty: it took it."""
+        """Kafka's error for a record of this user; empty: it took it."""
         told: list[str] = []
         producer = Producer({**client_config(self.settings(user)), "enable.idempotence": False})
         producer.produce(topic, b"x", on_delivery=lambda error, _: told.append(error.name() if error else ""))
@@ -131,7 +131,8 @@ def test_each_component_works_with_its_own_rights_and_is_refused_elsewhere(
     database: str,
     tmp_path: Path,
 ) -> None:
-    """Rows go from MySQL to a tenant's topic by four services, each with its own user; then each tries what is not its own."""
+    """Rows go from MySQL to a tenant's topic by four services, each with its own user; then each tries things that are not its
+    own."""
     mesh = Mesh(*kafka, source=database)
     asyncio.run(make_users(mesh.users(), asyncio.Event()))
     asyncio.run(_take_a_tenant_in(mesh, TENANT))

@@ -77,7 +77,7 @@ async def test_rows_that_share_a_chosen_key_all_come_and_a_change_of_it_is_a_del
 async def test_a_table_without_a_key_is_copied_again_along_the_chosen_one(
     mysql_server: MysqlServer, database: str
 ) -> None:
-    """As the document says, its rows are told apart by it; a chosen column that may be NULL needs a surrogate key."""
+    """As the document says, its rows are distinguished by it; a chosen column that may be NULL needs a surrogate key."""
     mysql_server.execute(
         f"CREATE TABLE {database}.signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
         f"CREATE TABLE {database}.t (a INT NOT NULL, b INT NOT NULL, v INT)",
@@ -106,7 +106,7 @@ async def test_a_table_without_a_key_is_copied_again_along_the_chosen_one(
 
 
 async def test_another_key_is_a_new_version_from_the_restart_on(mysql_server: MysqlServer, database: str) -> None:
-    """What was delivered keeps its key; a table without a key of its own gets one; columns that are not there count as none."""
+    """Delivered rows keep their key; a table without a key of its own gets one; columns that are not there count as none."""
     mysql_server.execute(
         f"CREATE TABLE {database}.t (id INT PRIMARY KEY, code CHAR(2) NOT NULL)",
         f"CREATE TABLE {database}.w (a INT, b INT)",

@@ -42,12 +42,12 @@ KEYS: dict[str, tuple[str, Callable[[int], str]]] = {
 def test_ranges_have_about_as_many_rows_each_and_every_row_once(
     mysql_server: MysqlServer, database: str, name: str, select: str
 ) -> None:
-    """Of a table that was filled just now, whatever its key."""
+    """Of a table that was filled just now, with every kind of key."""
     columns, key_of = KEYS[name]
     table_id = TableId(database=database, table="t")
     mysql_server.execute(
         f"CREATE TABLE t (v INT, {columns})",
-        f"SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{database}'",  # keeps what it is now
+        f"SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{database}'",  # keeps the number of now
         *(
             "INSERT INTO t VALUES " + ",".join(f"(1, {key_of(n)})" for n in range(first, first + 1_000))
             for first in range(0, ROWS, 1_000)

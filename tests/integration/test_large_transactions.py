@@ -15,7 +15,7 @@ from tests.marks import rest
 
 ROW_BYTES = 100_000
 MAX_RSS_MB = 200
-"""Far less than either transaction: what the reader holds does not grow with it."""
+"""Far less than either transaction: the reader's memory does not grow with it."""
 
 
 @pytest.mark.parametrize("rows", [2_500, *rest(12_000, because="of 250 MB in the gate, with the same bound")])

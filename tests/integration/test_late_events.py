@@ -1,4 +1,4 @@
-"""Rows that are gone from a mirror stay gone, whatever older event still comes: on a real Kafka and real warehouses."""
+"""Rows that are gone from a mirror stay gone, also when older events still come: on a real Kafka and real warehouses."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def notes(tenant: Tenant) -> Sequence[tuple[int, str]]:
 
 @pytest.mark.timeout(1_800)
 def test_a_late_event_brings_no_deleted_row_back(start_tenant: StartTenant, warehouse: str) -> None:
-    """Not in the batch behind the delete, and not later; what is newer than the delete does, as does a row never deleted."""
+    """Not in the batch after the delete, and not later; an event newer than the delete does, as does a row never deleted."""
     schema = orders()
     tenant = start_tenant(warehouse, schema)
     write_at(tenant, schema, 10, "c", row(1, "one", 1), row(2, "two", 2), row(3, "three", 3))

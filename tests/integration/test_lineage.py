@@ -1,4 +1,4 @@
-"""What a real query tells of itself: its start, its batches, its end, and its failure."""
+"""The lineage events of a real query: its start, its batches, its end, and its failure."""
 
 import json
 import time

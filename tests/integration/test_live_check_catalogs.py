@@ -98,7 +98,7 @@ def mesh(
         kafka = kafka_address(read_ports(stack.home))
         job = SinkJob(tmp_path, kafka, "iceberg", iceberg, lambda _: [], environ=catalog.environ)
         job.start()
-        if kind == "jdbc":  # a database without the list of tables is told at once
+        if kind == "jdbc":  # a database without the list of tables is reported at once
             wait_until(
                 lambda: postgresql_server.execute(IS_LISTING) == [(True,)],
                 because="the job makes the list of tables",
@@ -132,7 +132,7 @@ def test_a_row_that_broke_is_found_and_repaired_by_another_catalog(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By a user who may only read; a secret that is wrong, and a catalog that is away, are told by name."""
+    """By a user who may only read; a secret that is wrong, and a catalog that is away, are reported by name."""
     elsewhere, file = HeadwaterCommand(home_at(tmp_path / "nowhere")), tmp_path / "mesh.yaml"
     for name, value in mesh.environ.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,5 @@
-"""A stack whose tenants' tables are in a ClickHouse of the owner's: what reads a warehouse, or empties it, does it there."""
+"""A stack whose tenants' tables are in a ClickHouse of the owner's: commands that read a warehouse, or empty it, do it
+there."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def headwater(
 def test_check_query_rebuild_and_erase_work_on_a_tenants_clickhouse(
     headwater: HeadwaterCommand, mysql_server: MysqlServer, clickhouse_server: ClickhouseServer, database: str
 ) -> None:
-    """Rows of all modes equal the source, what is planted is found and mended, and one tenant goes whole."""
+    """Rows of all modes equal the source, planted faults are found and mended, and one tenant goes whole."""
 
     def run(*arguments: str, exits: int = 0, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
         if arguments[0] in ("up", "down"):
@@ -68,7 +69,7 @@ def test_check_query_rebuild_and_erase_work_on_a_tenants_clickhouse(
     said = run("check", "--timeout", "400")
     for tenant in ("acme", "log", "past"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 16 columns  equal$", said, re.M), said
-    # What the sink wrote of every other type has the same text as at the source.
+    # Values of every other type that the sink wrote have the same text as at the source.
     assert said.count("    read in every row, because their types have no checksum: flags, place\n") == 3, said
 
     sql = "SELECT code, big, points FROM orders ORDER BY code"

@@ -25,7 +25,7 @@ from libs.servers.postgresql_server import connection_settings
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
-pytestmark = pytest.mark.rest(because="a whole stack; the gate shows what erases by its parts (tests/unit/operations)")
+pytestmark = pytest.mark.rest(because="a whole stack; the gate shows each part of it (tests/unit/operations)")
 
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
@@ -121,7 +121,7 @@ def a_consumer_group(address: str, group: str, topic: str) -> None:
 
 
 def traces(headwater: HeadwaterCommand, tenant: str) -> list[str]:
-    """Whatever is still called by the tenant: looked for by other means than the command's own."""
+    """Everything that still has the tenant's name: looked for by other means than the command's own."""
     home, ports = headwater.home, read_ports(headwater.home)
     admin = AdminClient({"bootstrap.servers": kafka_address(ports)})
     found: list[str] = [

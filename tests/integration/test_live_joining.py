@@ -53,7 +53,7 @@ def up(headwater: HeadwaterCommand) -> None:
 
 
 def write_tenant(headwater: HeadwaterCommand, database: str, tenant: str, tables: str) -> None:
-    """A tenant that is to get what is there when it joins."""
+    """A tenant that is to get the rows that are there when it joins."""
     file = headwater.home.tenants_dir / f"{tenant}.yaml"
     unfinished = file.with_suffix(".unfinished")
     unfinished.write_text(

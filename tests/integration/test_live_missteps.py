@@ -82,7 +82,7 @@ class Stack:
         assert said.startswith(f"home {self.home.root}   stack up")
 
     def has_rows(self, tenant: str, rows: int) -> None:
-        """Wait until the tenant's sink has so many rows of ``orders``, and is not behind."""
+        """Wait until the tenant's sink has so many rows of ``orders``, and has no lag."""
         line = rf"^{tenant} +sink +shop: {DATABASE}\.orders +{rows} +0 "
         self._status(lambda _, said: bool(re.search(line, said, re.M)), because=f"{tenant} has {rows} rows")
 
@@ -124,7 +124,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         where = postgresql.settings
         warehouse = {"host": where.host, "port": where.port, "user": where.user, "database": where.database}
         home.warehouses_file.write_text(yaml.safe_dump({"postgresql": {**warehouse, "password": "right"}}))
-        # As an operator does; so the job reports what `resync --mesh` waits for.
+        # As an operator does; so the job reports the steps that `resync --mesh` waits for.
         place = Place(job="packed-0", tenancy="u")
         places = Places(job="packed-0", tenants=dict.fromkeys(sinks, place))
         (home.tenants_dir / PLACES_FILE).write_bytes(msgspec.json.encode(places))
@@ -134,7 +134,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def broken_off(command: HeadwaterCommand, *arguments: str, when: str) -> str:
-    """What a command says that Ctrl-C ends once it has said ``when``."""
+    """The output of a command that Ctrl-C ends once it has printed ``when``."""
     with command.start(*arguments) as running:
         assert running.stdout is not None
         said = ""

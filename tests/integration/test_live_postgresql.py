@@ -47,7 +47,7 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
 def test_check_and_query_read_a_tenants_postgresql(
     headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str
 ) -> None:
-    """Rows of both modes equal the source, what is planted is found, and SQL only reads."""
+    """Rows of both modes equal the source, planted faults are found, and SQL only reads."""
     exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
     assert exit_code == 0, said
     assert re.search(r"^\S+  postgresql +up *$", said, re.M), said
@@ -61,7 +61,7 @@ def test_check_and_query_read_a_tenants_postgresql(
     assert exit_code == 0, said
     for tenant in ("acme", "log", "past"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 16 columns  equal$", said, re.M), said
-    # What the sink wrote of every other type has the same text as at the source.
+    # Values of every other type that the sink wrote have the same text as at the source.
     assert said.count("    read in every row, because their types have no checksum: flags, place\n") == 3, said
     assert "compared by checksums; 9 row(s) read one by one" in said, said
 

@@ -53,7 +53,7 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
 
 
 def damage_iceberg(headwater: HeadwaterCommand, database: str, tenant: str) -> None:
-    """Rows go, some are there twice, and one comes that the source does not have; in a log only its topic could tell that."""
+    """Rows go, some are there twice, and one comes that the source does not have; in a log only its topic could show that."""
     place = warehouse_table(tenant, "shop", TableId(database=database, table="orders"))
     table = load_table(open_catalog(headwater.home.catalog_file, headwater.home.warehouse_dir), place)
     assert table is not None
@@ -80,7 +80,7 @@ def damage_postgresql(headwater: HeadwaterCommand, database: str) -> None:
 def test_a_damaged_table_is_the_sources_again(
     headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str
 ) -> None:
-    """The command is killed on its way, and taken up; what is committed meanwhile is there, in a log and a history too."""
+    """The command is killed on its way, and taken up; rows committed meanwhile are there, in a log and a history too."""
     exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
     assert exit_code == 0, said + headwater.logs()
     for tenant in ("acme", "globex", "log", "past"):

@@ -109,7 +109,7 @@ class Stack:
     said_by_up: str
 
     def run(self, *arguments: str) -> str:
-        """What a command that succeeds prints."""
+        """The output of a command, which must succeed."""
         code, said = self.command.run_here(*arguments)
         assert code == 0, said + self.command.logs()
         return said
@@ -125,7 +125,7 @@ class Stack:
         self.server.execute(*statements, database=self.database)
 
     def apply(self, folder: Path, document: str, **more: str) -> str:
-        """Put a tenant's document into force; what is said to it."""
+        """Put a tenant's document into force; the command's output."""
         file = folder / "document.yaml"
         file.write_text(document.format(database=self.database, **more))
         return self.run("tenant", "apply", str(file))
@@ -140,7 +140,7 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(mysql_server: MysqlServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One source and three tenants; what the other tests need is made by them."""
+    """One source and three tenants; the other tests make further tables themselves."""
     database = f"live_{secrets.token_hex(4)}"
     make_orders_and_notes(mysql_server, database, orders=ROWS)
     mysql_server.execute(
@@ -168,7 +168,7 @@ def stack(mysql_server: MysqlServer, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.mark.promise("commands")
 def test_the_commands_show_a_live_stack(stack: Stack) -> None:
-    """Each says what is so."""
+    """Each shows the stack as it is."""
     for process in PROCESSES:
         assert re.search(rf"^\d\d:\d\d:\d\d  {process} +up *$", stack.said_by_up, re.M), stack.said_by_up
     assert f"`headwater status --home {stack.command.home.root}` shows its progress" in stack.said_by_up
@@ -221,7 +221,7 @@ def _tailed_line(stack: Stack) -> str:
 
 
 def test_masked_renamed_and_named_rows_equal_the_source(stack: Stack, tmp_path: Path) -> None:
-    """``check`` undoes the masks and finds every row; what the tenant reads shows nothing; a tenant that joins is served."""
+    """``check`` undoes the masks and finds every row; the tenant's own rows show nothing; a tenant that joins is served."""
     stack.execute(
         "UPDATE people SET diagnosis = 'a cold', cust = 3 WHERE email = 'bob@example.org'",
         "INSERT INTO people (email, born) VALUES ('carl@example.org', '2000-01-01'), ('gone@x.org', '2000-01-01')",
@@ -300,7 +300,7 @@ def test_a_table_that_is_one_topic_too_many_is_refused_until_the_document_leaves
     reason = f"topic capped.shop.{stack.database}.late: tenant capped has 5 topics and may have 5"
     wait_until(
         lambda: reason in stack.status(),
-        because="the topic beyond the quota is told",
+        because="the topic beyond the quota is reported",
         pause_s=PAUSE_S,
         seen=stack.status,
     )
@@ -322,7 +322,7 @@ def test_a_table_that_is_one_topic_too_many_is_refused_until_the_document_leaves
 
 
 def test_each_kind_of_signal_acts_on_a_live_reader(stack: Stack) -> None:
-    """A copy is held back, let go, and taken back; what is asked for twice comes twice, what is stopped does not come."""
+    """A copy is held back, let go, and taken back; a copy that is asked for twice comes twice, a stopped one does not come."""
     table = f"{stack.database}.copied"
 
     def signal(*words: str) -> None:
@@ -404,7 +404,7 @@ def test_a_row_that_broke_is_found_from_elsewhere_told_of_and_repaired(stack: St
             [address] = [line.split()[1] for line in [watching.stdout.readline()] if line.startswith("metrics: ")]
             wait_until(
                 lambda: f"headwater_check_different_rows{labels} 3.0" in _page(address),
-                because="the lost rows are told",
+                because="the lost rows are reported",
                 pause_s=PAUSE_S,
                 seen=lambda: _page(address),
             )
@@ -413,7 +413,7 @@ def test_a_row_that_broke_is_found_from_elsewhere_told_of_and_repaired(stack: St
             assert "read again: 3 row(s)" in said
             wait_until(
                 lambda: f"headwater_check_different_rows{labels} 0.0" in _page(address),
-                because="the repaired rows are told",
+                because="the repaired rows are reported",
                 pause_s=PAUSE_S,
                 seen=lambda: _page(address),
             )
@@ -425,7 +425,7 @@ def test_a_row_that_broke_is_found_from_elsewhere_told_of_and_repaired(stack: St
 
 
 def _mesh_file(stack: Stack, folder: Path) -> Path:
-    """What is told of the mesh to who has no home."""
+    """The file by which a command without a home knows the mesh."""
     home = stack.command.home
     told = {
         "kafka": {"bootstrap_servers": kafka_address(read_ports(home))},
@@ -444,7 +444,7 @@ def _mesh_file(stack: Stack, folder: Path) -> Path:
 
 
 def test_a_large_table_is_mended_chunk_by_chunk_beside_one_that_is_parked(stack: Stack, tmp_path: Path) -> None:
-    """Each chunk is waited for, repaired and told of by itself, while rows come; the parked table is told of at once."""
+    """Each chunk is waited for, repaired and reported by itself, while rows come; the parked table is reported at once."""
     stack.execute(f"DELETE FROM orders WHERE id > {ROWS}")
     stack.run("check", "acme", "--timeout", "300")
     stack.execute("ALTER TABLE notes ADD COLUMN text TEXT", "INSERT INTO notes VALUES (2, 'x')")
@@ -594,7 +594,7 @@ def test_nobody_stops_a_service_by_its_grpc_port(stack: Stack) -> None:
 
 @pytest.mark.promise("erase")
 def test_a_tenant_is_erased_whole(stack: Stack) -> None:
-    """What would go is told first; then nothing of it is found."""
+    """A dry run lists all that would go; then nothing of it is found."""
     said = stack.run("erase", "acme", "--dry-run")
     assert said.startswith("tenant acme: this would go\n"), said
     assert "orders" in said, said

@@ -1,7 +1,7 @@
 """A sharded keyspace from vtgate's VStream to a tenant's Iceberg table, through the whole stack: copied and followed by several
 readers through changes of keys, a kill -9 of one of them, a reshard and another number of readers; checked, repaired, resynced.
 
-vtgate is the stand-in over real MySQL shards; everything behind it is what ``headwater up`` starts.
+vtgate is the stand-in over real MySQL shards; ``headwater up`` starts everything after it.
 """
 
 import json
@@ -95,7 +95,7 @@ class Orders:
         self._expect(to, ("c", None, self._rows[to]))
 
     def change(self, first: int) -> None:
-        """Of everything some, ``first`` and the fifteen numbers behind it: on every shard, and several changes of a key."""
+        """Of everything some, ``first`` and the fifteen numbers after it: on every shard, and several changes of a key."""
         for number in range(first, first + 16):
             self.insert(1_000 + number)
             self.update(number, f"changed {number}")
@@ -164,7 +164,7 @@ def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_a_reshard_and_othe
     headwater: HeadwaterCommand, vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
 ) -> None:
     """The topic holds every change of every key once and in order, and the table is the keyspace's: found equal by ``check``,
-    and made equal again by ``check --repair`` and by ``resync``, whatever somebody wrote into it."""
+    and made equal again by ``check --repair`` and by ``resync``, also after somebody wrote into it."""
     orders = Orders(vtgate)
     for number in range(COPIED_ROWS):
         orders.insert(number, is_copied=True)
@@ -212,7 +212,7 @@ def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_a_reshard_and_othe
 
 
 def done(headwater: HeadwaterCommand, *arguments: str) -> str:
-    """What the command said, which must have succeeded."""
+    """The output of the command, which must have succeeded."""
     if arguments[0] in ("up", "down"):
         exit_code, said = headwater.run(*arguments, timeout_s=COMMAND_TIMEOUT_S)
     else:
@@ -239,7 +239,7 @@ def damage(headwater: HeadwaterCommand, orders: Orders) -> None:
 
 
 def topic_of(headwater: HeadwaterCommand, orders: Orders) -> list[Message]:
-    """What the tenant has got of the table so far, but for rows that were read again."""
+    """The events that the tenant has got of the table so far, but for rows that were read again."""
     port = read_ports(headwater.home)["kafka"]
     messages = read_topic(bootstrap_servers(port), f"acme.shop.{orders.keyspace}.orders")
     return [each for each in messages if b'"snapshot":"incremental"' not in (each.value() or b"")]

@@ -1,4 +1,4 @@
-"""The log of a real MySQL, followed: what each kind of transaction in it gives."""
+"""The log of a real MySQL, followed: the events of each kind of transaction in it."""
 
 import asyncio
 import os
@@ -71,7 +71,7 @@ async def test_tagged_transactions_are_followed_and_resumed_behind(
 async def test_compressed_transactions_give_the_same_events(
     reading: LogReading, mysql_server: MysqlServer, database: str
 ) -> None:
-    """What is read from a compressed transaction differs from a plain one in its place alone."""
+    """The events of a compressed transaction differ from those of a plain one in their place alone."""
     await reading.begin()
     work = (
         "BEGIN",
@@ -123,7 +123,8 @@ def _numbered(statements: tuple[str, ...], first: int) -> list[str]:
 async def test_an_xa_transaction_counts_when_it_is_committed(
     reading: LogReading, mysql_server: MysqlServer, database: str
 ) -> None:
-    """Its rows come behind what was committed while it was prepared, those of a rolled back one never, over a restart too."""
+    """Its rows come after those that were committed while it was prepared, those of a rolled back one never, over a restart
+    too."""
     await reading.begin()
     table = f"{database}.t"
     for xid, row_id in (("one", 1), ("two", 2)):
@@ -162,7 +163,7 @@ async def test_an_xa_transaction_counts_when_it_is_committed(
 async def test_a_snapshot_waits_for_prepared_transactions(
     reading: LogReading, mysql_server: MysqlServer, database: str
 ) -> None:
-    """Neither the read view nor the log behind it would have their rows."""
+    """Neither the read view nor the log after it would have their rows."""
     mysql_server.execute("XA START 'w'", f"INSERT INTO {database}.t VALUES (1, 'x')", "XA END 'w'", "XA PREPARE 'w'")
 
     with pytest.raises(SourceUnavailable, match="XA RECOVER"):
@@ -241,8 +242,8 @@ async def test_a_statement_changes_tables_that_it_does_not_name(
 
 
 async def test_a_temporary_table_is_nobodys(reading: LogReading, mysql_server: MysqlServer, database: str) -> None:
-    """A session that logs statements has one of a captured table's name: whatever becomes of it concerns no tenant. A change
-    of another table by it quarantines that one."""
+    """A session that logs statements has one of a captured table's name: its changes concern no tenant. A change of another
+    table by it quarantines that one."""
     mysql_server.execute(
         f"CREATE TABLE {database}.other (id INT PRIMARY KEY)", f"INSERT INTO {database}.t VALUES (1, 'x')"
     )
@@ -276,7 +277,7 @@ async def test_a_temporary_table_is_nobodys(reading: LogReading, mysql_server: M
 async def test_rows_behind_a_statement_of_their_transaction_are_read(
     reading: LogReading, mysql_server: MysqlServer, database: str
 ) -> None:
-    """A statement within a transaction does not end it, whatever it is."""
+    """No kind of statement within a transaction ends it."""
     await reading.begin()
     mysql_server.execute(
         f"USE {database}",
@@ -325,7 +326,7 @@ async def test_operations_that_are_not_wanted_are_skipped(
 async def test_transactions_of_other_servers_can_be_left_out(
     reading: LogReading, mysql_server: MysqlServer, database: str
 ) -> None:
-    """Their rows are passed over, their DDL is not, and the position moves on behind them."""
+    """Their rows are passed over, their DDL is not, and the position moves on after them."""
     other = "11111111-2222-3333-4444-555555555555"
     reading.settings["gtid_source_excludes"] = ("1{8}-.*",)
     await reading.begin()
@@ -463,7 +464,7 @@ def test_collations_are_those_of_the_server(mysql_server: MysqlServer) -> None:
 async def test_a_quarantined_table_is_followed_again_once_a_signal_has_it_read_anew(
     reading: LogReading, mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With the source's definition of now, as a new version; every row comes, and changes go on behind it."""
+    """With the source's definition of now, as a new version; every row comes, and changes go on after it."""
     mysql_server.execute(
         f"CREATE TABLE {database}.signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
         f"INSERT INTO {database}.t VALUES (1, 'a'), (2, 'b')",
@@ -605,7 +606,7 @@ async def test_a_renamed_column_that_was_not_seen_is_found_by_the_log_itself(
 
 
 async def test_a_rename_is_told_once(reading: LogReading, mysql_server: MysqlServer, database: str) -> None:
-    """As Debezium tells it: an ALTER of the new name; the end of the old one is for the router alone."""
+    """As in Debezium's events: an ALTER of the new name; the end of the old one is for the router alone."""
     await reading.begin()
     started = len(reading.entries)
     mysql_server.execute("RENAME TABLE t TO u", "INSERT INTO u VALUES (1, 'x')", database=database)
@@ -681,7 +682,7 @@ async def test_a_log_without_gtids_is_followed_from_its_beginning_and_copied_pas
 
 async def test_another_server_takes_over(start_mysql: StartMysql) -> None:
     """A replica becomes the source: no change is lost or repeated, orders go on growing, and the old server is passed over
-    when it comes back without what was read."""
+    when it comes back without transactions that were read."""
     primary, replica = (start_mysql(server_id=server_id) for server_id in (11, 12))
     replica.execute(
         f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{primary.host}', SOURCE_PORT = {primary.port}, SOURCE_USER = 'root', "
@@ -761,7 +762,7 @@ async def test_a_source_that_is_stopped_or_that_ends_the_dump_is_read_again(star
 async def test_heartbeats_move_the_position_while_nothing_captured_changes(
     reading: LogReading, mysql_server: MysqlServer, unique_name: Callable[[str], str]
 ) -> None:
-    """Behind changes of other tables at once, and at rest every heartbeat_interval_s."""
+    """After changes of other tables at once, and at rest every heartbeat_interval_s."""
     reading.settings["heartbeat_interval_s"] = 0.2
     reading.database["heartbeat_s"] = 0.2
     await reading.begin()
@@ -891,7 +892,7 @@ async def test_what_rows_become_without_the_log_is_told_until_they_are_read_agai
     mysql_server: MysqlServer, database: str
 ) -> None:
     """Narrower columns, computed columns, partitions, and a table renamed into the capture. The checkpoint has them by table,
-    until the table is emptied or dropped. A change that widens is not told."""
+    until the table is emptied or dropped. A change that widens is not reported."""
     make_unseen_tables(mysql_server, database)
     settings = {"include_tables": (rf"{database}\..*",), "exclude_tables": (rf"{database}\.aside.*",)}
     reading = LogReading(mysql_server, settings=settings)

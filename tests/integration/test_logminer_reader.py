@@ -81,7 +81,7 @@ def source_rows(model: Model, table: ModelTable) -> dict[int, int]:
 
 
 def replayed(rows: list[PublishedRow]) -> dict[int, int]:
-    """What the rows leave, taken in the order that they carry."""
+    """The table that the rows leave, taken in the order that they carry."""
     found: dict[int, int] = {}
     for row in sorted(rows, key=lambda row: row.order):
         after = row.value["after"]

@@ -1,4 +1,4 @@
-"""What Kafka has deleted before a tenant's query read it, on a real Kafka and a real Iceberg."""
+"""Events that Kafka has deleted before a tenant's query read them, on a real Kafka and a real Iceberg."""
 
 import msgspec
 import pytest
@@ -38,7 +38,7 @@ def test_lost_events_halt_the_tenant_until_somebody_accepts_it(start_tenant: Sta
 
 @pytest.mark.timeout(1_800)
 def test_a_record_of_somebody_else_in_a_row_topic_is_passed_over_and_told(start_tenant: StartTenant) -> None:
-    """It stops neither its table nor the tenant, whatever it holds, and wherever it stands in a batch."""
+    """It stops neither its table nor the tenant, with any content, and at any place in a batch."""
     schema = orders()
     tenant = start_tenant("iceberg", schema)
     topic = row_topic(tenant.spec.tenant, SOURCE, schema.table_id)

@@ -1,4 +1,4 @@
-"""Missteps with a source, played on real servers: what `status` says first, its exit code, and that the remedy mends it.
+"""Missteps with a source, played on real servers: the first line of `status`, its exit code, and that the remedy mends it.
 
 The reader is a process on a MySQL and a Kafka that run. `status --mesh` asks it over gRPC, as in Kubernetes. A reader that
 needs a person ends, and its supervisor starts it again, which is this test's part here.
@@ -42,7 +42,7 @@ class Followed:
             reader.start(waits=False)
 
     def wait_for(self, first_line: str, exit_code: int, because: str) -> Result:
-        """`status` once its first line matches, whoever answers at first."""
+        """`status` once its first line matches, after whichever answers come first."""
         found: list[Result] = []
 
         def is_said() -> bool:
@@ -56,7 +56,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Misstep:
-    """What a person did to the server, and what has to be said of it."""
+    """A person's change of the server, and the report that it has to cause."""
 
     done: Callable[[MysqlServer], object]
     says: str
@@ -197,7 +197,7 @@ def test_a_misstep_with_a_server_is_the_first_line_and_its_remedy_mends_it(
         followed.pipeline.reader.stop()
     misstep.done(server)
 
-    found = followed.wait_for(misstep.says, 1, because="status says first what is wrong")
+    found = followed.wait_for(misstep.says, 1, because="status names the fault first")
     followed.pipeline.reader.stop()  # else it ends, and is started again, within a minute
     misstep.mend(followed)
     well = followed.wait_for("", 0, because="nothing is wrong any more")

@@ -168,7 +168,7 @@ def shown(connection: "Connection[Any]", table_id: TableId) -> TableSchema:
 
 
 def as_read_anew(schema: TableSchema) -> TableSchema:
-    """A definition does not tell what the table and its columns were called before, nor when they came."""
+    """A definition has no former names of the table and its columns, nor the moments when they came."""
     columns = tuple(
         msgspec.structs.replace(column, former_names=(), earlier_names=(), born=None, is_late=False)
         for column in schema.columns
@@ -203,7 +203,8 @@ def test_following_random_statements_gives_what_the_server_shows(connection: "Co
 
 
 def test_statements_are_followed_as_the_log_has_them(connection: "Connection[Any]") -> None:
-    """The server rewrites some (CREATE TABLE … SELECT, DROP, a copied table); what it logs ends in what it shows."""
+    """The server rewrites some (CREATE TABLE … SELECT, DROP, a copied table); the logged statements lead to the definitions
+    that it shows."""
     ((begins_in, begins_at, *_),) = run(connection, "SHOW BINARY LOG STATUS")
     for statement in (
         "CREATE TABLE people (id int AUTO_INCREMENT PRIMARY KEY, name varchar(20) CHARACTER SET latin1 UNIQUE)",

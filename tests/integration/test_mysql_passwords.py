@@ -9,7 +9,8 @@ PASSWORDS = ("plain", "pä$$wörd", "→€ 日本", "\U0001f511", "'\"\\`", "ÿ
 
 
 def test_a_password_of_any_characters_lets_the_reader_in(mysql_server: MysqlServer) -> None:
-    """With TLS and without; PyMySQL alone refuses what Latin-1 lacks, and sends other bytes for what it has."""
+    """With TLS and without; PyMySQL alone refuses characters that Latin-1 lacks, and sends other bytes for those that it
+    has."""
     for number, password in enumerate(PASSWORDS):
         user = f"anybody_{number}"
         with mysql_server.connect() as root, root.cursor() as cursor:

@@ -107,7 +107,8 @@ def _of_the_user(report: PreflightReport) -> tuple[Fault, ...]:
 
 
 def test_without_gtids_a_copy_needs_a_lock(start_mysql: StartMysql) -> None:
-    """What is only worth a thought with GTIDs keeps the snapshot from beginning; the statement that is told suffices for it."""
+    """A finding that is only a warning with GTIDs keeps the snapshot from beginning; the statement that is named suffices for
+    it."""
     server = start_mysql(extra_options=("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"))
     server.execute("CREATE USER poor", "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO poor")
     settings = DatabaseSettings(host=server.host, port=server.port, user="poor")
@@ -140,7 +141,7 @@ def test_grants_count_through_a_role_and_for_some_tables(mysql_server: MysqlServ
 
 
 def test_a_purged_log_is_told_with_what_is_missing(start_mysql: StartMysql) -> None:
-    """The server cannot send what a reader has not read yet, and says which transactions those are."""
+    """The server cannot send transactions that a reader has not read yet, and names them."""
     server = start_mysql()
     server.execute("CREATE DATABASE d")
     with server.connect() as connection:
@@ -159,7 +160,7 @@ def test_a_purged_log_is_told_with_what_is_missing(start_mysql: StartMysql) -> N
 
 
 def test_a_server_that_lost_transactions_is_told_apart(connection: "Connection[Any]") -> None:
-    """A restored server, or another one: resuming there would skip what it numbers anew."""
+    """A restored server, or another one: resuming there would skip transactions that it numbers again."""
     known = executed(connection)
     ahead = known.union(GtidSet.parse("24bc7850-2c16-11e6-a073-0242ac110002:1-5"))
 
@@ -207,7 +208,7 @@ def test_a_place_that_the_log_does_not_reach_is_told(start_mysql: StartMysql) ->
 
 
 def test_a_person_can_run_the_pre_flight(mysql_server: MysqlServer, tmp_path: Path) -> None:
-    """``headwater validate SOURCE``: a sound server passes, a user without grants is told each one that is missing."""
+    """``headwater validate SOURCE``: a sound server passes, a user without grants gets each one that is missing by name."""
     mysql_server.execute(
         "CREATE USER IF NOT EXISTS nobody@'%'",
         "CREATE DATABASE IF NOT EXISTS some_shop",

@@ -1,4 +1,4 @@
-"""TLS and passwords on a real MySQL: what each mode accepts, and what it refuses by name."""
+"""TLS and passwords on a real MySQL: the servers that each mode accepts, and those that it refuses by name."""
 
 import contextlib
 import threading

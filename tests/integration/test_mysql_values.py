@@ -118,7 +118,7 @@ async def snapshot(reading: LogReading) -> list[Event]:
 async def test_a_row_has_one_form_in_snapshot_and_log(
     mysql_server: MysqlServer, database: str, modes: ValueModes
 ) -> None:
-    """Each row stands before the snapshot and is written again behind it; the two differ in their ids alone."""
+    """Each row stands before the snapshot and is written again after it; the two differ in their ids alone."""
     match modes.time_precision:
         case TimePrecision.CONNECT:
             rows = ROWS
@@ -305,8 +305,8 @@ async def test_a_byte_that_its_charset_does_not_map_stops_one_row_and_is_told(
 
 
 async def test_a_new_row_has_the_defaults_that_its_image_lacks(mysql_server: MysqlServer, database: str) -> None:
-    """``binlog_row_image=MINIMAL`` leaves out what an INSERT does not name, and the server's own row says what that is. A JSON
-    document that changed in part, and is in no image, is an error: the placeholder would say that it did not change."""
+    """``binlog_row_image=MINIMAL`` leaves out columns that an INSERT does not name, and the server's own row has their values.
+    A JSON document that changed in part, and is in no image, is an error: the placeholder would say that it did not change."""
     modes = ValueModes(unavailable_placeholder=UNAVAILABLE_VALUE, decimal=DecimalMode.STRING)
     reading = reading_of(mysql_server, database, values=modes, failure_handling=FailureHandling.FAIL)
     mysql_server.execute(
@@ -339,8 +339,8 @@ async def test_a_new_row_has_the_defaults_that_its_image_lacks(mysql_server: Mys
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
 async def test_what_a_row_image_lacks_is_unavailable(mysql_server: MysqlServer, database: str, image: str) -> None:
-    """An unchanged column that the image before holds is that; what neither holds is the placeholder, or an error where none
-    was chosen or the row has a new key, and never NULL."""
+    """An unchanged column that the image before holds is that; a column that neither holds is the placeholder, or an error
+    where none was chosen or the row has a new key, and never NULL."""
     reading = reading_of(mysql_server, database, values=ValueModes(unavailable_placeholder=UNAVAILABLE_VALUE))
     strict = reading_of(mysql_server, database, failure_handling=FailureHandling.FAIL)
     mysql_server.execute(

@@ -1,5 +1,5 @@
 """A parked table is taken up again though nothing new comes, and no batch is larger than it may be: a real PostgreSQL. Of a
-warehouse of each kind: what a try has written is written once, though the table is met otherwise behind a kill."""
+warehouse of each kind: rows that a try has written are written once, though the table is met otherwise after a kill."""
 
 import json
 import zlib
@@ -44,9 +44,9 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
     start_tenant: StartTenant, postgresql_server: PostgresqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody's CHECK refuses the rows; it is dropped, and not one event comes any more. Asked, the sink tries the table
-    though it is due in an hour. The log has each row once, from batches of the limit, over a batch that comes again when all of
-    it is done but Spark does not know, and over a restart in their midst with another limit, when the table has a piece that
-    nothing else tells of.
+    though it is due in an hour. The log has each row once, from batches of the limit, over a batch that comes again when all
+    of it is done but Spark does not know, and over a restart in their midst with another limit, when the table has a piece
+    that nothing else knows of.
     """
     schema = orders()
     tenant = start_tenant("postgresql", schema, mode=SinkMode.APPEND)
@@ -118,8 +118,9 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
 def test_what_a_try_wrote_is_not_written_again(
     start_tenant: StartTenant, warehouse: str, mode: SinkMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job is killed before the first piece of what waits is written, and behind it, when no file tells of it. When the
-    batch comes again Kafka does not give what waits; later ones go on behind the piece. Nothing is there twice or lost.
+    """The job is killed before the first piece of the waiting events is written, and after it, when no file knows of it. When
+    the batch comes again Kafka does not give the waiting events; later ones go on after the piece. Nothing is there twice or
+    lost.
     """
     tenant = put_back(start_tenant, warehouse, monkeypatch, mode=mode)
     before = tenant.progress
@@ -141,7 +142,8 @@ def test_what_a_try_wrote_is_not_written_again(
 def test_what_a_try_wrote_is_not_awaited_though_kafka_has_it_no_more(
     start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention takes what waited, behind a kill behind the write of all of it: the table goes on with what comes later."""
+    """Retention takes the waiting events, after a kill that came when all of them were written: the table goes on with later
+    events."""
     tenant = put_back(start_tenant, "iceberg", monkeypatch, mode=SinkMode.APPEND, limit=10 * WAITING)
     kill_at("sink_after_merge_before_next_table", tenant, monkeypatch)
     [(topic, table)] = tenant.progress.tables.items()
@@ -162,7 +164,7 @@ def test_what_a_try_staged_is_shown_or_undone(
     start_tenant: StartTenant, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of tables that move together a try may be written, and the job be killed before it is shown: Iceberg's branch has it,
-    PostgreSQL's transaction is undone, and what waits is read once more.
+    PostgreSQL's transaction is undone, and the waiting events are read once more.
     """
     together = {"mode": SinkMode.APPEND, "consistency": Consistency.TRANSACTION}
     tenant = put_back(start_tenant, kind, monkeypatch, **together)
@@ -184,7 +186,7 @@ def test_a_table_that_is_parked_for_failing_may_have_been_written(
     start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last commit was made, and nobody heard of it. The next batches ask, before one would write that once more; as long
-    as the warehouse does not answer, what comes waits too.
+    as the warehouse does not answer, new events wait too.
     """
     monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.0)
     monkeypatch.setattr(table_failures, "TRIES", 2)
@@ -233,8 +235,8 @@ def test_a_table_that_is_parked_for_failing_may_have_been_written(
 def test_a_parked_log_that_was_built_anew_has_each_change_once(
     start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job is killed behind the swap, before anything tells of it. The topic cannot be read for it any more, so that the
-    request is refused in the end; what waited is in the table nonetheless, and is not written again.
+    """The job is killed after the swap, before anything reports it. The topic cannot be read for it any more, so that the
+    request is refused in the end; the waiting events are in the table nonetheless, and are not written again.
     """
     tenant = put_back(start_tenant, "iceberg", monkeypatch, mode=SinkMode.APPEND)
     [(topic, table)] = tenant.progress.tables.items()
@@ -258,8 +260,8 @@ def test_a_parked_log_that_was_built_anew_has_each_change_once(
 def test_events_of_another_kafka_partition_join_what_waits(
     start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch that tries the table has the first ones of that partition since it was parked: what the partition had before is
-    not read again.
+    """The batch that tries the table has the first ones of that partition since it was parked: the partition's earlier ones
+    are not read again.
     """
     schema = orders()
     tenant = start_tenant("iceberg", mode=SinkMode.APPEND)
@@ -291,7 +293,7 @@ def test_events_of_another_kafka_partition_join_what_waits(
 def test_rows_of_a_copy_that_stand_among_what_a_cut_let_go_are_not_written_again(
     start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch, is_met_parked: bool
 ) -> None:
-    """A transaction's row waits for its END, rows of a copy behind it are written, then the table is parked for one more of
+    """A transaction's row waits for its END, rows of a copy after it are written, then the table is parked for one more of
     those. The transaction is let go to the table while it is parked, or in the batch that tries it.
     """
     schema = orders()
@@ -332,8 +334,8 @@ def test_rows_of_a_copy_that_stand_among_what_a_cut_let_go_are_not_written_again
 def put_back(
     start_tenant: StartTenant, warehouse: str, monkeypatch: pytest.MonkeyPatch, *, limit: int = LIMIT, **sink: Any
 ) -> Tenant:
-    """A tenant with a table of one row that another mode of its document had parked, and ``WAITING`` events that wait; it is to
-    be tried, since the document has the first mode again."""
+    """A tenant with a table of one row that another mode of its document had parked, and ``WAITING`` events that wait; it is
+    to be tried, because the document has the first mode again."""
     schema = orders()
     tenant = start_tenant(warehouse, schema, **sink)
     tenant.topics.create_boundaries()
@@ -376,7 +378,7 @@ def own_rows(tenant: Tenant) -> list[dict[str, Any]]:
 
 
 def kill_at(where: str, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a query work until it comes to that failpoint; nothing is done behind it."""
+    """Let a query work until it comes to that failpoint; nothing is done after it."""
     passed: list[str] = []
 
     def fail(point: str) -> None:
@@ -391,7 +393,7 @@ def kill_at(where: str, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def fail_to_read_once(module: ModuleType, monkeypatch: pytest.MonkeyPatch, *, times: int = 1) -> list[str]:
-    """What waits of a topic is not read by ``module``, so often; the topics of these times."""
+    """The waiting events of a topic are not read by ``module``, so often; the topics of these times."""
     failed: list[str] = []
     read_range = module.read_range
 

@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own in its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
+"""Properties of PostgreSQL's own in its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def place_of(harness: WarehouseHarness) -> str:
 
 @pytest.mark.gate
 def test_tables_that_move_together_are_written_whole_or_not_at_all(postgresql_server: PostgresqlServer) -> None:
-    """A batch that ends before it is shown leaves no row behind, and no identity; it comes again."""
+    """A batch that ends before it is shown leaves no row, and no identity; it comes again."""
     harness = harness_of(postgresql_server)
     orders, visits = table(), table(name="visits")
     harness.apply_together([(orders, [put(1, 1, "a")]), (visits, [put(1, 1, "a")])], batch_id=1, shows=True)
@@ -231,7 +231,7 @@ def test_two_tables_never_share_a_place(postgresql_server: PostgresqlServer) -> 
 
 
 def test_a_dropped_table_is_made_anew(postgresql_server: PostgresqlServer) -> None:
-    """As "Write tables anew" has it: DROP TABLE is all that an operator does in the database."""
+    """As "Write tables again" in docs/sinks/repair.md has it: DROP TABLE is all that an operator does in the database."""
     harness = harness_of(postgresql_server)
     harness.apply(table(), put(1, 1, "one"), batch_id=1)
     postgresql_server.execute(f"DROP TABLE {place_of(harness)}")
@@ -257,7 +257,7 @@ def test_an_overtaken_batch_writes_nothing(postgresql_server: PostgresqlServer) 
 
 
 def test_the_progress_view_says_what_each_table_holds(postgresql_server: PostgresqlServer) -> None:
-    """By SQL, and by what ``headwater query`` reads. A registry of an older release gets the column."""
+    """By SQL, and by ``headwater query``. A registry of an older release gets the column."""
     old = open_sink(postgresql_settings(postgresql_server))
     harness_of(postgresql_server, old).apply(table(), put(1, 1, "one"))
     postgresql_server.execute("DROP VIEW headwater._headwater_progress")
@@ -293,7 +293,7 @@ def test_the_progress_view_says_what_each_table_holds(postgresql_server: Postgre
 
 
 def test_left_over_stages_are_dropped(postgresql_server: PostgresqlServer) -> None:
-    """What a killed job staged goes with its next start; another query's stays, and the usual batch leaves nothing."""
+    """The stages of a killed job go with its next start; another query's stays, and the usual batch leaves nothing."""
     harness, other = harness_of(postgresql_server), harness_of(postgresql_server)
     harness.apply(table(), put(1, 1, "one"), gone(1, 2))
     prefix = _stages_of(harness, postgresql_server)
@@ -425,7 +425,7 @@ def test_the_servers_certificate_is_verified(tmp_path: Path) -> None:
 
 
 def _encrypted_soon(settings: Any) -> bool:
-    """Whether a connection is; the server takes its new settings a moment after it was told."""
+    """Whether a connection is; the server takes its new settings a moment after the reload."""
     for _ in range(100):
         try:
             with connect(settings, application="test") as connection:
@@ -437,7 +437,7 @@ def _encrypted_soon(settings: Any) -> bool:
 
 @pytest.mark.gate
 def test_errors_are_named_by_what_to_do_next(postgresql_server: PostgresqlServer) -> None:
-    """What no test can bring about on a shared machine: a full disk, a server that stops, a deadlock, a full server."""
+    """Faults that no test can bring about on a shared machine: a full disk, a server that stops, a deadlock, a full server."""
     settings = postgresql_server.settings
 
     assert isinstance(named_error(settings, "t", psycopg.errors.DiskFull()), DiskFull)

@@ -1,4 +1,4 @@
-"""The publisher on a real Kafka: what becomes visible, and when."""
+"""The publisher on a real Kafka: the records that become visible, and when."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ PUBLISHED_WITHIN_S = 30.0
 
 
 class Rig:
-    """One publisher, and what is visible of it."""
+    """One publisher, and its visible records."""
 
     def __init__(self, bootstrap_servers: str, source: str, spill_dir: Path) -> None:
         self.source = source
@@ -100,7 +100,7 @@ def batch(payload: bytes, *, position: bytes | None = None) -> ReadBatch:
 
 
 async def test_a_transaction_larger_than_memory_becomes_visible_as_one(rig: Rig, tmp_path: Path) -> None:
-    """Its parts lie on disk until its end was read, then stand in order between what came before and after."""
+    """Its parts lie on disk until its end was read, then stand in order between the batches before and after."""
     (tmp_path / "spill").mkdir()
     parts = [number.to_bytes(1, "big") * 1_000_000 for number in range(40)]
     await rig.publisher.publish(batch(b"before", position=b"1"))
@@ -130,7 +130,7 @@ class WatchedProducer(Producer):
         WatchedProducer.most_held = max(WatchedProducer.most_held, min(self._held() for _ in range(5)))
 
     def _held(self) -> int:
-        """Its length counts a report that nobody read beside its record: what more it says is gone at the next look."""
+        """Its length counts a report that nobody read beside its record: its other reports are gone at the next look."""
         self.poll(0)
         return len(self)
 
@@ -157,7 +157,7 @@ async def test_no_record_waits_for_others_in_the_producer(
 async def test_small_batches_that_wait_become_one_record(
     bootstrap_servers: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Their bytes, one behind the other, are one ChangeBatch; the checkpoint is that of the last."""
+    """Their bytes, one after the other, are one ChangeBatch; the checkpoint is that of the last."""
     rig = Rig(bootstrap_servers, unique_name("source"), tmp_path)
     await rig.publisher.start()
     large = b"l" * 300_000
@@ -185,8 +185,8 @@ async def test_a_full_disk_is_named_and_nothing_is_published(rig: Rig) -> None:
 
 
 async def test_a_transaction_that_fails_is_ended_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Left to its time-out, it would hide the changes and everybody's checkpoints behind it for five minutes. The metric has
-    its age while it is open."""
+    """Left to its time-out, it would hide the changes and everybody's later checkpoints for five minutes. The metric has its
+    age while it is open."""
     ages_s: list[float | None] = []
 
     def age_s() -> float | None:

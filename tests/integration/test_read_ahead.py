@@ -1,4 +1,4 @@
-"""One table of a tenant is far behind: its others do not wait for it, on a real Kafka and a real Iceberg."""
+"""One table of a tenant has a long backlog: its others do not wait for it, on a real Kafka and a real Iceberg."""
 
 import msgspec
 import pytest

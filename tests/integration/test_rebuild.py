@@ -77,7 +77,7 @@ def test_the_rows_are_those_that_were_noted_at_the_moment(
     start_tenant: StartTenant, request: pytest.FixtureRequest, warehouse: str, images: Images
 ) -> None:
     """Inserts, updates, deletes, changes of key and a truncation, at random; several moments, by order, and by time where it
-    tells a truncation from what was before."""
+    separates a truncation from the rows before."""
     schema = orders()
     tenant = start_tenant(warehouse, schema, mode=SinkMode.APPEND, images=images)
     chance, model = random.Random(7), Model(schema)
@@ -127,7 +127,7 @@ def test_the_rows_are_those_that_were_noted_at_the_moment(
 
 
 def _notes_of(warehouse: str, place: WarehouseTable, request: pytest.FixtureRequest) -> tuple[dict[str, str], int]:
-    """What the table tells of itself, and how many commits it has."""
+    """The table's own notes, and the number of its commits."""
     shared = shared_spark()
     match warehouse:
         case "iceberg":
@@ -200,7 +200,7 @@ def test_what_a_rebuild_that_was_cut_off_has_staged_goes_with_the_next_or_with_t
 
     assert (len(found), after_next, left_behind()) == (1, [], [])
     assert rows == again == [row(1, "a", 1)]
-    assert dropped == 2  # the log, and what was built of it
+    assert dropped == 2  # the log, and the table that was built of it
     assert postgresql_server.execute(f"SELECT to_regclass('{of_others}') IS NOT NULL") == [(True,)]
 
 
@@ -209,7 +209,8 @@ def test_what_a_rebuild_that_was_cut_off_has_staged_goes_with_the_next_or_with_t
 def test_what_a_rebuild_left_in_clickhouse_goes_with_the_tenant(
     start_tenant: StartTenant, clickhouse_server: ClickhouseServer
 ) -> None:
-    """Of the tenant's alone; a rebuild that ends leaves nothing, and does not take what another one is at work on."""
+    """Of the tenant's alone; a rebuild that ends leaves nothing, and does not take the table that another one is at work
+    on."""
     tenant = start_tenant("clickhouse", orders(), mode=SinkMode.APPEND)
     tenant.write(orders(), row(1, "a", 1), op="c")
     tenant.run_until_done(1)
@@ -229,7 +230,7 @@ def test_what_a_rebuild_left_in_clickhouse_goes_with_the_tenant(
 
     assert rows == [row(1, "a", 1)]
     assert (after_next, left_behind()) == (sorted([mine, of_others]), [of_others])
-    assert dropped == 2  # the log, and what was built of it
+    assert dropped == 2  # the log, and the table that was built of it
 
 
 @pytest.mark.timeout(1_800)

@@ -1,4 +1,4 @@
-"""A doubted table built anew from a copy in its topic and swapped in, on real warehouses."""
+"""A doubted table built again from a copy in its topic and swapped in, on real warehouses."""
 
 import uuid
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def doubted(start_tenant: StartTenant, warehouse: str, **sink: Any) -> Tenant:
 
 
 def copy(tenant: Tenant) -> None:
-    """What the reader's copy writes, and what is committed while it does."""
+    """The rows that the reader's copy writes, and those that are committed meanwhile."""
     tenant.write(ORDERS, row(1, "one", 1), row(2, "two", 2), op="r")
     tenant.write(ORDERS, row(2, "two and more", 22), row(6, "while it was copied", 6))
     tenant.write(ORDERS, row(5, "five", 5), op="r")
@@ -85,8 +85,8 @@ def copy(tenant: Tenant) -> None:
 @pytest.mark.promise("resync")
 @pytest.mark.timeout(1_800)
 def test_a_doubted_table_is_swapped_for_what_the_source_has(start_tenant: StartTenant, warehouse: str) -> None:
-    """Rows that are wrong, missing or too many are right afterwards; what is committed before, with and behind the request is
-    there; a request that comes twice acts once."""
+    """Rows that are wrong, missing or too many are right afterwards; rows that are committed before, with and after the
+    request are there; a request that comes twice acts once."""
     tenant = doubted(start_tenant, warehouse)
     before = ends(tenant)
     copy(tenant)
@@ -125,7 +125,7 @@ def _only_request(tenant: Tenant) -> str:
 @pytest.mark.rest(because="contract/test_sinks.py: a_table_that_is_built_anew_keeps_its_soft_deleted_rows")
 @pytest.mark.timeout(1_800)
 def test_rows_that_were_deleted_softly_are_kept(start_tenant: StartTenant, warehouse: str) -> None:
-    """As they were marked; of a row that the source does not have either, it is told that it is gone."""
+    """As they were marked; a row that the source does not have either is reported as gone."""
     tenant = doubted(start_tenant, warehouse, deletes=Deletes.SOFT)
     before = ends(tenant)
     copy(tenant)
@@ -148,7 +148,7 @@ def test_rows_that_were_deleted_softly_are_kept(start_tenant: StartTenant, wareh
 
 @pytest.mark.timeout(1_800)
 def test_a_table_that_is_empty_at_the_source_is_empty_afterwards(start_tenant: StartTenant, warehouse: str) -> None:
-    """The copy has no row, and no event tells the table's columns."""
+    """The copy has no row, and no event has the table's columns."""
     tenant = doubted(start_tenant, warehouse)
     behind = ends(tenant)
 
@@ -163,7 +163,7 @@ def test_a_table_that_is_empty_at_the_source_is_empty_afterwards(start_tenant: S
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("warehouse", ["iceberg"])
 def test_what_cannot_be_built_leaves_the_table_as_it_is(start_tenant: StartTenant, warehouse: str) -> None:
-    """A value that does not fit, keys that are parked, a copy that the sink has not come to: each is said by name, and the
+    """A value that does not fit, keys that are parked, a copy that the sink did not reach: each is said by name, and the
     batch's own events are applied all the same."""
     tenant = doubted(start_tenant, warehouse)
     before = ends(tenant)
@@ -197,7 +197,7 @@ def test_what_cannot_be_built_leaves_the_table_as_it_is(start_tenant: StartTenan
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("warehouse", ["iceberg"])
 def test_a_history_is_swapped_for_what_the_source_has(start_tenant: StartTenant, warehouse: str) -> None:
-    """Its current rows are the source's, and what it had of them before is there still; what comes later goes on behind it."""
+    """Its current rows are the source's, and their earlier versions are there still; later versions go on after them."""
     tenant = doubted(start_tenant, warehouse, mode=SinkMode.HISTORY)
     before = ends(tenant)
     copy(tenant)
@@ -255,8 +255,8 @@ def test_a_log_has_again_what_its_topic_tells(start_tenant: StartTenant, warehou
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("warehouse", ["iceberg"])
 def test_rows_of_a_snapshot_that_kafka_has_in_part_stay_in_a_log(start_tenant: StartTenant, warehouse: str) -> None:
-    """They share an order, and nothing else may tell one from another: where some are gone, others are no proof. None of those
-    that are on their way is lost for it."""
+    """They share an order, and nothing else may distinguish one from another: where some are gone, others are no proof. None
+    of those that are on their way is lost for it."""
     keyless = msgspec.structs.replace(ORDERS, key=())
     tenant = start_tenant(warehouse, keyless, mode=SinkMode.APPEND)
     same, topic = row(1, "same", 1), row_topic(tenant.spec.tenant, SOURCE, table_id("orders"))

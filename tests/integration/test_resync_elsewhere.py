@@ -1,6 +1,6 @@
-"""``headwater resync --mesh`` on a real Kafka: whom it asks, what it waits for, and how a killed one is continued.
+"""``headwater resync --mesh`` on a real Kafka: its questions, its waits, and how a killed one is continued.
 
-The reader and the sink are this test: each answers in the topic in which the mesh's own one does. A job that tells is in
+The reader and the sink are this test: each answers in the topic in which the mesh's own one does. A job that reports is in
 ``tests/unit/spark/test_told_resyncs.py``.
 """
 
@@ -138,7 +138,7 @@ def doing(*steps: Callable[[], None]) -> Iterator[None]:
         try:
             for step in steps:
                 step()
-        except BaseException as error:  # of the thread, told below
+        except BaseException as error:  # of the thread, reported below
             failed.append(error)
 
     thread = threading.Thread(target=carry_out, daemon=True)

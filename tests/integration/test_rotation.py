@@ -78,8 +78,8 @@ def test_mysqls_password_is_exchanged_while_rows_go_on(
     because="test_who_is_not_let_in_is_told_why (rest, too) and the contract's repeated batches show its parts"
 )
 def test_postgresqls_password_is_exchanged_between_two_batches(tmp_path: Path) -> None:
-    """A warehouse with one password a user. The job with the old one is refused; the next one writes what that one did not, and
-    nothing twice."""
+    """A warehouse with one password a user. The job with the old one is refused; the next one writes the rows that that one
+    did not, and nothing twice."""
     with ExitStack() as servers:
         server = start_postgresql_in(tmp_path, servers, password="of the administrator")
         server.execute("CREATE USER rotated PASSWORD 'first'", "GRANT CREATE ON DATABASE postgres TO rotated")
@@ -107,7 +107,7 @@ def test_postgresqls_password_is_exchanged_between_two_batches(tmp_path: Path) -
 
 
 async def test_valkeys_password_is_exchanged_and_the_view_stays(start_valkey: StartValkey) -> None:
-    """Two passwords at a time: who has the old one works on until it goes, and the next one finds the view as it was."""
+    """Two passwords at a time: a client with the old one works on until it goes, and the next one finds the view as it was."""
     address = start_valkey().url
     root = redis.Redis.from_url(address)
 

@@ -1,4 +1,5 @@
-"""The router over a real Kafka and the real schema_history and checkpoint_committer: who gets what, in which form."""
+"""The router over a real Kafka and the real schema_history and checkpoint_committer: the rows of each tenant, and their
+form."""
 
 import asyncio
 import hashlib
@@ -188,7 +189,7 @@ def test_tenants_get_what_their_documents_say(setting: Setting) -> None:
 
 
 def test_new_column_is_announced_before_its_rows(setting: Setting) -> None:
-    """A DDL alone writes the new schema; the rows behind it name the new version."""
+    """A DDL alone writes the new schema; the rows after it name the new version."""
     tenant = setting.write_tenant("acme")
     setting.source.creates([1])
     setting.source.publish()
@@ -223,7 +224,7 @@ def test_new_column_is_announced_before_its_rows(setting: Setting) -> None:
 
 
 def test_adjusted_names_are_the_tenants_everywhere(setting: Setting) -> None:
-    """In key, row, schema and what its sinks are told; another tenant of the table keeps the source's names."""
+    """In key, row, schema and the table schema for its sinks; another tenant of the table keeps the source's names."""
     avro = setting.write_tenant("avro", format={"schemas": True, "schema_names": "avro", "field_names": "avro"})
     plain = setting.write_tenant("plain")
     table = TableId(database="shop", table="price-list")
@@ -250,7 +251,7 @@ def test_adjusted_names_are_the_tenants_everywhere(setting: Setting) -> None:
 
 
 def test_change_of_tenants_applies_without_a_restart(setting: Setting) -> None:
-    """A new tenant gets what comes from now on, a changed filter holds from the next batch, a broken document nothing."""
+    """A new tenant gets the rows from now on, a changed filter holds from the next batch, a broken document nothing."""
     first = setting.write_tenant("first")
     setting.router.start()
     setting.source.creates([1, 2])
@@ -283,7 +284,7 @@ def test_change_of_tenants_applies_without_a_restart(setting: Setting) -> None:
 
 def test_event_that_cannot_be_projected_is_set_aside_and_others_go_on(setting: Setting) -> None:
     """A filter that does not fit the table sets that tenant's events aside, withheld, with their place; nobody else's. The
-    router tells it as a fault, over gRPC as by HTTP."""
+    router reports it as a fault, over gRPC as by HTTP."""
     good = setting.write_tenant("good")
     bad = setting.write_tenant("bad", selection={"row_filters": [{"tables": ".*", "where": "regoin = 'EU'"}]})
     setting.source.creates([1, 2])
@@ -306,7 +307,7 @@ def test_event_that_cannot_be_projected_is_set_aside_and_others_go_on(setting: S
 
 
 def test_event_larger_than_a_record_is_set_aside(setting: Setting) -> None:
-    """A row that no record can hold does not stop the lane, and is told as a fault; it comes once it is small enough."""
+    """A row that no record can hold does not stop the lane, and is reported as a fault; it comes once it is small enough."""
     tenant = setting.write_tenant("acme")
     huge, small = order_row(1, email="x" * 950_000), order_row(1, email="x")
     created, made_small = row_value("c", None, huge), row_value("u", huge, small)
@@ -322,7 +323,7 @@ def test_event_larger_than_a_record_is_set_aside(setting: Setting) -> None:
     second, update = (msgspec.json.decode(message.value()) for message in setting.read(setting.topic(tenant), 2))
     assert second["after"]["id"] == 2
     assert (update["op"], update["before"], update["after"]["email"]) == ("u", None, "x")
-    (fault,) = wait_until(lambda: faults_of(setting.router), because="the fault is told")
+    (fault,) = wait_until(lambda: faults_of(setting.router), because="the fault is reported")
     assert (fault.id, fault.scope.tenant) == ("events_set_aside", tenant)
     assert "1 event is a dead letter: the event is larger than 900000 bytes" in fault.happened
 
@@ -333,10 +334,10 @@ def test_a_fault_outlives_its_router_until_the_table_is_copied(setting: Setting)
     setting.source.run([("c", b'{"id":1}', row_value("c", None, order_row(1, email="x" * 950_000)))])
     setting.source.publish()
     setting.router.start()
-    before = wait_until(lambda: faults_of(setting.router), because="the fault is told")
+    before = wait_until(lambda: faults_of(setting.router), because="the fault is reported")
     setting.router.kill()
     setting.router.start()
-    after = wait_until(lambda: faults_of(setting.router), because="the fault is told again")
+    after = wait_until(lambda: faults_of(setting.router), because="the fault is reported again")
     text = setting.router.log_text
     setting.source.run([("r", b'{"id":1}', row_value("r", None, order_row(1)))], snapshot=True)
     setting.source.publish()
@@ -382,7 +383,7 @@ def test_faults_of_a_router_are_the_same_in_page_call_metric_and_log(setting: Se
 
     wait_until(
         lambda: {(each.id, each.scope.tenant) for each in found()} >= expected,
-        because="all are told",
+        because="all are reported",
         seen=lambda: (found(), setting.router.log_text[-5000:]),
     )
     faults, page, logged = found(), setting.router.get("/metrics")[1], setting.router.log_text
@@ -398,7 +399,7 @@ def test_faults_of_a_router_are_the_same_in_page_call_metric_and_log(setting: Se
 
 
 def test_an_offset_of_a_changes_topic_that_was_made_again_parks_its_source(setting: Setting) -> None:
-    """The batches before it would be passed over without a word. Set anew, the offset counts."""
+    """The batches before it would be passed over without a word. Set again, the offset counts."""
     tenant = setting.write_tenant("acme")
     topic, servers = changes_topic(setting.source.name), setting.services.bootstrap_servers
     group = f"router-{setting.suffix}"
@@ -424,7 +425,7 @@ def test_an_offset_of_a_changes_topic_that_was_made_again_parks_its_source(setti
     setting.source.creates([3])
     setting.source.publish()
     setting.router.start(waits=False)
-    (fault,) = wait_until(lambda: setting.router.get("/faults")[0] == 200 and faults(), because="the fault is told")
+    (fault,) = wait_until(lambda: setting.router.get("/faults")[0] == 200 and faults(), because="the fault is reported")
     parked = read_topic(servers, setting.topic(tenant))
     setting.router.stop()
     set_offset("")
@@ -558,7 +559,7 @@ def test_topic_that_kafka_refuses_hurts_its_tenant_alone(setting: Setting) -> No
     assert read_topic(setting.services.bootstrap_servers, setting.topic(bad)) == []
     wait_until(
         lambda: "fewer brokers than replication_factor" in setting.router.get("/readyz")[1],
-        because="Kafka's refusal is told",
+        because="Kafka's refusal is reported",
         seen=lambda: setting.router.get("/readyz"),
     )
     assert setting.router.get("/readyz")[1].startswith("degraded: topic ")
@@ -585,14 +586,14 @@ def test_topic_that_kafka_refuses_hurts_its_tenant_alone(setting: Setting) -> No
 
 
 def test_a_refused_topic_is_named_until_kafka_has_it_and_no_row_is_needed_for_the_end(setting: Setting) -> None:
-    """A person makes it as the broker can; no operator is told of tenants here."""
+    """A person makes it as the broker can; no operator knows of tenants here."""
     tenant = setting.write_tenant("acme", topics={"replication_factor": 3})
     setting.source.creates([1])
     setting.source.publish()
     setting.router.start()
     wait_until(
         lambda: setting.router.get("/readyz")[1].startswith(f"degraded: topic {setting.topic(tenant)}"),
-        because="the refused topic is told",
+        because="the refused topic is reported",
         seen=lambda: setting.router.get("/readyz"),
     )
 
@@ -669,7 +670,7 @@ def test_router_stops_cleanly_and_resumes_behind_its_offset(setting: Setting) ->
 
 
 def test_markers_and_aborted_batches_at_the_end_are_no_stall(setting: Setting) -> None:
-    """An idle router is alive, whatever offsets stand behind its position."""
+    """An idle router is alive, also with offsets after its position."""
     tenant = setting.write_tenant("acme")
     setting.router.settings = {**setting.router.settings, "stall_timeout_s": 4.0}
     setting.router.start()
@@ -694,7 +695,7 @@ def test_lane_that_stands_still_with_batches_behind_it_is_a_stall(setting: Setti
 
     wait_until(
         lambda: setting.router.get("/healthz")[0] == 503,
-        because="the stall is told",
+        because="the stall is reported",
         seen=lambda: setting.router.get("/healthz"),
     )
     assert setting.router.wait_for_exit() == 1

@@ -184,7 +184,7 @@ def test_a_refused_schema_hurts_its_tenant_alone(avro_setting: Setting, client: 
     assert len(read_topic(rig.services.bootstrap_servers, topic)) == 1
     wait_until(
         lambda: rig.router.get("/readyz")[1].startswith("degraded: subject "),
-        because="the refused subject is told",
+        because="the refused subject is reported",
         seen=lambda: rig.router.get("/readyz"),
     )
     assert rig.router.log_text.count('"event": "tenant_schema_refused"') == 1
@@ -220,7 +220,7 @@ def test_while_the_registry_is_away_known_schemas_go_on_and_new_ones_wait(
         rig.source.publish()
         assert len(rig.read(topic, 2)) == 2
         rig.router.stop()
-        rig.router.start()  # it has notes of what was registered
+        rig.router.start()  # it has notes of the registered schemas
         rig.source.run(creates([3]))
         rig.source.publish()
         assert len(rig.read(topic, 3)) == 3
@@ -244,7 +244,7 @@ def test_while_the_registry_is_away_known_schemas_go_on_and_new_ones_wait(
         assert len(read_topic(rig.services.bootstrap_servers, topic)) == 3
         wait_until(
             lambda: '"event": "tenant_records_refused"' in rig.router.log_text,
-            because="a team would be told",
+            because="a team would get a report",
             seen=lambda: rig.router.log_text[-3000:],
         )
         assert rig.router.is_running

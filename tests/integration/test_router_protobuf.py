@@ -171,7 +171,7 @@ def test_a_refused_schema_hurts_its_tenant_alone(rig: Setting, client: SchemaReg
     assert len(read_topic(rig.services.bootstrap_servers, topic)) == 1
     wait_until(
         lambda: rig.router.get("/readyz")[1].startswith("degraded: subject "),
-        because="the refused subject is told",
+        because="the refused subject is reported",
         seen=lambda: rig.router.get("/readyz"),
     )
 

@@ -1,4 +1,5 @@
-"""Tenants that fall behind alone: over their limits, or where Kafka will not take their records. Kafka and router are real."""
+"""Tenants that become stragglers alone: over their limits, or where Kafka will not take their records. Kafka and router are
+real."""
 
 import asyncio
 import time
@@ -20,7 +21,7 @@ __all__ = ["setting"]  # the fixture
 
 ROWS_A_BATCH = 50
 HARDLY_ANY = {"events_per_s": 1}
-"""A batch a minute: whatever the machine is, the tenant is behind until its document says otherwise."""
+"""A batch a minute: on any machine, the tenant is a straggler until its document says otherwise."""
 TOO_SMALL_BYTES = 150
 """``max.message.bytes`` of a topic that takes no row event."""
 
@@ -35,7 +36,7 @@ def publish(rig: Setting, first: int, batches: int) -> range:
 
 
 def ids(rig: Setting, tenant: str) -> list[int]:
-    """What a tenant's topic holds now."""
+    """The ids that a tenant's topic holds now."""
     return created_ids(read_topic(rig.services.bootstrap_servers, rig.topic(tenant)))
 
 
@@ -47,7 +48,7 @@ def make_too_small(rig: Setting, tenant: str) -> None:
 
 
 def make_large_enough(rig: Setting, tenant: str) -> None:
-    """What a person does who reads ``headwater status``."""
+    """As a person does who reads ``headwater status``."""
     admin = AdminClient({"bootstrap.servers": rig.services.bootstrap_servers})
     entry = ConfigEntry("max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, rig.topic(tenant), incremental_configs=[entry])
@@ -121,7 +122,7 @@ def test_a_topic_that_takes_no_records_holds_back_its_tenant_alone(setting: Sett
     assert ids(setting, bad) == []
     wait_until(
         lambda: setting.router.get("/readyz")[1].startswith(f"degraded: {bad} lags alone: Kafka refuses"),
-        because="Kafka's refusal is told",
+        because="Kafka's refusal is reported",
         seen=lambda: setting.router.get("/readyz"),
     )
     more = publish(setting, 500, 4)
@@ -144,7 +145,7 @@ def test_a_topic_that_takes_no_records_holds_back_its_tenant_alone(setting: Sett
 
 
 def test_a_router_that_starts_again_knows_who_is_behind(setting: Setting) -> None:
-    """Stopped while a tenant is behind: the next one goes on at the tenant's own cursor."""
+    """Stopped while a tenant is a straggler: the next one goes on at the tenant's own cursor."""
     quiet = setting.write_tenant("quiet")
     noisy = setting.write_tenant("noisy", limits=HARDLY_ANY)
     setting.router.start()
@@ -183,7 +184,7 @@ def test_what_retention_took_is_told_and_a_tenant_that_is_put_back_goes_on_with_
     setting.router.start()
     wait_until(
         lambda: f"{bad} lags alone: the records from offset" in setting.router.get("/readyz")[1],
-        because="the gap is told",
+        because="the gap is reported",
         seen=lambda: setting.router.get("/readyz"),
     )
 
@@ -207,7 +208,7 @@ def test_what_retention_took_is_told_and_a_tenant_that_is_put_back_goes_on_with_
 
 
 async def test_progress_tells_how_far_the_one_behind_got(setting: Setting) -> None:
-    """Others' progress is not its own: who waits for it waits for it alone."""
+    """Others' progress is not its own: a wait for it is for it alone."""
     quiet = setting.write_tenant("quiet")
     noisy = setting.write_tenant("noisy", limits=HARDLY_ANY)
     await asyncio.to_thread(setting.router.start)
@@ -257,8 +258,8 @@ def test_twenty_tenants_a_noisy_and_a_poisoned_one_among_them(setting: Setting) 
 
 
 def test_each_tenants_share_is_counted(setting: Setting) -> None:
-    """Who gets all rows costs more than who gets a few, and what all cost is what the process used, but for what it does
-    without any batch."""
+    """A tenant that gets all rows costs more than one that gets a few, and the costs of all are the process' CPU time, but for
+    its work without any batch."""
     whole = setting.write_tenant("whole", format={"schemas": True})
     part = setting.write_tenant("part", selection={"include_tables": [r"shop\.nothing"]})
     few = setting.write_tenant("few", selection={"row_filters": [{"tables": ".*", "where": "id < 100"}]})
@@ -295,7 +296,7 @@ def idle_share(rig: Setting, for_s: float) -> float:
 
 
 def process_cpu_s(rig: Setting) -> float:
-    """What the router has used since its start."""
+    """The CPU seconds of the router after its start."""
     families = text_string_to_metric_families(rig.router.get("/metrics")[1])
     return sum(
         sample.value for family in families for sample in family.samples if sample.name == "process_cpu_seconds_total"

@@ -1,4 +1,4 @@
-"""A lane's transactions over a real Kafka: what becomes visible, where, and under which failures."""
+"""A lane's transactions over a real Kafka: the records that become visible, where, and under which failures."""
 
 import asyncio
 import random
@@ -96,7 +96,7 @@ class Rig:
         return _committed_offset(self.place, shared)
 
     def read(self) -> list[Message]:
-        """What is visible once no transaction is open."""
+        """The records that are visible once no transaction is open."""
         return read_closed_topic(self.bootstrap_servers, self.topic)
 
 
@@ -108,7 +108,7 @@ def make_rig(bootstrap_servers: str, unique_name: Callable[[str], str]) -> Calla
 
 @pytest.mark.parametrize("compression", CODECS)
 async def test_records_arrive_in_order_in_every_compression(make_rig: Callable[..., Rig], compression: str) -> None:
-    """Broker and librdkafka read what we wrote: keys, values, tombstones, headers, the time of writing."""
+    """Broker and librdkafka read our records: keys, values, tombstones, headers, the time of writing."""
     rig = make_rig(compression=compression)
     written = records([(None, b"first"), *((b"%d" % n, b"value" * n) for n in range(2000)), (b"last", None)])
     before_ms = time.time_ns() // 1_000_000
@@ -184,7 +184,7 @@ async def test_topics_that_get_the_same_share_what_was_encoded_and_others_do_not
 
 
 async def test_topics_part_where_their_records_do(make_rig: Callable[..., Rig]) -> None:
-    """Amid a batch, and again behind a full one: what one gets alone never shows up at the other."""
+    """Amid a batch, and again after a full one: records of one alone never show up at the other."""
     rig, other = make_rig(), make_rig()
     both = [rig.topic, other.topic]
     steps = [(both, 0, 10), ([rig.topic], 10, 10), (both, 20, 3_000), ([other.topic], 3_020, 5), (both, 3_025, 3_000)]
@@ -210,7 +210,7 @@ async def test_topics_part_where_their_records_do(make_rig: Callable[..., Rig]) 
 
 
 async def test_rows_in_place_arrive_as_columns_do(make_rig: Callable[..., Rig]) -> None:
-    """Over several batches and Kafka partitions: the same records at the same places, tombstones behind their deletes."""
+    """Over several batches and Kafka partitions: the same records at the same places, tombstones after their deletes."""
     rig, reference = make_rig(kafka_partitions=3), make_rig(kafka_partitions=3)
     rows = [(b"cud"[n % 3], b'{"id":%d}' % (n % 500), b"x" * (n % 2_000)) for n in range(9_000)]
     before, behind = join_headers(encode_header("number", b"?" * 10)).split(b"?" * 10)
@@ -296,7 +296,7 @@ async def write_beside(rig: Rig, writer: TransactionWriter, other: str, value: b
 async def test_a_topic_that_refuses_is_named_and_nothing_of_the_transaction_shows(
     make_rig: Callable[..., Rig],
 ) -> None:
-    """The others go on with the same writer; so does the topic with what it takes: no record is out of sequence."""
+    """The others go on with the same writer; so does the topic with records that it takes: no record is out of sequence."""
     rig = make_rig()
     small = f"small-{rig.topic}"
     ensure_topics(rig.kafka, [TopicSpec(name=small, config={"max.message.bytes": "500"})])
@@ -319,12 +319,12 @@ async def test_a_topic_that_refuses_is_named_and_nothing_of_the_transaction_show
 
 
 def random_bytes(count: int) -> bytes:
-    """What no compression makes smaller."""
+    """Bytes that no compression makes smaller."""
     return random.Random(count).randbytes(count)
 
 
 async def test_offsets_of_several_groups_are_committed_together(make_rig: Callable[..., Rig]) -> None:
-    """With the records, and with what stands beside them; aborted, none is."""
+    """With the records, and with the notes beside them; aborted, none is."""
     rig = make_rig()
     places = [f"{rig.group}.a", f"{rig.group}.b"]
     async with rig.writer() as writer:
@@ -396,7 +396,7 @@ async def cut_power(broker: KafkaBroker, after_s: list[float]) -> None:
 async def test_broker_that_stays_away_ends_in_an_error(
     start_kafka: StartKafka, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No step hangs: the process is started anew by its supervisor."""
+    """No step hangs: the process is started again by its supervisor."""
     monkeypatch.setattr("services.router.kafka.writer._KAFKA_CALL_TIMEOUT_S", 3.0)
     broker = start_kafka()
     rig = Rig(broker.bootstrap_servers, unique_name("writer"))

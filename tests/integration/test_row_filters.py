@@ -37,7 +37,7 @@ def literal_of(rng: random.Random, column: str) -> str:
 
 
 def condition(rng: random.Random, depth: int = 2) -> str:
-    """Of comparisons, lists, NULLs, and what joins them; a column on either side, and in another case."""
+    """Of comparisons, lists, NULLs, and the words that join them; a column on either side, and in another case."""
     if depth and rng.random() < 0.5:
         left, right = condition(rng, depth - 1), condition(rng, depth - 1)
         return rng.choice((f"({left}) AND ({right})", f"{left} AND {right}", f"({left}) OR ({right})", f"NOT ({left})"))

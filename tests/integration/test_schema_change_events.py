@@ -26,7 +26,7 @@ def told(entries: list[Entry]) -> list[TableChange]:
 
 
 def comparable(event: dict[str, Any], database: str) -> str:
-    """An event without what is another server's: times, places, names."""
+    """An event without the parts of another server: times, places, names."""
     text = json.dumps(event).replace(database, "smp")
     event = json.loads(text)
     event["ts_ms"] = 0
@@ -42,8 +42,9 @@ def kind_of(event: dict[str, Any]) -> str:
 
 
 async def test_a_snapshot_tells_what_debezium_tells(mysql_server: MysqlServer, database: str) -> None:
-    """The server's charset, DROP TABLE of each, then of each database DROP, CREATE, USE and its tables: the same events, fields
-    in the same order. Debezium's order of tables within a database is that of a hash, and it tells of other databases too."""
+    """The server's charset, DROP TABLE of each, then of each database DROP, CREATE, USE and its tables: the same events,
+    fields in the same order. Debezium's order of tables within a database is that of a hash, and it reports other databases
+    too."""
     recorded = [record["value"]["payload"] for record in records("v1")]
     recorded = [
         event for event in recorded if event["source"]["snapshot"] == "true" and event["databaseName"] in ("", "smp")

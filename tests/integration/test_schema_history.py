@@ -1,4 +1,4 @@
-"""schema_history over a real Kafka and a real Valkey: durable, idempotent, and right whatever Redis does."""
+"""schema_history over a real Kafka and a real Valkey: durable, idempotent, and right in every state of Redis."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def valkey(start_valkey: StartValkey) -> ValkeyServer:
 
 @pytest.fixture
 def view(valkey: ValkeyServer) -> Iterator["redis.Redis"]:
-    """What the service keeps in Redis."""
+    """The values that the service keeps in Redis."""
     with redis.Redis.from_url(valkey.url) as connection:
         yield connection
 
@@ -150,7 +150,7 @@ async def test_versions_are_counted_per_table_and_found_by_version_and_by_order(
 async def test_a_repeated_change_answers_the_version_of_the_first_call(
     start_service: StartService, clients: Clients
 ) -> None:
-    """Same source, table, order and statement: nothing is recorded anew, also when newer versions exist."""
+    """Same source, table, order and statement: nothing is recorded again, also when newer versions exist."""
     client = clients(start_service())
     first = await record(client, 10, "id")
     await record(client, 20, "id", "total")
@@ -176,7 +176,7 @@ async def test_concurrent_changes_of_one_table_get_different_versions(
 async def test_dropped_tables_are_absent_and_a_rename_shows_under_the_new_name(
     start_service: StartService, clients: Clients
 ) -> None:
-    """ListTables at an order gives what existed then; a rename is a DROP and an ALTER with ``renamed_from``."""
+    """ListTables at an order gives the tables of then; a rename is a DROP and an ALTER with ``renamed_from``."""
     client = clients(start_service())
     await record(client, 10, "id", kind=SchemaChangeKind.CREATE)
     await record(client, 20, kind=SchemaChangeKind.DROP)
@@ -214,7 +214,7 @@ async def test_a_change_that_was_written_but_not_answered_keeps_its_version(
 async def test_a_restart_answers_alike_whatever_became_of_redis(
     start_service: StartService, clients: Clients, view: "redis.Redis", redis_state: str
 ) -> None:
-    """Versions old and new survive a kill -9, with the view kept, wiped, out of reach or behind the log."""
+    """Versions old and new survive a kill -9, with the view kept, wiped, out of reach or older than the log."""
     service = start_service()
     client = clients(service)
     await record(client, 10, "id")
@@ -244,7 +244,7 @@ async def test_a_restart_answers_alike_whatever_became_of_redis(
 async def test_a_view_wiped_while_running_is_rebuilt_and_answers_stay_right(
     start_service: StartService, clients: Clients, view: "redis.Redis"
 ) -> None:
-    """A start from the view knows only heads; old versions then come from Kafka, and the view is written anew."""
+    """A start from the view knows only heads; old versions then come from Kafka, and the view is written again."""
     service = start_service()
     client = clients(service)
     await record(client, 10, "id")
@@ -274,7 +274,7 @@ async def test_without_redis_answers_go_on_and_health_says_degraded(
     version = await record(client, 20, "id", "total")
     await until(
         lambda: "degraded" in service.get("/readyz")[1],
-        because="the lost Redis is told",
+        because="the lost Redis is reported",
         seen=lambda: service.get("/readyz"),
     )
 
@@ -288,7 +288,7 @@ async def test_without_redis_answers_go_on_and_health_says_degraded(
 async def test_the_earlier_of_two_instances_is_fenced_and_both_answer_reads_alike(
     start_service: StartService, clients: Clients
 ) -> None:
-    """The zombie's write is refused and it exits with code 4; what it answered before was never old."""
+    """The zombie's write is refused and it exits with code 4; its earlier answers were never old."""
     zombie = start_service()
     at_zombie = clients(zombie)
     await record(at_zombie, 10, "id")
@@ -308,7 +308,7 @@ async def test_the_earlier_of_two_instances_is_fenced_and_both_answer_reads_alik
 async def test_a_watcher_gets_the_newest_of_each_table_and_then_every_change(
     start_service: StartService, clients: Clients
 ) -> None:
-    """Nothing is missed or repeated between the tables known at the start of the stream and what follows."""
+    """Nothing is missed or repeated between the tables known at the start of the stream and the later changes."""
     client = clients(start_service())
     await record(client, 10, "id")
     await record(client, 20, "id", "total")
@@ -351,7 +351,9 @@ async def test_a_broker_crash_loses_nothing_and_is_survived(
     with pytest.raises(ServiceUnavailable):
         await column_names(client, 10)
     await until(
-        lambda: service.get("/readyz")[0] == 503, because="the lost Kafka is told", seen=lambda: service.get("/readyz")
+        lambda: service.get("/readyz")[0] == 503,
+        because="the lost Kafka is reported",
+        seen=lambda: service.get("/readyz"),
     )
     alive = service.get("/healthz")
     broker.restart()
@@ -421,7 +423,7 @@ async def test_a_restart_with_many_tables_gives_the_same_ones_from_log_and_view(
     start_service: StartService, clients: Clients, view: "redis.Redis", kafka_broker: KafkaBroker
 ) -> None:
     """More than go through Redis at once: the view is written, and caught up, in parts; of each table the newest version and
-    the older ones are there, whether a start reads the log, the view, or a view that is far behind."""
+    the older ones are there, whether a start reads the log, the view, or a view that is much older."""
     service = start_service()
     client = clients(service)
     await _write_log(kafka_broker, service, range(1_300), rank=10)

@@ -1,4 +1,4 @@
-"""``headwater schema plan`` over a real MySQL: what it says of a statement, tenant by tenant, before the statement is run."""
+"""``headwater schema plan`` over a real MySQL: its answer to a statement, tenant by tenant, before the statement is run."""
 
 import json
 from collections.abc import Callable
@@ -87,7 +87,8 @@ def test_documents_are_variant_where_a_tenant_has_it_so(home: Home, database: st
 
 
 def test_types_names_and_keys(home: Home, database: str) -> None:
-    """A type that no column can take is put beside or parks; a rename is one; another key parks what is merged by it."""
+    """A type that no column can take is put beside or parks; a rename is one; another key parks the tables that are merged by
+    it."""
     changed = by_tenant(planned(home, "ALTER TABLE orders MODIFY amount DATE", database=database))
     renamed = by_tenant(
         planned(home, f"ALTER TABLE {database}.orders CHANGE note text LONGTEXT, MODIFY amount DECIMAL(12,2)")
@@ -102,7 +103,7 @@ def test_types_names_and_keys(home: Home, database: str) -> None:
         "rename column note to text",
         "widen column amount: decimal(10,2) → decimal(12,2)",
     )
-    # What hides note hides it under its new name.
+    # The selection that hides note hides it under its new name.
     assert renamed["few"].actions == ("widen column amount: decimal(10,2) → decimal(12,2)",)
     assert {tenant for tenant, plan in keyed.items() if plan.refused} == {"acme", "few", "fixed", "moving", "strict"}
     assert "which becomes (id,amount)" in keyed["acme"].refused[0]
@@ -111,7 +112,8 @@ def test_types_names_and_keys(home: Home, database: str) -> None:
 
 
 def test_tables_that_come_and_go(home: Home, database: str) -> None:
-    """New ones, without a key too, moved and dropped ones; of several statements each sees what the ones before it did."""
+    """New ones, without a key too, moved and dropped ones; of several statements each sees the changes of the ones before
+    it."""
     report = planned(
         home,
         f"CREATE TABLE {database}.fresh (a INT, b TEXT)",

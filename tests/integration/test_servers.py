@@ -1,4 +1,4 @@
-"""The servers of ``libs.servers``: they serve, they keep what they stored, and they stop when told."""
+"""The servers of ``libs.servers``: they serve, they keep the stored values, and they stop on request."""
 
 import socket
 import sys
@@ -63,7 +63,7 @@ def test_mysql_keeps_committed_rows_through_a_kill(start_mysql: StartMysql) -> N
 
 
 def test_postgresql_keeps_committed_rows_through_a_kill(tmp_path: Path) -> None:
-    """Text in UTF-8, whoever the test runs as; kill -9 and a restart on the same folder lose nothing."""
+    """Text in UTF-8, under any user of the test; kill -9 and a restart on the same folder lose nothing."""
     with ExitStack() as servers:
         server = start_postgresql_in(tmp_path / "pg", servers, password="it's")
         server.execute("CREATE TABLE kept (note text)", "INSERT INTO kept VALUES ('é')")
@@ -154,7 +154,7 @@ def test_kafka_format_that_was_interrupted_is_finished(tmp_path: Path) -> None:
 
 
 def test_valkey_stores_and_answers(valkey_server: ValkeyServer, unique_name: Callable[[str], str]) -> None:
-    """A real server behind the URL that clients are given."""
+    """A real server at the URL that clients are given."""
     key = unique_name("key")
     with redis.Redis.from_url(valkey_server.url) as client:
         client.set(key, b"value")
@@ -186,7 +186,7 @@ def test_death_of_a_server_is_told_with_its_last_words(tmp_path: Path) -> None:
 
 
 def test_missing_program_is_told_with_a_remedy(tmp_path: Path) -> None:
-    """A program that set-up should have put there is missing: the message says what to run."""
+    """A program that set-up should have put there is missing: the message names the command to run."""
     spec = ProcessSpec("absent", (str(tmp_path / "absent"),), {}, tmp_path, None)
 
     with pytest.raises(ServiceUnavailable, match="make setup"):
@@ -213,7 +213,7 @@ def test_stop_ends_children_too(tmp_path: Path) -> None:
 
 
 def test_server_dies_with_its_parent(tmp_path: Path) -> None:
-    """kill -9 of whoever started a server with ``dies_with_parent`` leaves nothing running."""
+    """kill -9 of the process that started a server with ``dies_with_parent`` leaves nothing running."""
     server = "import time; print('up', flush=True); time.sleep(600)"
     code = (
         "import os, signal, sys; from pathlib import Path\n"
@@ -243,7 +243,7 @@ def test_free_ports_are_below_the_outgoing_range() -> None:
 
 
 def test_port_that_is_listened_on_is_not_free() -> None:
-    """What ``free_ports`` hands out was free: a listening port is told apart."""
+    """The ports of ``free_ports`` were free: a listening port is distinguished."""
     with socket.create_server((LOOPBACK, 0)) as server:
         taken = server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""A reader's session is what the reader needs, whatever the server gives a new session."""
+"""A reader's session has the settings that the reader needs, also where the server gives others to a new session."""
 
 from collections.abc import Iterator
 

@@ -85,8 +85,8 @@ class Tenant:
         self.run_until(lambda progress: progress.rows >= changes)
 
     def run_until_noted(self, changes: int) -> None:
-        """Stop behind a whole micro-batch. One that Spark has not noted is done again by the next life, with what the tenant's
-        document says then."""
+        """Stop after a whole micro-batch. One that Spark has not noted is done again by the next life, by the tenant's
+        document of then."""
         place = self.settings.state_dir, self.spec.tenant
         self.run_until(lambda progress: progress.rows >= changes and is_noted(*place, progress.batch_id))
 
@@ -175,7 +175,7 @@ def test_a_mirror_equals_its_source_through_aborts_restarts_and_new_tables(start
 
 def test_each_commit_names_the_sources_position_of_its_newest_change(start_tenant: StartTenant) -> None:
     """Of each table, whichever Kafka partition has the change, with and without a schema around it, aborted transactions
-    between; a row that is deleted last counts too. What Kafka does not have any more stops nothing.
+    between; a row that is deleted last counts too. Events that Kafka does not have any more stop nothing.
     """
     tenant = start_tenant(f"p{secrets.token_hex(3)}", max_offsets_per_trigger=60)
     orders, items = Model(schema_of("orders")), Model(schema_of("items"))
@@ -292,7 +292,8 @@ def test_small_batches_come_further_apart(start_tenant: StartTenant) -> None:
 
 
 def test_a_limit_of_rows_holds_a_tenant_back_and_not_its_stop(start_tenant: StartTenant) -> None:
-    """At two rows in a thousand seconds the second waits; a stop does not, and what was held back arrives without a limit."""
+    """At two rows in a thousand seconds the second waits; a stop does not, and the row that was held back arrives without a
+    limit."""
     tenant = start_tenant(f"l{secrets.token_hex(3)}", mode=SinkMode.APPEND, max_rows_per_s=0.002)
     orders = Model(schema_of("orders"))
     tenant.topics.create_table(orders.schema)
@@ -419,8 +420,9 @@ def test_history_holds_every_version_and_its_current_ones_are_the_source(start_t
 
 
 def test_a_column_is_added_and_a_type_changes_in_the_middle_of_a_batch(start_tenant: StartTenant) -> None:
-    """Rows of both versions in one batch: a new column is there before its rows, and older ones have its DEFAULT. A table whose
-    type changes is made for the newest version; what came before has a column of its own beside, and nothing is lost."""
+    """Rows of both versions in one batch: a new column is there before its rows, and older ones have its DEFAULT. A table
+    whose type changes is made for the newest version; earlier values have a column of their own beside, and nothing is
+    lost."""
     tenant = start_tenant(f"c{secrets.token_hex(3)}")
     added, changed = schema_of("added"), schema_of("changed")
     with_size = schema_of("added", ID, NOTE, column("size", "int", default_expression="7"), version=2)
@@ -455,8 +457,8 @@ def test_a_column_is_added_and_a_type_changes_in_the_middle_of_a_batch(start_ten
 
 
 def test_policies_are_by_table_and_others_go_on(start_tenant: StartTenant) -> None:
-    """One table waits at its change, one is left as it is, one is not made at all; with another policy all goes on, and what
-    waited is there."""
+    """One table waits at its change, one is left as it is, one is not made at all; with another policy all goes on, and the
+    waiting rows are there."""
     strict = ChangeRule(tables=r"shop\.strict", changes=(ChangeKind.COLUMN_RENAMED,), policy=ChangePolicy.EXCEPTION)
     fixed = ChangeRule(tables=r"shop\.(fixed|unwanted)", policy=ChangePolicy.IGNORE)
     made = ChangeRule(tables=r"shop\.fixed", changes=(ChangeKind.TABLE_CREATED,), policy=ChangePolicy.EVOLVE)

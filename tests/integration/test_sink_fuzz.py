@@ -38,7 +38,7 @@ async def test_a_past_find_is_right(mysql_server: MysqlServer, warehouses: Wareh
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_warehouses_have_what_the_source_has(mysql_server: MysqlServer, warehouses: Warehouses, kind: str) -> None:
-    """One seed always, so that a change fails for what it changed."""
+    """One seed always, so that a change fails for its own fault."""
     reported: list[str] = []
     campaign = SinkCampaign(warehouses, kinds=(kind,))
     finds = hunt(

@@ -49,7 +49,7 @@ def settings_of(server: MysqlServer) -> DatabaseSettings:
 async def test_a_copy_goes_on_without_a_lock_that_is_not_to_be_had(
     mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Behind a statement that has run for ``lock_wait_s``; nobody else waits for it either."""
+    """After a statement that has run for ``lock_wait_s``; nobody else waits for it either."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
     reading = LogReading(
         mysql_server,
@@ -102,7 +102,7 @@ def test_a_server_without_gtids_is_not_copied_without_a_lock(start_mysql: StartM
 def test_a_reader_that_hangs_does_not_hold_the_lock(
     mysql_server: MysqlServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The views of all processes are to be open within one bound; writers go on behind it, and the processes are gone."""
+    """The views of all processes are to be open within one bound; writers go on after it, and the processes are gone."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY)", database=database)
     monkeypatch.setattr(table_copy, "_VIEW_TIMEOUT_S", 0.5)
     monkeypatch.setattr(table_copy, "_END_TIMEOUT_S", 0.5)

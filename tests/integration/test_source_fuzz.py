@@ -32,7 +32,7 @@ async def test_a_past_find_is_right_or_reported(mysql_server: MysqlServer, path:
 
 
 def test_random_statements_differ_nowhere_unreported(mysql_server: MysqlServer) -> None:
-    """One seed always, so that a change fails for what it changed."""
+    """One seed always, so that a change fails for its own fault."""
     differ_nowhere(mysql_server, GATES_SEED)
 
 

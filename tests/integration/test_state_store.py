@@ -64,7 +64,7 @@ def test_an_object_is_replaced_only_by_who_has_seen_the_last_one(object_store: O
 
 
 def written_at_once(store: StateStore, key: str, expected: Version | None) -> list[bytes]:
-    """What those have written who were not refused."""
+    """The contents of writers that were not refused."""
     written: list[bytes] = []
     together = threading.Barrier(WRITERS)
 
@@ -101,7 +101,7 @@ def test_of_those_who_write_at_once_one_has_written(object_store: ObjectStore, e
 def test_what_is_wrong_is_told_with_the_place_and_the_remedy(
     object_store: ObjectStore, environ: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No bucket, a key that may not, a server that is away: each may be mended while the job waits. No secret is told."""
+    """No bucket, a key that may not, a server that is away: each may be mended while the job waits. No error has a secret."""
     with pytest.raises(
         TransientError, match=r"s3://none/jobs/x\.json cannot be .* the bucket of state_store\.uri is there"
     ):
@@ -112,7 +112,7 @@ def test_what_is_wrong_is_told_with_the_place_and_the_remedy(
         with pytest.raises(TransientError, match="see that the object store answers") as refused:
             opened(away).read("x.json")
         reasons.add(str(refused.value))
-    assert len(reasons) == 1  # what is told once
+    assert len(reasons) == 1  # an equal reason is reported once
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")
     with pytest.raises(TransientError, match=r"PermissionDenied.* get, put and delete") as refused:
         opened(object_store).read("x.json")

@@ -143,7 +143,7 @@ class Texts:
         is_bare = (
             all(c.isalnum() or c in "_$\u00a0\u3000" for c in name) and not name.isdigit() and name not in _RESERVED
         )
-        is_bare = is_bare and name not in ("1e5x",)  # bare it is two tokens, but for right behind a point
+        is_bare = is_bare and name not in ("1e5x",)  # bare it is two tokens, but for right after a point
         forms = [f"`{name.replace('`', '``')}`"]
         forms += [name] * is_bare
         if "ANSI" in self.mode:
@@ -340,7 +340,7 @@ SESSIONS: dict[str, tuple[str, ...]] = {
 
 
 async def test_settings_of_the_session_are_those_of_the_log(mysql_server: MysqlServer, database: str) -> None:
-    """What a session sets changes what a statement means; the log has it beside the text."""
+    """A session's settings change the meaning of a statement; the log has it beside the text."""
     reading = LogReading(mysql_server, settings={"include_tables": (rf"{database}.*\..*",)})
     with mysql_server.connect("mysql", charset="utf8mb4") as look:
         run(look, f"CREATE TABLE {database}.t (a INT)")

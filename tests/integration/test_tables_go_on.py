@@ -1,5 +1,5 @@
 """A table goes on only where the sink left it. That its topic was deleted, the table dropped or set back, or the checkpoint
-removed, is told by name, and a resync makes the table whole. On real warehouses."""
+removed, is reported by name, and a resync makes the table whole. On real warehouses."""
 
 import shutil
 from pathlib import Path
@@ -28,9 +28,9 @@ TABLES = {name: orders(name=name) for name in NAMES}
 def test_a_table_that_is_not_as_the_sink_left_it_is_told(
     start_tenant: StartTenant, warehouse: str, request: pytest.FixtureRequest
 ) -> None:
-    """One table's topic is made again, with more records than it had; one is dropped; one is set back to what it was. Each is
-    parked by name, the fourth goes on. A resync of each brings what its topic has. Then the checkpoint is removed: no log has
-    an event twice.
+    """One table's topic is made again, with more records than it had; one is dropped; one is set back to an earlier state.
+    Each is parked by name, the fourth goes on. A resync of each brings the events of its topic. Then the checkpoint is
+    removed: no log has an event twice.
     """
     tenant = start_tenant(warehouse, *TABLES.values(), mode=SinkMode.APPEND)
     for number in (1, 2):
@@ -136,7 +136,7 @@ def drop(tenant: Tenant, kind: str, name: str, request: pytest.FixtureRequest) -
 
 
 def set_back(tenant: Tenant, kind: str, name: str, request: pytest.FixtureRequest) -> None:
-    """To what it was behind its first batch."""
+    """To its state after its first batch."""
     table, spark = place(tenant, name), shared_spark().session
     match kind:
         case "iceberg":
@@ -147,7 +147,7 @@ def set_back(tenant: Tenant, kind: str, name: str, request: pytest.FixtureReques
         case "delta":
             folder = Path(shared_spark().delta.warehouse_dir, *table.identifier)
             spark.sql(f"RESTORE TABLE delta.`{folder}` TO VERSION AS OF 1")
-        case "postgresql":  # dumped behind its first batch, dropped, and put back
+        case "postgresql":  # dumped after its first batch, dropped, and put back
             there = in_postgresql(table)
             execute(request, f"CREATE TABLE public.{tenant.spec.tenant} AS TABLE {there}")
             execute(request, f"CREATE TABLE public.{tenant.spec.tenant}_as_it_was (LIKE {there} INCLUDING ALL)")

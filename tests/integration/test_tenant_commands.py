@@ -76,7 +76,7 @@ def plan(home: Home, text: str, *, exits: int = 0) -> dict[str, Any]:
 
 @pytest.mark.promise("tenant plan")
 def test_a_plan_tells_tables_columns_rows_topics_and_settings(home: Home, database: str) -> None:
-    """Of what matches at the source right now, against what is in force; and writes nothing."""
+    """Of tables that match at the source right now, against the document in force; and writes nothing."""
     before = sorted(home.root.rglob("*"))
 
     found = plan(home, more(database))
@@ -105,7 +105,7 @@ def test_a_plan_tells_tables_columns_rows_topics_and_settings(home: Home, databa
 
 
 def test_a_plan_is_readable(home: Home, database: str) -> None:
-    """And ends with the sum; a document that says what is in force changes nothing."""
+    """And ends with the sum; a document that says the same as the one in force changes nothing."""
     text = run(home, "plan", document(home, more(database)))
 
     assert f"  new       shop: {database}.customers → acme.shop.{database}.customers" in text
@@ -144,7 +144,7 @@ def test_a_new_tenant_and_one_that_gives_a_table_up(home: Home, database: str) -
     ],
 )
 def test_what_does_not_fit_the_tables_is_refused_in_the_plan(home: Home, database: str, change: str, says: str) -> None:
-    """Types of the columns as the source has them now, keys, and what the warehouse can hold."""
+    """Types of the columns as the source has them now, keys, and the values that the warehouse can hold."""
     text = orders_only(database)
     if "include_tables" in change:
         text = text.rpartition("  include_tables")[0]
@@ -167,8 +167,8 @@ def test_mistakes_come_with_lines_and_change_nothing(home: Home, database: str) 
 
 
 def test_a_document_that_needs_more_topics_than_the_home_grants_is_refused(home: Home, database: str) -> None:
-    """Before anything is changed, with the count. One that is in force already is not judged again, tables that the source does
-    not capture are not counted, and what another tenant may have counts for that one alone."""
+    """Before anything is changed, with the count. One that is in force already is not judged again, tables that the source
+    does not capture are not counted, and another tenant's quota counts for that one alone."""
     home.topic_quotas_file.write_text("per_tenant: 4\ntenants: {initech: 9}\n")
     wanted = document(home, more(database))
 
@@ -251,7 +251,7 @@ def test_explain_says_why_a_table_does_not_come(home: Home, database: str) -> No
 
 
 def test_a_source_that_does_not_answer_is_a_note(home: Home, database: str) -> None:
-    """What can be said without it is said."""
+    """All that can be said without it is said."""
     source = home.sources_dir / "shop.yaml"
     source.write_text("database: {host: 127.0.0.1, port: 1, user: root}\n")
 
@@ -265,7 +265,7 @@ def test_a_source_that_does_not_answer_is_a_note(home: Home, database: str) -> N
 
 
 def test_decrypt_reads_what_the_mask_made(home: Home) -> None:
-    """From arguments; a value of another key is told by its number and leaves its line empty."""
+    """From arguments; a value of another key is reported by its number and leaves its line empty."""
     (home.keys_dir / "acme").mkdir(parents=True)
     (home.keys_dir / "acme" / "pii").write_text("0123456789abcdef\n")
     mine, other = (encryption(key)(b"gout") for key in (b"0123456789abcdef", b"another key of theirs"))

@@ -1,4 +1,4 @@
-"""What each tenant takes of a Spark job that several share, by a real job's metrics."""
+"""The CPU time of each tenant in a Spark job that several share, by a real job's metrics."""
 
 import random
 import secrets

@@ -1,4 +1,4 @@
-"""The statements of docs/sinks/query.md, "Time travel", as they stand there: they tell what the tables were."""
+"""The statements of docs/sinks/query.md, "Time travel", as they stand there: they show the tables as they were."""
 
 import functools
 import itertools

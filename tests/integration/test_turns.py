@@ -183,20 +183,20 @@ def test_a_look_tells_what_has_changed(shared: SharedSpark, bootstrap_servers: s
     topic = row_topic(mine.tenant, SOURCE, schema.table_id)
     ends = TopicEnds(shared.session, KafkaSettings(bootstrap_servers=bootstrap_servers))
     try:
-        wait_until(lambda: mine.tenant in ends.look([mine.tenant]), because="a look tells it")
+        wait_until(lambda: mine.tenant in ends.look([mine.tenant]), because="a look shows it")
         assert ends.of(mine.tenant)[topic] == {0: 0}
         assert ends.of(other.tenant) == {}
         assert ends.look([mine.tenant]) == set()
 
         with mine.transaction() as transaction:
             transaction.change(schema, op="c", before=None, after=row(1, "one", 1))
-        wait_until(lambda: mine.tenant in ends.look([mine.tenant]), because="a look tells it")
+        wait_until(lambda: mine.tenant in ends.look([mine.tenant]), because="a look shows it")
         assert ends.of(mine.tenant)[topic] == {0: 2}  # and its mark
         assert ends.begins([(topic, 0)]) == {(topic, 0): 0}
 
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(TIMEOUT_S)
-        wait_until(lambda: bool(ends.look([mine.tenant])), because="a look tells it")
+        wait_until(lambda: bool(ends.look([mine.tenant])), because="a look shows it")
         assert ends.of(mine.tenant)[topic] == {0: 2, 1: 0}
         place = TopicPartition(topic, 0, 1)
         admin.delete_records([place])[place].result(TIMEOUT_S)
@@ -204,7 +204,7 @@ def test_a_look_tells_what_has_changed(shared: SharedSpark, bootstrap_servers: s
 
         mine.delete(topic)
         wait_until(
-            lambda: bool(ends.look([mine.tenant])) and topic not in ends.of(mine.tenant), because="a look tells it"
+            lambda: bool(ends.look([mine.tenant])) and topic not in ends.of(mine.tenant), because="a look shows it"
         )
     finally:
         ends.close()

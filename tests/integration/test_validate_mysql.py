@@ -51,11 +51,11 @@ class Shop:
         return document
 
     def faults(self, **changes: Any) -> str:
-        """What is wrong, and how it is mended."""
+        """The faults, and how they are mended."""
         return "\n".join(f"{fault.what}; mend: {fault.mend}" for fault in self.report(**changes).faults)
 
     def warnings(self, **changes: Any) -> str:
-        """What is allowed and may be regretted."""
+        """Settings that are allowed and may be regretted."""
         return "\n".join(f"{fault.what}; mend: {fault.mend}" for fault in self.report(**changes).warnings)
 
 
@@ -105,7 +105,7 @@ def test_patterns_that_match_nothing_are_told(shop: Shop, database: str) -> None
 
 
 def test_a_table_that_may_not_be_read_whole_is_told(shop: Shop, user: str, database: str) -> None:
-    """Of a column that is not granted the copy would halt; the statement that is told mends it."""
+    """Of a column that is not granted the copy would halt; the statement that is named mends it."""
     shop.server.execute(
         f"GRANT SELECT ON {database}.customers TO {user}", f"GRANT SELECT (id) ON {database}.orders TO {user}"
     )
@@ -177,7 +177,7 @@ def test_an_override_that_nobody_could_run_is_told(
 
 
 def test_servers_that_cannot_take_over_are_told(shop: Shop, start_mysql: StartMysql, database: str) -> None:
-    """One that is away is a warning, since the first can be followed; one that would be refused later is a fault."""
+    """One that is away is a warning, because the first can be followed; one that would be refused later is a fault."""
     other = start_mysql(extra_options=("--binlog-row-image=MINIMAL",))
     other.execute("CREATE DATABASE elsewhere")
     servers = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{other.port}", f"127.0.0.1:{shop.server.port}"]
@@ -207,7 +207,7 @@ def test_replicas_that_would_hold_a_snapshot_back_for_ever_are_told(shop: Shop) 
 
 
 def test_a_position_that_the_log_has_lost_is_told(start_mysql: StartMysql) -> None:
-    """As the reader would find it; a source that copies anew then is only warned."""
+    """As the reader would find it; a source that copies again then is only warned."""
     server = start_mysql(extra_options=_FULL_METADATA)
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "FLUSH BINARY LOGS")
     ((file, *_),) = server.execute("SHOW BINARY LOG STATUS")
@@ -251,7 +251,7 @@ def test_an_id_that_another_replica_has_is_told(shop: Shop) -> None:
 def test_the_server_cuts_off_the_older_of_two_with_one_id(
     shop: Shop, tmp_path: Path, newer_id: int, *, is_cut_off: bool
 ) -> None:
-    """Why such an id is a fault: what is told is what the server does."""
+    """Why such an id is a fault: the report is the server's own behaviour."""
     executed = str(shop.server.execute("SELECT @@GLOBAL.gtid_executed")[0][0])
     position = BinlogPosition(gtid_set=str(GtidSet.parse(executed)), file="", pos=4)
     with shop.server.connect() as older, shop.server.connect() as newer:

@@ -120,7 +120,7 @@ def row(key: int, doc: str | None) -> Row:
 
 
 def test_a_mirror_holds_documents(kept: Kept) -> None:
-    """Rows that come, change, go, are told in part, or anew, and are rewritten by maintenance; NULL is not JSON's null."""
+    """Rows that come, change, go, are sent in part, or again, and are rewritten by maintenance; NULL is not JSON's null."""
     docs, harness = with_variants(table(ID, DOC), ALL), kept.harness
     harness.apply(docs, document(1, 1, DOCUMENT, op="c"), document(1, 2, "null", op="c"), document(1, 3, None, op="c"))
     first = kept.found(docs)
@@ -152,7 +152,7 @@ def test_soft_deletes_and_truncations(kept: Kept) -> None:
 
 
 def test_a_log_and_a_history_hold_documents(kept: Kept) -> None:
-    """A version opens where a document says something else, however it is written; a log is told some changes anew."""
+    """A version opens where a document says something else, however it is written; a log gets some changes again."""
     log = with_variants(table(ID, DOC, name="log"), ALL)
     kept.harness.apply(log, document(1, 1, DOCUMENT, op="c"), mode=SinkMode.APPEND)
     kept.harness.apply(log, document(2, 1, "[1]"), document(3, 2, None), mode=SinkMode.APPEND)
@@ -175,7 +175,7 @@ def test_a_log_and_a_history_hold_documents(kept: Kept) -> None:
 
 
 def test_a_log_is_rebuilt_into_a_table_of_its_kind(kept: Kept) -> None:
-    """Whatever format new tables have by then."""
+    """Also where new tables have another format by then."""
     log, sink = with_variants(table(ID, DOC, name="log"), ALL), kept.harness.sink
     kept.harness.apply(log, document(1, 1, DOCUMENT, op="c"), document(2, 2, "null", op="c"), mode=SinkMode.APPEND)
     kept.harness.apply(log, document(3, 1, "[1]"), mode=SinkMode.APPEND)
@@ -192,7 +192,7 @@ def test_a_log_is_rebuilt_into_a_table_of_its_kind(kept: Kept) -> None:
 
 
 def test_small_tables_are_merged_without_a_query() -> None:
-    """What Iceberg merges by hand is what a query would have written."""
+    """Rows that Iceberg merges by hand equal those that a query would have written."""
     docs = with_variants(table(ID, DOC), ALL)
     kept = [kept_in("iceberg", f"variant-{name}", is_at_hand=name == "hand") for name in ("hand", "query")]
     for each in kept:
@@ -224,7 +224,7 @@ def test_a_table_that_is_there_gets_a_column_beside(kept: Kept) -> None:
 
 
 def test_columns_come_and_are_renamed(kept: Kept) -> None:
-    """Beside one that is filled by an UPDATE with a condition, which Iceberg cannot right behind a VARIANT's new name."""
+    """Beside one that is filled by an UPDATE with a condition, which Iceberg cannot do directly after a VARIANT's new name."""
     harness, called = kept.harness, (FormerName(name="doc", last_version=2),)
     first, more = table(ID, NOTE), table(ID, NOTE, DOC, version=2)
     renamed = msgspec.structs.replace(DOC, name="doc_now", former_names=called)
@@ -305,7 +305,7 @@ def test_check_compares_documents(
 
 @pytest.mark.timeout(1_800)
 def test_documents_of_a_transaction_are_shown_together(start_tenant: StartTenant) -> None:
-    """On a branch first, also behind a new name of theirs and beside one more; a document that does not fit waits with its
+    """On a branch first, also after a new name of theirs and beside one more; a document that does not fit waits with its
     reason, and the transaction's other rows are shown."""
     tenant = start_tenant("iceberg", consistency=Consistency.TRANSACTION, json_as_variant=ALL)
     tenant.sink = IcebergSink(msgspec.structs.replace(shared_spark().iceberg, format_version=3))

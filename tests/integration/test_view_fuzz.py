@@ -22,7 +22,7 @@ async def test_a_past_find_is_right(mysql_server: MysqlServer, path: Path) -> No
 
 
 def test_tenants_get_the_rows_that_mysql_says_they_do(mysql_server: MysqlServer) -> None:
-    """One seed always, so that a change fails for what it changed."""
+    """One seed always, so that a change fails for its own fault."""
     reported: list[str] = []
     campaign = ViewCampaign()
     finds = hunt(

@@ -1,4 +1,4 @@
-"""What vtgate's FIELD events tell of a table, known from MySQL's definition of it before any of them comes."""
+"""The columns that vtgate's FIELD events have of a table, known from MySQL's definition of it before any of them comes."""
 
 from contextlib import closing
 
@@ -30,7 +30,7 @@ TABLE = """CREATE TABLE t (id BIGINT NOT NULL AUTO_INCREMENT, big BIGINT UNSIGNE
     ids=["default", "isostring"],
 )
 def test_a_definition_is_what_fields_tell(mysql_server: MysqlServer, database: str, modes: VitessValueModes) -> None:
-    """Of every type, and behind a statement that was followed by its text alone."""
+    """Of every type, and after a statement that was followed by its text alone."""
     mysql_server.execute(TABLE, database=database)
     statements = (
         "ALTER TABLE t ADD COLUMN size MEDIUMINT UNSIGNED NOT NULL DEFAULT 3, RENAME COLUMN note TO remark, "

@@ -1,6 +1,7 @@
-"""The VStream reader before a vtgate with TLS, client certificates and passwords: what gets in, and what the rest is told.
+"""The VStream reader before a vtgate with TLS, client certificates and passwords: the clients that get in, and the errors of
+the others.
 
-A refusal names the setting that mends it and ends the reader; ``Follower`` would try again for ever whatever passes.
+A refusal names the setting that mends it and ends the reader; ``Follower`` would try again for ever at an error that may pass.
 """
 
 import asyncio
@@ -78,7 +79,7 @@ def reader(server: VtgateServer, **settings: Any) -> Follower:
     return Follower(server, vtgate=VtgateSettings(host=LOOPBACK, port=server.port, **settings))
 
 
-# --- what gets in ------------------------------------------------------------------------------------------------------
+# --- clients that get in -----------------------------------------------------------------------------------------------
 
 
 async def test_rows_come_by_mutual_tls_with_a_password(start_vtgate: StartVtgate, certificates: Certificates) -> None:
@@ -103,7 +104,7 @@ def _fill_behind_the_guard(server: VtgateServer) -> None:
         shard.primary.execute(f"INSERT INTO t VALUES ({number}, 'v'), ({number + 10}, 'v')")
 
 
-# --- what does not -----------------------------------------------------------------------------------------------------
+# --- clients that do not -----------------------------------------------------------------------------------------------
 
 Case = tuple[Callable[[Certificates], Security], Callable[[Certificates], dict[str, Any]], str]
 REFUSALS: dict[str, Case] = {
@@ -229,7 +230,7 @@ async def test_a_vtgate_that_is_down_is_tried_again(certificates: Certificates) 
 async def test_a_vtgate_that_answered_before_does_not_halt_the_reader_when_it_hangs_up(
     start_vtgate: StartVtgate, certificates: Certificates
 ) -> None:
-    """It may be on its way down; what may be wrong is said all the same."""
+    """It may be on its way down; the possible mistake is said all the same."""
     server = start_vtgate(security=security(certificates.good, clients=certificates.good))
 
     with pytest.raises(SourceUnavailable, match="wants a client certificate"):
@@ -263,7 +264,7 @@ def process(services: Services, server: VtgateServer, folder: Path, **settings: 
 def test_the_process_reads_by_mutual_tls(
     services: Services, start_vtgate: StartVtgate, certificates: Certificates, tmp_path: Path
 ) -> None:
-    """And tells of each shard what it read of it."""
+    """And reports for each shard the rows that it read of it."""
     good = certificates.good
     server = start_vtgate(security=security(good, users={USER: PASSWORD}, clients=good))
     _fill_behind_the_guard(server)

@@ -1,4 +1,5 @@
-"""The VStream reader as processes, killed and dealt anew, between the stand-in over real MySQL shards and a real Kafka."""
+"""The VStream reader as processes, killed and dealt shards again, between the stand-in over real MySQL shards and a real
+Kafka."""
 
 import itertools
 import json
@@ -137,7 +138,7 @@ def four_shards(servers: Sequence[MysqlServer], keyspace: str) -> VtgateServer:
 
 
 def last_images(rows: Sequence[PublishedRow]) -> dict[int, int]:
-    """What a sink has: of each key the row with the greatest order."""
+    """The rows that a sink has: of each key the row with the greatest order."""
     newest: dict[int, PublishedRow] = {}
     for row in rows:
         assert row.key is not None
@@ -163,8 +164,8 @@ def assert_exactly_once(rows: Sequence[PublishedRow], *, copies: int = 1) -> Non
 
 
 def assert_routed_in_order(mesh: Mesh, kafka_partitions: int) -> None:
-    """Of each key a change is routed behind those before it, however far the router is in each Kafka partition: they stand in
-    the same one in order, or what stands there awaits them."""
+    """Of each key a change is routed after those before it, however far the router is in each Kafka partition: they stand in
+    the same one in order, or the rows there await them."""
     records = {number: _reading(mesh, number).records() for number in range(kafka_partitions)}
     before = {number: _what_is_routed_before(number, records) for number in records}
     changes: dict[int, list[tuple[tuple[int, int, int], int, int]]] = {}
@@ -218,7 +219,7 @@ def mesh(start_vtgate: StartVtgate, kafka_broker: KafkaBroker, services: Service
     ],
 )
 def test_a_reader_killed_anywhere_loses_and_repeats_nothing(failpoint: str, mesh: Mesh) -> None:
-    """In the copy, behind a schema, around a commit and in a copy that a signal asked for: it goes on where its last visible
+    """In the copy, after a schema, around a commit and in a copy that a signal asked for: it goes on where its last visible
     event ended."""
     copies = 1 if "incremental" not in failpoint else 2
     pipeline = mesh.reader()
@@ -245,7 +246,7 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing(failpoint: str, mesh
 
 
 def test_tasks_take_over_what_was_to_be_copied_again(mesh: Mesh) -> None:
-    """A request whose copy a kill broke off, one that waited behind it, and one that was sent while no reader ran: each task
+    """A request whose copy a kill broke off, one that waited after it, and one that was sent while no reader ran: each task
     does all three on its shards."""
     one = mesh.reader()
     one.reader.start(failpoints="reader_between_incremental_chunks=kill@3", waits=False)
@@ -281,7 +282,8 @@ def test_tasks_take_over_what_was_to_be_copied_again(mesh: Mesh) -> None:
 def test_signals_of_a_task_that_had_not_looked_at_them_begin_where_it_began(
     kafka_broker: KafkaBroker, unique_name: Callable[[str], str]
 ) -> None:
-    """As of one whose first copy was under way: what was sent since its first start is there for who takes over."""
+    """As of one whose first copy was under way: signals that were sent after its first start are there for the reader that
+    takes over."""
     kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
     ensure_topics(kafka, [signals_topic(1)])
     partition = SourcePartition(source=unique_name("s"), name="task0_2_0")
@@ -346,7 +348,7 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
     kafka_broker: KafkaBroker, services: Services, shard_servers: Any, unique_name: Any, tmp_path: Path
 ) -> None:
     """One reader, two tasks, four, one, while rows change: a new task waits for those before it, be they stopped or killed,
-    does what they were asked for and had not begun, and one of those that is started again refuses to read on."""
+    does the copies that they were asked for and did not begin, and one of those that is started again refuses to read on."""
     server = four_shards(shard_servers(2), unique_name("ks"))
     mesh = Mesh(tmp_path, server, kafka_broker, services)
 
@@ -374,7 +376,7 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
         for task in four:
             task.reader.start(waits=False)
         _wait_until_all_is_there(mesh, all_rows)
-        two[0].reader.start(waits=False)  # as by a supervisor that was not told
+        two[0].reader.start(waits=False)  # as by a supervisor that did not hear of it
         mesh.change()
         _wait_until_all_is_there(mesh, all_rows)
         assert two[0].reader.wait_for_exit(TIMEOUT_S) != 0
@@ -408,7 +410,7 @@ def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
 ) -> None:
     """Two tasks with two shards each: of each other's quarters halves are made, then of both one whole, while rows change. The
     task that takes the first up is killed as it does; the other is away when the second come together, and has no shard left
-    then. What both were asked for before is done for the joined shards, and so is what the idle one hears."""
+    then. Earlier requests to both are done for the joined shards, and so are signals that the idle one hears."""
     servers = shard_servers(2)
     server = four_shards(servers, unique_name("ks"))
     mesh = Mesh(tmp_path, server, kafka_broker, services)
@@ -492,7 +494,8 @@ def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
 def test_shards_that_were_joined_while_nothing_ran_are_followed_by_the_next_generation(
     kafka_broker: KafkaBroker, services: Services, shard_servers: Any, unique_name: Any, tmp_path: Path
 ) -> None:
-    """The new tasks are dealt the shards as they were, each waits for the other, and one goes on with what they became."""
+    """The new tasks are dealt the shards as they were, each waits for the other, and one goes on with the shards that they
+    became."""
     servers = shard_servers(2)
     server = four_shards(servers, unique_name("ks"))
     mesh = Mesh(tmp_path, server, kafka_broker, services)
@@ -566,7 +569,7 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
             seen=lambda: "\n".join(reader.log_text[-1500:] for reader in two),
             within_s=TIMEOUT_S,
         )
-        time.sleep(1.0)  # what was heard is in the next checkpoint, which the change below brings
+        time.sleep(1.0)  # the signals that were heard are in the next checkpoint, which the change below brings
         mesh.change()
         all_is_there()
         two[0].kill()

@@ -1,4 +1,5 @@
-"""The VStream reader against the stand-in for vtgate over real MySQL shards: what it gathers is what the shards hold."""
+"""The VStream reader against the stand-in for vtgate over real MySQL shards: the rows that it gathers are those of the
+shards."""
 
 import asyncio
 import contextlib
@@ -85,7 +86,7 @@ class MemoryHistory:
 
 
 class Follower:
-    """Reads a source by turns, as a reader that is killed and started again; keeps what a sink would keep."""
+    """Reads a source by turns, as a reader that is killed and started again; keeps the rows that a sink would keep."""
 
     def __init__(
         self,
@@ -112,27 +113,27 @@ class Follower:
         )
         self.checkpoint: Checkpoint | None = None
         self._open: list[ReadBatch] = []
-        """Behind the checkpoint: nobody sees them before the next one."""
+        """After the checkpoint: nobody sees them before the next one."""
         self.shards: Sequence[ShardProgress] = ()
-        """As the newest stream told them when it was left."""
+        """As the newest stream reported them when it was left."""
         self.ops: list[str] = []
         self.changes: list[tuple[int, tuple[int, int, int]]] = []
         """Keys and orders of the rows that were not copied, as they came."""
         self.images: list[tuple[str, int, dict[str, Any] | None]] = []
-        """Of every row: operation, key and what it became, as they came."""
+        """Of every row: operation, key and new values, as they came."""
         self.reads: list[int] = []
         """Keys of the rows that were copied, as they came."""
         self.ends = False
         self.times_lost = 0
         """How often the main stream was."""
         self.pause_s = 0.0
-        """Before each further batch: what the reader may have under way is bounded, so it waits too."""
+        """Before each further batch: the reader's batches under way are bounded, so it waits too."""
         self.rows: dict[int, tuple[tuple[int, int, int], dict[str, Any] | None]] = {}
         """By key: the newest order, and the row; None: deleted."""
 
     @property
     def table(self) -> dict[int, Any]:
-        """What a sink has."""
+        """The rows that a sink has."""
         return {key: row["v"] for key, (_, row) in sorted(self.rows.items()) if row is not None}
 
     async def read(self, is_enough: Callable[["Follower"], bool]) -> None:
@@ -238,7 +239,7 @@ def purge_log(shard: Shard) -> None:
 
 
 async def test_a_copy_that_is_broken_off_goes_on(start_vtgate: StartVtgate) -> None:
-    """Killed behind each packet, with writes between: every row is there once, and right."""
+    """Killed after each packet, with writes between: every row is there once, and right."""
     server = start_vtgate(options=ServerOptions())
     fill(server)
     follower = Follower(server)
@@ -256,7 +257,7 @@ async def test_a_copy_that_is_broken_off_goes_on(start_vtgate: StartVtgate) -> N
 
 
 async def test_a_copy_with_an_empty_table_that_is_broken_off_goes_on(start_vtgate: StartVtgate) -> None:
-    """Behind that table no key of a shard is known, only its place in the log: no place to go on from."""
+    """After that table no key of a shard is known, only its place in the log: no place to go on from."""
     server = start_vtgate()
     fill(server)
     keyspace = server.topology.keyspaces[0].name
@@ -374,7 +375,7 @@ async def test_a_copy_of_no_table_at_all_is_refused(vtgate: VtgateServer) -> Non
 
 
 async def test_changes_of_both_shards_arrive(vtgate: VtgateServer) -> None:
-    """Inserts, updates and deletes, behind the copy: a row written before its end may be one of the copy's."""
+    """Inserts, updates and deletes, after the copy: a row written before its end may be one of the copy's."""
     follower = Follower(vtgate)
     await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
     write(
@@ -454,7 +455,7 @@ async def test_a_purged_log_is_copied_anew_when_needed(vtgate: VtgateServer) -> 
 
 
 async def test_always_copies_once_more_at_each_start(vtgate: VtgateServer) -> None:
-    """Also where the start before broke off: its rows win over all before, and what was counted begins with them."""
+    """Also where the start before broke off: its rows win over all before, and its count begins with them."""
     follower = Follower(vtgate, snapshot=SnapshotSettings(mode=SnapshotMode.ALWAYS))
     for start in (1, 2):
         await follower.read(lambda f: len(f.reads) > 10)
@@ -532,7 +533,7 @@ async def test_a_split_and_a_merge_lose_nothing(
     stops: bool, is_told: bool, start_vtgate: StartVtgate, shard_servers: Callable[[int], list[MysqlServer]]
 ) -> None:
     """Old shards are read to their journals, then the new ones; their rows are later, in the next epoch. So with a stream that
-    vtgate ends at the reshard, and with a vtgate that tells of no journal."""
+    vtgate ends at the reshard, and with a vtgate that reports no journal."""
     vtgate = start_vtgate(options=ServerOptions(knows_journal_flag=is_told))
     fill(vtgate)
     follower = Follower(vtgate, stream=StreamSettings(stop_on_reshard=stops))
@@ -560,7 +561,7 @@ async def test_a_reshard_in_the_midst_of_a_copy_loses_nothing(
     start_vtgate: StartVtgate,
     shard_servers: Callable[[int], list[MysqlServer]],
 ) -> None:
-    """What the old shards had not copied comes from the new ones; rows that had come and were deleted since stay deleted."""
+    """Rows that the old shards did not copy come from the new ones; rows that had come and were deleted since stay deleted."""
     server = start_vtgate(options=ServerOptions(tablet=TabletOptions(copy_rows=4)))
     fill(server)
     follower = Follower(server, stream=StreamSettings(stop_on_reshard=stops))
@@ -595,7 +596,7 @@ async def test_a_stream_that_ends_in_peace_long_after_a_reshard_is_opened_again(
     write(vtgate, "UPDATE t SET v = 'split' WHERE id = 1")
 
     def is_later(f: Follower) -> bool:
-        """Behind the reshard the stream ends, once; then a change comes."""
+        """After the reshard the stream ends, once; then a change comes."""
         if f.table.get(1) == "split" and not f.ends:
             f.ends = True
             vtgate.faults.arm(End())
@@ -655,7 +656,7 @@ def _shard(keyspace: str, name: str, uid: int, server: MysqlServer) -> Shard:
 # --- execute-snapshot --------------------------------------------------------------------------------------------------
 
 MANY = 600
-"""Rows of a copy that nobody has received whole when the test acts: packets are small, and what is under way is bounded."""
+"""Rows of a copy that nobody has received whole when the test acts: packets are small, and rows under way are bounded."""
 SLOW = ServerOptions(tablet=TabletOptions(copy_rows=100, packet_bytes=30))
 
 
@@ -668,7 +669,7 @@ def kafka(kafka_broker: KafkaBroker) -> KafkaSettings:
 
 
 class Signalled:
-    """A follower that has the first copy behind it and hears signals."""
+    """A follower that has finished the first copy and hears signals."""
 
     def __init__(self, follower: Follower, kafka: KafkaSettings) -> None:
         self.follower = follower
@@ -715,7 +716,7 @@ class Signalled:
         self.follower.pause_s = 0.0
 
     async def copy_the_rest(self) -> None:
-        """Read until nothing more is asked for, and behind that what the shards have now."""
+        """Read until nothing more is asked for, and after that the rows that the shards have now."""
         await self.follower.read(lambda f: not self.copying.tables)
         await asyncio.to_thread(write, self.follower.server, "INSERT INTO t (id, v) VALUES (9000, 'last')")
         await self.follower.read(lambda f: 9000 in f.table)
@@ -771,7 +772,7 @@ async def test_requests_for_a_table_that_is_being_copied_are_queued(
 async def test_a_copy_that_a_signal_asked_for_tells_how_far_it_is(
     start_vtgate: StartVtgate, kafka: KafkaSettings
 ) -> None:
-    """Rows of how many, by the shards' statistics: what `headwater status` makes the time left of."""
+    """Rows of how many, by the shards' statistics: `headwater status` computes the time left from these."""
     server = start_vtgate(options=SLOW)
     mesh = await signalled(server, kafka)
     await asyncio.to_thread(on_every_shard, server.topology, mesh.follower.keyspace, ["ANALYZE TABLE t"])
@@ -868,7 +869,7 @@ async def test_a_copy_that_was_paused_until_its_log_was_purged_begins_again(
 
 
 async def test_a_copy_is_stopped_by_table_or_whole(start_vtgate: StartVtgate, kafka: KafkaSettings) -> None:
-    """The other tables are copied; one that is asked for anew, with other conditions, is begun anew."""
+    """The other tables are copied; one that is asked for again, with other conditions, is begun again."""
     server = start_vtgate(options=SLOW)
     await asyncio.to_thread(
         on_every_shard,
@@ -898,7 +899,7 @@ async def test_a_copy_is_stopped_by_table_or_whole(start_vtgate: StartVtgate, ka
 async def test_a_condition_that_vtgate_cannot_filter_by_is_refused_alone(
     start_vtgate: StartVtgate, kafka: KafkaSettings
 ) -> None:
-    """By name; the request behind it is done, and the main stream was not broken off."""
+    """By name; the request after it is done, and the main stream was not broken off."""
     server = start_vtgate(options=SLOW)
     mesh = await signalled(server, kafka)
     mesh.follower.reads.clear()
@@ -997,7 +998,7 @@ async def test_what_does_not_exist_is_told_before_reading(
 
 
 async def test_credentials_are_asked_for(start_vtgate: StartVtgate) -> None:
-    """Static authentication: with the password rows come, without it the reader says what to check."""
+    """Static authentication: with the password rows come, without it the reader names the settings to check."""
     server = start_vtgate(security=Security(users={"headwater": "secret"}))
     keyspace = server.topology.keyspaces[0].name
     on_every_shard(server.topology, keyspace, ["CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR(40))"])

@@ -1,5 +1,5 @@
-"""Reshards in the first moments of a copy, when shards have told nothing yet: by one reader and by several tasks, over real
-MySQL shards behind the stand-in for vtgate."""
+"""Reshards in the first moments of a copy, when shards have sent nothing yet: by one reader and by several tasks, over real
+MySQL shards of the stand-in for vtgate."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ class Group:
             self.run(number)
 
     async def kill(self, number: int) -> None:
-        """In the midst of whatever it does; an error that it ended with is raised."""
+        """In the midst of any work; an error that it ended with is raised."""
         task = self.running[number]
         if task is not None:
             task.cancel()
@@ -75,7 +75,7 @@ class Group:
 
     @property
     def table(self) -> dict[int, Any]:
-        """What a sink has of all."""
+        """The rows that a sink has of all."""
         newest: dict[int, Any] = {}
         for reader in self.readers:
             for key, (order, row) in reader.rows.items():
@@ -98,7 +98,7 @@ class Group:
         )
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Raises what a reader ended with."""
+        """Raises the error that a reader ended with."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while not is_so():
             assert time.monotonic() < deadline_s, [reader.checkpoint for reader in self.readers]
@@ -124,7 +124,7 @@ class Group:
 
 
 class _Fellows:
-    """``Fellows`` by what the other readers of a test have committed."""
+    """``Fellows`` by the commits of a test's other readers."""
 
     def __init__(self, group: Group, number: int) -> None:
         self._group = group
@@ -156,7 +156,7 @@ def fill(server: VtgateServer) -> None:
 
 
 class Held:
-    """A tablet that waits before it opens the read view of a table, or the one behind so many."""
+    """A tablet that waits before it opens the read view of a table, or the one after so many."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, shard: str, table: str, behind_views: int = 0) -> None:
         self.is_met, self._goes_on = threading.Event(), threading.Event()
@@ -213,7 +213,7 @@ async def test_a_reshard_of_a_shard_whose_copy_has_not_begun_is_followed(
     shard_servers: Callable[[int], list[MysqlServer]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The shard's first read view is opened behind its journal, which then never comes; or its place has come, and not a row.
+    """The shard's first read view is opened after its journal, which then never comes; or its place has come, and not a row.
     The other shard is in the midst of its copy. Nobody helps, also where the reader was killed in that moment."""
     tasks, stops = readers
     server = start_vtgate(options=SMALL_VIEWS)
@@ -251,8 +251,8 @@ async def test_a_copy_that_a_reshard_cuts_short_ends_though_nobody_writes(
     shard_servers: Callable[[int], list[MysqlServer]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other shard's copy has ended, and the keyspace is at rest: the journal tells where the new shards begin, and vtgate
-    would not. So too for a reader that was killed when it had the journal, and had said so to nobody."""
+    """The other shard's copy has ended, and the keyspace is at rest: the journal has the places where the new shards begin,
+    which vtgate would not send. So too for a reader that was killed when it had the journal, and had said so to nobody."""
     tasks, stops = readers
     server = start_vtgate(options=SMALL_VIEWS)
     fill(server)
@@ -277,7 +277,7 @@ async def test_a_copy_that_a_reshard_cuts_short_ends_though_nobody_writes(
 async def test_a_merge_that_one_shard_awaits_and_the_other_has_passed_is_followed(
     start_vtgate: StartVtgate, shard_servers: Callable[[int], list[MysqlServer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One has told its place alone and comes to its journal; the other's first view is behind its own."""
+    """One has reported its place alone and comes to its journal; the other's first view is after its own."""
     server = start_vtgate(options=SMALL_VIEWS)
     fill(server)
     both = [Held(monkeypatch, "-80", "t"), Held(monkeypatch, "80-", "bare")]
@@ -300,8 +300,8 @@ async def test_tasks_keep_what_they_were_dealt_through_a_reshard_before_their_fi
     shard_servers: Callable[[int], list[MysqlServer]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Dealt anew, the shards that serve behind the reshard would be another task's: one read twice, another by nobody. So for a
-    task that starts for the first time then."""
+    """Dealt again, the shards that serve after the reshard would be another task's: one read twice, another by nobody. So for
+    a task that starts for the first time then."""
     server = start_vtgate(shards=QUARTERS, options=SMALL_VIEWS)
     fill(server)
     held = Held(monkeypatch, "-40", "t")
@@ -361,8 +361,9 @@ async def test_shards_that_were_joined_behind_a_purged_log_are_copied_anew_by_on
     start_vtgate: StartVtgate,
     shard_servers: Callable[[int], list[MysqlServer]],
 ) -> None:
-    """``snapshot.mode: when_needed``: whoever cannot follow to the journal any more lets go for good, and task 0 copies what
-    the shards became; whichever starts first, and whoever is killed at any moment. What was let go is read by nobody else."""
+    """``snapshot.mode: when_needed``: a task that cannot follow to the journal any more lets go for good, and task 0 copies
+    the shards that the reshard made; whichever starts first, and whichever is killed at any moment. Nobody else reads the
+    shards that were let go."""
     chance = random.Random(f"{cuts} {purged} {seed}")
     server = start_vtgate(shards=("-80", "80-") if cuts == (("-",),) else QUARTERS, options=SMALL_VIEWS)
     fill(server)
@@ -393,7 +394,7 @@ async def test_shards_that_were_joined_behind_a_purged_log_are_copied_anew_by_on
         await asyncio.sleep(chance.uniform(0, 1.5))
 
     await group.until(group.has_settled)
-    for reader in group.readers:  # what was deleted in a log that is purged, nobody can tell
+    for reader in group.readers:  # nobody can know of rows that were deleted in a log that is purged
         reader.rows = {row_id: row for row_id, row in reader.rows.items() if row_id >= 5}
     await group.finish()
     assert not set(group.readers[0].reads) & set(group.readers[1].reads)

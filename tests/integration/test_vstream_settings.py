@@ -1,6 +1,6 @@
-"""What a reader is told reaches vtgate: tablets, headers, flags, where to begin, and how a connection is watched.
+"""A reader's settings reach vtgate: tablets, headers, flags, where to begin, and how a connection is watched.
 
-Against the stand-in over real MySQL shards; what vtgate is asked for is looked up there.
+Against the stand-in over real MySQL shards; the requests to vtgate are looked up there.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ async def test_a_tablet_in_one_of_the_cells_is_read(vtgate: VtgateServer) -> Non
 
 
 async def test_every_flag_reaches_vtgate(vtgate: VtgateServer) -> None:
-    """By the name that vtgate has for it; journals come in any case, since they tell where to go on."""
+    """By the name that vtgate has for it; journals come in any case, because they have the place to go on from."""
     stream = StreamSettings(
         cells=("zone1",),
         cell_preference=CellPreference.ONLY_SPECIFIED,
@@ -149,7 +149,7 @@ async def test_headers_come_with_every_call(vtgate: VtgateServer) -> None:
 
 
 class Line:
-    """A way to a server on which nothing moves any more once ``is_cut`` is set: neither side is told."""
+    """A way to a server on which nothing moves any more once ``is_cut`` is set: neither side hears of it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -219,7 +219,7 @@ def places(server: VtgateServer) -> tuple[ShardGtid, ...]:
     ids=["word", "VGTID"],
 )
 async def test_current_begins_now_with_every_shard(vtgate: VtgateServer, start: str | Callable[[str], str]) -> None:
-    """Whatever the snapshot mode says; in a VGTID an entry without a shard stands for all."""
+    """With every snapshot mode; in a VGTID an entry without a shard stands for all."""
     text = start if isinstance(start, str) else start(vtgate.topology.keyspaces[0].name)
     follower = Follower(vtgate, start_vgtid=text)
     await follower.read(is_past_the_beginning)
@@ -244,7 +244,7 @@ async def test_earliest_copies_the_tables_first(vtgate: VtgateServer) -> None:
 
 
 async def test_a_vgtid_begins_there(vtgate: VtgateServer) -> None:
-    """Each shard at its own place: what was committed behind it comes, nothing before."""
+    """Each shard at its own place: later transactions come, nothing before."""
     start = places(vtgate)
     write(vtgate, *(f"UPDATE t SET v = 'new' WHERE id = {row_id}" for row_id in range(1, 11)))
     follower = Follower(vtgate, start_vgtid=format_vgtid(start))

@@ -48,7 +48,7 @@ def test_copy_one_keyspace_all_shards(start_vtgate: StartVtgate) -> None:
 
 
 def test_copy_basic_with_lastpk(start_vtgate: StartVtgate) -> None:
-    """A copy without a position goes on behind the given keys. 23 events."""
+    """A copy without a position goes on after the given keys. 23 events."""
     vtgate = start_vtgate()
     keyspace = _with_rows(vtgate, 8)
     start = [ShardGtid(keyspace=keyspace, shard=shard, table_p_ks=[_behind(4)]) for shard in ("-80", "80-")]
@@ -76,7 +76,7 @@ def test_copy_all_keyspaces_regex(start_vtgate: StartVtgate, unique_name) -> Non
 
 
 def test_copy_resume_with_catchup(start_vtgate: StartVtgate) -> None:
-    """Position and last key: the log first, with what happened to copied rows, then the rows behind the key."""
+    """Position and last key: the log first, with the changes of copied rows, then the rows after the key."""
     vtgate = start_vtgate()
     keyspace = _with_rows(vtgate, 8)
     on_every_shard(vtgate.topology, keyspace, ["CREATE TABLE other (id BIGINT PRIMARY KEY)"])
@@ -183,7 +183,7 @@ def test_sharded_copy_field_metadata(start_vtgate: StartVtgate) -> None:
 
 
 def test_tables_to_copy_flag(start_vtgate: StartVtgate) -> None:
-    """Of three tables two are copied; all three are streamed behind the copy."""
+    """Of three tables two are copied; all three are streamed after the copy."""
     vtgate = start_vtgate()
     keyspace = vtgate.topology.keyspaces[0].name
     tables = ("customer", "merchant", "product")
@@ -203,7 +203,7 @@ def test_tables_to_copy_flag(start_vtgate: StartVtgate) -> None:
 
 
 def test_a_key_of_several_columns_and_of_text(start_vtgate: StartVtgate) -> None:
-    """The copy goes on behind (a, b) in the column's own collation, where 'B' lies behind 'a'."""
+    """The copy goes on after (a, b) in the column's own collation, where 'B' lies after 'a'."""
     vtgate = start_vtgate(options=ServerOptions(tablet=TabletOptions(copy_rows=2)))
     keyspace = vtgate.topology.keyspaces[0].name
     on_every_shard(

@@ -41,7 +41,7 @@ def test_reshard_stop_on_reshard_false(vtgate: VtgateServer, shard_servers) -> N
 
 
 def test_reshard_stop_on_reshard_true(vtgate: VtgateServer, shard_servers) -> None:
-    """Each old shard tells its journal, then the stream ends without an error and without a row of the new shards."""
+    """Each old shard sends its journal, then the stream ends without an error and without a row of the new shards."""
     flags = VStreamFlags(stop_on_reshard=True)
     with StreamReader(vtgate, [_start(vtgate, "current")], tables=["t"], flags=flags) as stream:
         stream.until(count(VEventType.OTHER, 2))
@@ -88,7 +88,7 @@ def test_resume_after_reshard_stop_on_reshard(vtgate: VtgateServer, shard_server
 
 
 def test_a_merge(vtgate: VtgateServer, shard_servers) -> None:
-    """Two shards become one; a stream that has one of them alone is refused, since it cannot know what is lost."""
+    """Two shards become one; a stream that has one of them alone is refused, because it cannot know the rows that are lost."""
     keyspace = vtgate.topology.keyspaces[0].name
     with (
         StreamReader(vtgate, [_start(vtgate, "current")], tables=["t"]) as stream,
@@ -107,7 +107,7 @@ def test_a_merge(vtgate: VtgateServer, shard_servers) -> None:
 
 
 def test_reshard_while_copying_many_keyspaces(start_vtgate: StartVtgate, shard_servers, unique_name) -> None:
-    """Of two keyspaces one is cut anew; the other's stream does not notice."""
+    """Of two keyspaces one is cut again; the other's stream does not notice."""
     first, second = sorted((unique_name("both"), unique_name("both")))
     vtgate = start_vtgate(first, second)
     for keyspace in (first, second):

@@ -1,4 +1,5 @@
-"""The stand-in's tracker of columns: streams behind a DDL statement, or ahead of the tracker, read rows rightly."""
+"""The stand-in's tracker of columns: a stream that lags at a DDL statement, or is ahead of the tracker, reads rows
+rightly."""
 
 import threading
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ def test_a_stream_that_lags_reads_each_row_under_its_own_columns(vtgate: VtgateS
 
 
 def test_a_stream_that_is_ahead_waits_for_the_tracker(vtgate: VtgateServer) -> None:
-    """A row right behind its ALTER, time and again: the stream must not take the columns from before it."""
+    """A row right after its ALTER, time and again: the stream must not take the columns from before it."""
     shard = shard_of(vtgate)
 
     with StreamReader(vtgate, [now(shard)], tables=["t"]) as stream:
@@ -121,7 +122,7 @@ def test_asking_for_a_position_waits_until_it_is_reached() -> None:
 
 
 def test_rows_of_a_table_that_is_gone_are_read(vtgate: VtgateServer) -> None:
-    """Before its DROP it had columns; behind it there is none, and one made anew is another."""
+    """Before its DROP it had columns; after it there is none, and one made again is another."""
     shard = shard_of(vtgate)
     start = now(shard)
     altered(
@@ -170,7 +171,7 @@ def test_a_lost_connection_loses_no_statement(vtgate: VtgateServer) -> None:
 
 
 def test_other_databases_of_the_server_are_passed_over(vtgate: VtgateServer) -> None:
-    """A shard is one of several on a server: what happens beside it moves the tracker on and changes nothing."""
+    """A shard is one of several on a server: changes beside it move the tracker on and alter nothing."""
     shard = shard_of(vtgate)
     before = columns_at(vtgate.schemas, shard, now(shard).gtid)
     beside = f"{shard.primary.database}_beside"
@@ -184,7 +185,7 @@ def test_other_databases_of_the_server_are_passed_over(vtgate: VtgateServer) -> 
 
 
 def test_the_tracker_ends_with_its_block(start_vtgate: StartVtgate) -> None:
-    """No thread stays behind, and nobody waits for it any more."""
+    """No thread stays, and nobody waits for it any more."""
     server = start_vtgate()
     with tracked_schemas(server.topology, server.schemas):
         names = {thread.name for thread in threading.enumerate()}

@@ -1,4 +1,4 @@
-"""What the stand-in answers besides the stream: statements, positions, callers without rights, failures on demand."""
+"""The stand-in's answers besides the stream: statements, positions, callers without rights, failures on demand."""
 
 import datetime
 import ipaddress
@@ -172,7 +172,7 @@ def test_a_stopped_server_breaks_its_streams_and_another_takes_over(start_vtgate
 
 
 def test_replay_serves_a_record(start_vtgate: StartVtgate, tmp_path: Path) -> None:
-    """What was received from one server comes again from a record of it, for every caller from the beginning."""
+    """Messages that were received from one server come again from a record of it, for every caller from the beginning."""
     vtgate, keyspace = _with_rows(start_vtgate)
     with StreamReader(vtgate, [ShardGtid(keyspace=keyspace)], tables=["t"]) as stream:
         recorded = stream.until(count(VEventType.COPY_COMPLETED, 3))

@@ -48,7 +48,7 @@ def test_stream_from_position(start_vtgate: StartVtgate) -> None:
 
 
 def test_current(start_vtgate: StartVtgate) -> None:
-    """Each shard first tells where it stands: VGTID and OTHER."""
+    """Each shard first sends its position: VGTID and OTHER."""
     vtgate = start_vtgate()
     keyspace = _with_table(vtgate)
     execute(vtgate, "INSERT INTO t (id, val) VALUES (1, 1)", keyspace)
@@ -340,7 +340,7 @@ def test_exclude_keyspace_from_table_name(start_vtgate: StartVtgate) -> None:
 
 
 def test_minimize_skew_holds_the_newer_shard_back(start_vtgate: StartVtgate) -> None:
-    """A shard that is behind comes first: its older transactions before the newer ones of the other."""
+    """A shard that lags comes first: its older transactions before the newer ones of the other."""
     vtgate = start_vtgate()
     keyspace = _with_table(vtgate)
     shards = vtgate.topology.serving(keyspace)
@@ -358,7 +358,7 @@ def test_minimize_skew_holds_the_newer_shard_back(start_vtgate: StartVtgate) -> 
         events = stream.until(count(VEventType.ROW, 60))
 
     order = [event.shard for event in events if event.type == VEventType.ROW]
-    # One that has told nothing yet is waited for only so long: on a busy machine rows may come before it begins.
+    # One that has sent nothing yet is waited for only so long: on a busy machine rows may come before it begins.
     of_old = [place for place, shard in enumerate(order) if shard == "80-"]
     assert order[of_old[0] : of_old[-1] + 1].count("-80") <= 1
 
