@@ -410,7 +410,7 @@ def test_columns_that_are_not_the_schemas_halt(columns: Sequence[pb.Column]) -> 
 
 
 def test_tables_that_nobody_captures_are_passed_over() -> None:
-    """With any rows."""
+    """Even with rows of an unknown type."""
     strange = dml([pb.RowChange(newColumns=[pb.Data(dataType=99)])], tableName="other", columns=COLUMNS)  # type: ignore[arg-type]
 
     made = decode([whole(begin(), strange, insert(1), commit())], is_captured=lambda table_id: table_id == TABLE)

@@ -639,7 +639,7 @@ def test_shards_share_what_decodes_a_table() -> None:
 
 
 def test_tables_that_are_not_captured_are_passed_over() -> None:
-    """Their rows are not read at all."""
+    """Their rows are not read, even where they lack a column."""
     stream = replay(ONE_SHARD, is_captured=lambda table_id: table_id == TableId(database="ks", table="t"))
     stream.feed(
         transaction(
