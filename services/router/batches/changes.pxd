@@ -20,6 +20,7 @@ cdef class Run:
     cdef readonly bint is_snapshot
     cdef readonly bytes ops
     cdef readonly tuple for_tenants
+    cdef readonly Py_ssize_t largest_key
     cdef readonly Py_ssize_t largest_value
     cdef int _read(self, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef str _text(self, Py_ssize_t begin, Py_ssize_t end)

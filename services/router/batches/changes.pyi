@@ -12,6 +12,7 @@ class Run:
     is_snapshot: bool
     ops: bytes
     for_tenants: tuple[str, ...]
+    largest_key: int
     largest_value: int
     def __len__(self) -> int: ...
     @property

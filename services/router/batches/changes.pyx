@@ -80,6 +80,7 @@ cdef class Run:
                 require(&field, LENGTH_DELIMITED)
                 _keep(&self.key_spans, &key_capacity, keys, &field)
                 keys += 1
+                self.largest_key = max(self.largest_key, field.end - field.begin)
             elif field.number in (_DATABASE, _TABLE, _TRANSACTION_ID, _RANK, _OPS):
                 require(&field, LENGTH_DELIMITED)
                 if field.number == _OPS:

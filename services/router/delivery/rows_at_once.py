@@ -92,7 +92,7 @@ def _passed_through(
     cannot be written, or is too large."""
     if not encoding.is_json:
         return _encoded(rows, encoding, max_event_bytes, _at(rows.keys, places), _at(rows.values, places), places)
-    if rows.run.largest_value + encoding.around_value >= max_event_bytes:
+    if rows.run.largest_key + rows.run.largest_value + encoding.around_payloads >= max_event_bytes:
         return None
     passed = rows.passed(encoding)
     return passed if places is None else passed.at(places)
@@ -112,7 +112,7 @@ def _encoded(
         values = payloads if encoding.leaves_values else [encoding.value(value) for value in payloads]
     except InvalidEvent:
         return None  # which of them, and why, is found row by row
-    if max(map(len, values)) >= max_event_bytes:
+    if max(map(len, values)) + max(map(len, filter(None, keys)), default=0) >= max_event_bytes:
         return None
     headers = _at(rows.headers(is_json=encoding.has_json_headers), places)
     if not encoding.tombstones or OP_DELETE not in rows.ops:

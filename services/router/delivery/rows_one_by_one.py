@@ -50,6 +50,11 @@ class _EncodedRow(NamedTuple):
     key_in_header: bytes
     """As another event's header names it."""
 
+    @property
+    def size_bytes(self) -> int:
+        """Of key and value: Kafka's limit is of the whole record."""
+        return len(self.key or b"") + len(self.value)
+
 
 class _Written:
     """Records of one group, written row by row."""
@@ -95,11 +100,12 @@ def _write_rows(
     starts = starts_of(rows) if places is None else ((each, rows.ops[each : each + 2] == KEY_CHANGE) for each in places)
     for index, is_pair in starts:
         halves: list[tuple[int, _EncodedRow]] = []
-        for place in (index, index + 1) if is_pair else (index,):
+        other_keys = [len(key) for key in rows.keys[index : index + 2][::-1]] if is_pair else [0]  # in a header
+        for place, other_key in zip((index, index + 1), other_keys, strict=False):
             try:
                 seen = _seen_row(rows, place, group)
                 row = None if seen is None else written.encoded(seen)
-                if seen is not None and row is not None and len(row.value) >= max_event_bytes:
+                if seen is not None and row is not None and row.size_bytes + other_key >= max_event_bytes:
                     row = written.encoded(_without_before(seen))
             except InvalidEvent as error:
                 invalid.append((place, str(error), False))
@@ -109,7 +115,7 @@ def _write_rows(
                 continue
             if row is None:
                 written.filtered += 1
-            elif len(row.value) >= max_event_bytes:
+            elif row.size_bytes + other_key >= max_event_bytes:
                 invalid.append((place, f"the event is larger than {max_event_bytes} bytes", True))
             else:
                 halves.append((place, row))

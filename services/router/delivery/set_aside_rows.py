@@ -24,7 +24,10 @@ def dead_letter_of(
 ) -> tuple[bytes | None, bytes, bytes]:
     """Key, value and headers."""
     run, place = rows.run, context.place
-    key = rows.keys[index] or None
+    key, value = rows.keys[index] or None, rows.values[index]
+    # A letter has the key as it is too, and both in base64.
+    key_bytes = len(key or b"")
+    is_withheld = is_withheld or key_bytes + (key_bytes + len(value)) * 4 // 3 >= context.max_event_bytes
     letter = DeadLetter(
         tenant=target.tenant,
         topic=target.topic.name,
@@ -42,7 +45,7 @@ def dead_letter_of(
         changes_offset=place.offset,
         is_withheld=is_withheld,
         event_key=None if is_withheld else key,
-        event_value=None if is_withheld else rows.values[index],
+        event_value=None if is_withheld else value,
     )
     headers = rows.headers(is_json=False)[index]
     return (letter.event_key, encode_dead_letter(letter), headers)

@@ -134,9 +134,9 @@ class Encoding:
     """Headers are JSON with their Connect schemas; else text."""
 
     @property
-    def around_value(self) -> int:
-        """How many bytes the schema adds to a JSON payload."""
-        return len(self.value_prefix) + 1 if self.value_prefix else 0
+    def around_payloads(self) -> int:
+        """How many bytes the schemas add to the JSON payloads of a key and a value."""
+        return sum(len(prefix) + 1 for prefix in (self.key_prefix, self.value_prefix) if prefix)
 
     @property
     def leaves_values(self) -> bool:

@@ -243,6 +243,17 @@ def test_it_is_the_avro_that_must_not_be_too_large() -> None:
     assert "larger than 20 bytes" in decode_dead_letter(letter[1]).reason
 
 
+def test_a_letter_holds_its_event_only_where_it_fits_into_a_record() -> None:
+    """In base64 an event is larger by a third: Kafka would refuse the letter, and the tenant would stand still."""
+    batch = builder()
+    add_run(batch, [("c", b'{"id":1}', b"\xff" * size) for size in (20, 90)])
+    book = avro_book(tenant("a", format=AVRO), registry=FakeRegistry())
+
+    letters = records_of(deliver(taken(batch), book, max_event_bytes=100), "a.dead-letter")
+
+    assert [decode_dead_letter(value).is_withheld for _, value, _ in letters] == [False, True]
+
+
 def test_a_refused_schema_sets_its_tenants_rows_aside() -> None:
     """And nobody else's; the book remembers whose, to ask again."""
     batch = builder()

@@ -58,6 +58,7 @@ def test_batch_is_read_as_protobuf_reads_it(batch: ChangeBatch) -> None:
             read = {name: getattr(entry, name) for name in FIELDS} | {"for_tenants": [*entry.for_tenants]}
             assert read == {name: getattr(message, name) for name in FIELDS}
             assert len(entry) == len(message.values)
+            assert entry.largest_key == max(map(len, message.keys), default=0)
             assert entry.largest_value == max(map(len, message.values), default=0)
         else:
             assert entry == message

@@ -494,6 +494,31 @@ def test_an_event_that_is_too_large_with_its_row_before_comes_without(is_filtere
     assert (told.table, told.reason) == ("shop.orders", "the event is larger than 300 bytes")
 
 
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_a_large_key_counts_as_its_value_does(is_filtered: bool) -> None:
+    """Kafka's limit is of the record. The halves of a changed key have the other's key too, in a header."""
+    keys = [b'{"id":"%b"}' % (letter * 80) for letter in (b"a", b"b", b"c")]
+    batch = builder()
+    event = b'{"before":null,"after":{"id":7,"v":"%b"},"op":"c"}'
+    add_run(
+        batch,
+        [
+            ("c", keys[0], event % (b"x" * 40)),
+            ("c", keys[1], event % b""),
+            ("D", keys[0], event % b""),
+            ("C", keys[2], event % (b"x" * 20)),
+        ],
+    )
+    filters = (RowFilter(tables=".*", where="id > 0"),) if is_filtered else ()
+    book = route_book(tenant(selection={"row_filters": filters}))
+
+    deliveries = deliver(taken(batch), book, max_event_bytes=175)
+
+    assert [key for key, value, _ in records_of(deliveries, "acme.s.shop.orders") if value] == [keys[1]]
+    letters = [decode_dead_letter(value) for _, value, _ in records_of(deliveries, "acme.dead-letter")]
+    assert [(letter.op, letter.is_withheld) for letter in letters] == [("c", True), ("d", True), ("c", True)]
+
+
 def test_nothing_goes_to_a_refused_topic() -> None:
     """Rows are set aside, marks and statements left out; the tenant's other topics and other tenants go on."""
     batch = builder()
