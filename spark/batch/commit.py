@@ -234,6 +234,8 @@ def _commit(context: BatchContext, table: TableBatch, at_hand: EventsAtHand | No
         standing = Standing(id="" if found is None else found.id, batch=str(context.batch))
         now_us = time.time_ns() // 1_000
         return TableCommit(now_us, ignored=table.known.ignored, aside=aside, positions=positions, standing=standing)
+    if unknown := table.unknown_versions:
+        raise TableRefused(context.schemas.reason(table.topic, unknown[0]))
     wanted, columns = _made_ready(context, table, positions)
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     if context.tries.is_parked(table.topic):

@@ -22,6 +22,7 @@ from libs.sink_state.progress import (
 from libs.sink_state.resync import ResyncRequest, decode_resync_request
 from libs.sink_state.stream_offsets import joined_offsets, load_stream_offsets
 from libs.sink_state.wake import decode_wake
+from libs.types.table import TableId, TableSchema
 from libs.types.tenant import Images
 from spark.batch.context import BatchContext, ended_before
 from spark.batch.continuity import made_again, whole_topic
@@ -345,6 +346,20 @@ def _with_letters(context: BatchContext, table: TableBatch, replay: Replay) -> T
 
 
 def _required(context: BatchContext, topic: str, slices: Sequence[Slice]) -> dict[int, DeliveredSchema]:
+    """By version. Where the tenant's topic of schemas lacks one, the table's newest stands in its place, so that the table can
+    be named and parked (``TableBatch.unknown_versions``)."""
     versions = {part.schema_version for part in slices}
-    context.schemas.require(context.spark, {(topic, version) for version in versions})
-    return {version: context.schemas.schema(topic, version) for version in versions}
+    lacking = {version for _, version in context.schemas.learn(context.spark, {(topic, each) for each in versions})}
+    known = {version: context.schemas.schema(topic, version) for version in versions - lacking}
+    if not lacking:
+        return known
+    newest = context.schemas.newest(context.spark, topic) or _nameless(topic, context.tenant.tenant)
+    return {**known, **dict.fromkeys(lacking, newest)}
+
+
+def _nameless(topic: str, tenant: str) -> DeliveredSchema:
+    """For a topic of which no schema was ever delivered: its name, by the default template, is all that there is."""
+    source, _, name = topic.removeprefix(f"{tenant}.").partition(".")
+    database, _, table = name.partition(".")
+    table_schema = TableSchema(table_id=TableId(database=database, table=table), columns=())
+    return DeliveredSchema(topic=topic, source=source, table_schema=table_schema)

@@ -60,8 +60,8 @@ class BatchRead:
 def batch_read(
     sink: TenantSink, batch: BatchIdentity, spark: SparkSession, progress: SinkProgress
 ) -> Iterator[BatchRead]:
-    """The batch's records, kept in Spark for the block: read from Kafka once, cut where the tenant's batches are, surveyed; the
-    schemas of all of them are known.
+    """The batch's records, kept in Spark for the block: read from Kafka once, cut where the tenant's batches are, surveyed.
+    Their schemas were asked for together.
 
     Raises:
         PipelineHalted: the records are not those of the batch's offsets; nothing of it is to be written.
@@ -90,7 +90,7 @@ def batch_read(
         requested = sink_request_topics(sink.tenant.tenant)
         slices = [part for part in parts if part.topic not in requested]
         _check_first_topics(sink, spark, progress, {part.topic for part in slices}, known_ids)
-        sink.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
+        sink.schemas.learn(spark, {(part.topic, part.schema_version) for part in slices})
         yield BatchRead(events, parts, slices, cut, ahead, known_ids)
     finally:
         held.unpersist()

@@ -78,7 +78,10 @@ def resynced_table(context: BatchContext, request: ResyncRequest, known: TablePr
     events, slices, _ = survey(events)
     if not slices:
         slices = [no_events(context, request.topic, known)]
-    context.schemas.require(context.spark, {(request.topic, part.schema_version) for part in slices})
+    for topic, version in context.schemas.learn(
+        context.spark, {(request.topic, each.schema_version) for each in slices}
+    ):
+        raise TableRefused(context.schemas.reason(topic, version))
     return TableBatch(
         topic=request.topic,
         slices=slices,

@@ -83,6 +83,11 @@ class TableBatch:
         return self.schemas[max(self.schemas)]
 
     @property
+    def unknown_versions(self) -> list[int]:
+        """Of events whose schema nobody knows: that of another version stands in its place."""
+        return sorted(version for version, schema in self.schemas.items() if schema.table_schema.version != version)
+
+    @property
     def fresh(self) -> Sequence[Slice]:
         """The events read from the table's topic."""
         return self.slices if self.own_slices is None else self.own_slices

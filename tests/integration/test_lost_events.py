@@ -4,9 +4,10 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from libs.events.names import row_topic, wakes_topic
+from libs.events.names import row_topic, table_schemas_topic, wakes_topic
 from libs.operations.retry import ask_for_retry
 from libs.telemetry.faults import lasting_faults
+from libs.types.order import EventOrder
 from tests.integration.sink_tenant import StartTenant, orders, row
 from tests.sink_topics import SOURCE
 
@@ -59,6 +60,38 @@ def test_a_record_of_somebody_else_in_a_row_topic_is_passed_over_and_told(start_
     (fault,) = [fault for fault in lasting_faults() if fault.id == "stray_records"]
     assert (fault.scope.tenant, fault.scope.table) == (tenant.spec.tenant, str(schema.table_id))
     assert f"{topic}/0: " in fault.happened
+
+
+@pytest.mark.timeout(1_800)
+def test_a_record_of_an_unknown_version_parks_its_table_alone(start_tenant: StartTenant) -> None:
+    """Somebody wrote it, or the topic of schemas was shortened: nobody but a person can tell. A record that is no schema, in
+    that topic, is nobody's matter."""
+    schema, others = orders(), orders(name="others")
+    tenant = start_tenant("iceberg", schema, others)
+    topic = row_topic(tenant.spec.tenant, SOURCE, schema.table_id)
+    producer = Producer({"bootstrap.servers": tenant.settings.kafka.bootstrap_servers})
+    tenant.write(schema, row(1, "one", 1), op="c")
+    tenant.run_until_noted(1)
+    headers: list[tuple[str, str | bytes]] = [
+        ("headwater.order", EventOrder(epoch=1, rank=10**6, tx_ordinal=1).sort_key().encode()),
+        ("headwater.schema-version", b"99"),
+    ]
+    producer.produce(topic, key=b'{"id":2}', value=b'{"before":null,"op":"c"}', partition=0, headers=headers)
+    producer.produce(table_schemas_topic(tenant.spec.tenant), key=b"x", value=b"what a person typed", partition=0)
+    assert producer.flush(60) == 0
+    tenant.write(schema, row(2, "two", 2), op="c")
+    tenant.write(others, row(1, "one", 1), op="c")
+
+    tenant.run_until(lambda tenant: topic in tenant.progress.parked_topics and bool(tenant.rows("others")))
+
+    assert tenant.progress.halted_because is None
+    parked = tenant.progress.tables[topic].parked
+    assert parked is not None
+    for said in (f"no schema of {topic} at version 99", "headwater resync"):
+        assert said in parked.because
+    assert [each["id"] for each in tenant.rows()] == [1]
+    faults = [fault.happened for fault in lasting_faults() if fault.id == "stray_records"]
+    assert any("is no schema" in each for each in faults)
 
 
 @pytest.mark.timeout(1_800)
