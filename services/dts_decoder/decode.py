@@ -79,12 +79,14 @@ class SubscriptionDecoder:
         transaction_metadata: bool,
         rolled_back: frozenset[tuple[int, int]] = frozenset(),
         set_aside: TakeAside | None = None,
+        set_row_aside: TakeAside | None = None,
     ) -> None:
-        """``set_aside`` takes entries that cannot be decoded, and decoding goes on; without it the error is raised."""
+        """``set_aside`` takes entries that cannot be decoded, and ``set_row_aside`` rows. Decoding goes on then; without them
+        the error is raised."""
         self.progress = SubscriptionProgress(order)
         self._place = TopicPlace(position)
         self._tables = MessageTables(source, schemas, is_captured)
-        self._runs = RowRuns(batch, set_aside, transaction_metadata=transaction_metadata)
+        self._runs = RowRuns(batch, set_row_aside, transaction_metadata=transaction_metadata)
         self._rolled_back = rolled_back
         self._take_aside = set_aside
         self._transaction: Transaction | None = None

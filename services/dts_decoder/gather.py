@@ -4,6 +4,7 @@ import time
 
 from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.source.failure_handling import LeftOut
+from libs.source.failure_policy import FailureHandling
 from libs.source.port import ReadBatch, ResumePoint
 from libs.types.checkpoint import SnapshotProgress
 from libs.types.order import EventOrder
@@ -19,14 +20,20 @@ class Gatherer:
 
     def __init__(self, settings: DtsDecoderSettings, identity: BatchIdentity, labels: tuple[str, str]) -> None:
         self._subscription = settings.subscription
-        self._left_out = LeftOut(settings.failure_handling, *labels)
+        self._handling = settings.failure_handling
+        self._left_out = LeftOut(settings.failure_handling or FailureHandling.DEAD_LETTER, *labels)
         self.entries = BatchBuilder(identity)
         self.progress: SnapshotProgress | None = None
         """Of the initial snapshot, while it is unfinished: each resume point holds it."""
 
     @property
     def goes_on(self) -> bool:
-        """An entry that cannot be decoded is left out, and the others go on."""
+        """A message or an entry that cannot be decoded is left out, and the others go on."""
+        return self._handling is not None and self._left_out.goes_on
+
+    @property
+    def goes_on_after_rows(self) -> bool:
+        """A row that cannot be decoded is left out, and the others go on."""
         return self._left_out.goes_on
 
     @property
@@ -37,7 +44,7 @@ class Gatherer:
     def set_aside(self, found: SetAside) -> None:
         """Entries that could not be decoded."""
         letter = encode_set_aside(self._subscription.topic, self._subscription.partition, found)
-        self._left_out.add(found.reason, letter)
+        self._left_out.add(found.reason, letter, table=found.table)
 
     def set_message_aside(self, offset: int, reason: str, value: bytes) -> None:
         """A message, or a part of one, that could not be joined."""

@@ -62,7 +62,8 @@ class RowRuns:
                 if self._take_aside is None or decoder.place <= decoder.row_begin:
                     raise wrong from error
                 bad = reader.piece(decoder.row_begin, decoder.place)
-                refuse(self._take_aside, message, reader.entries - 1, str(wrong), entry_of_row(reader, bad))
+                row, name = entry_of_row(reader, bad), str(table.schema.table_id)
+                refuse(self._take_aside, message, reader.entries - 1, str(wrong), row, table=name)
                 decoder.row += 1
                 decoder.rows_read += 1
             transaction.counts.delivered += len(rows) - count

@@ -24,6 +24,8 @@ class SetAside:
     reason: str
     entries: bytes
     """Serialised ``Entries``."""
+    table: str = ""
+    """``database.table`` of a row; empty: not known."""
 
 
 TakeAside = Callable[[SetAside], None]
@@ -36,6 +38,8 @@ def refuse(
     reason: str,
     entries: bytes,
     error: InvalidEvent | None = None,
+    *,
+    table: str = "",
 ) -> None:
     """Set aside ``entries``, which begin with the message's entry ``nth``; without ``take_aside`` raise.
 
@@ -46,7 +50,7 @@ def refuse(
     if take_aside is None:
         kind = type(error) if error is not None else UndecodableMessage
         raise kind(where) from error
-    take_aside(SetAside(message.place, message.first_offset, nth, where, entries))
+    take_aside(SetAside(message.place, message.first_offset, nth, where, entries, table))
 
 
 def entry_of_row(reader: EntryReader, row: bytes) -> bytes:

@@ -88,6 +88,7 @@ class TopicFollowing:
             transaction_metadata=self._settings.transaction_metadata,
             rolled_back=frozenset(self._rolled_back),
             set_aside=self._gatherer.set_aside if self._gatherer.goes_on else None,
+            set_row_aside=self._gatherer.set_aside if self._gatherer.goes_on_after_rows else None,
         )
         await asyncio.to_thread(self._client.begin, position.offset)
         log.info("log_opened", topic=position.topic, partition=position.partition, offset=position.offset)

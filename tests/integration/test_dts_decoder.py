@@ -291,9 +291,10 @@ def test_tables_are_learned_from_messages_where_there_is_no_server(subscription:
 
 
 def test_what_cannot_be_decoded_halts_with_its_place(subscription: Subscription, database: str) -> None:
-    """Topic, partition and offset; nothing after it is published."""
+    """Topic, partition and offset; nothing after it is published. A row alone is a dead letter, and the others go on."""
     pipeline = subscription.decoder(with_database=False)
-    subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
+    too_large = pb.RowChange(newColumns=[pb.Data(dataType=pb.DATA_TYPE_INT32, sv="9" * 12), pb.Data()])
+    subscription.send(begin(1), dml([too_large], schemaName=database), insert(1, schemaName=database), commit(1), ps=1)
     subscription.send_value(b"\xff rubbish", ps=2)
     subscription.send(begin(2), insert(2, gtid=2, schemaName=database), commit(2), ps=3)
 
@@ -302,6 +303,8 @@ def test_what_cannot_be_decoded_halts_with_its_place(subscription: Subscription,
     assert pipeline.reader.wait_for_exit() == EXIT_HALTED
     assert f"{subscription.topic}[0]@1: no Envelope" in pipeline.reader.log_text
     assert [row.key for row in pipeline.wait_for_rows(bool)] == [{"id": 1}]
+    written = read_closed_topic(subscription.kafka.bootstrap_servers, source_dead_letter_topic(database))
+    assert [decode_letter(message.value() or b"").entry for message in written] == [1]
 
 
 def test_by_policy_it_is_set_aside_once_and_reading_goes_on(subscription: Subscription, database: str) -> None:

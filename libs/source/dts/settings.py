@@ -60,8 +60,9 @@ class DtsSourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: DtsSnapshotSettings = DtsSnapshotSettings()
     values: ValueModes = ValueModes()
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
-    failure_handling: FailureHandling = FailureHandling.FAIL
-    """Treatment of a message, an entry or a row that cannot be decoded."""
+    failure_handling: FailureHandling | None = None
+    """Treatment of a message, an entry or a row that cannot be decoded. None: a row is a dead letter, as with other sources. A
+    message or an entry halts the decoder: nobody knows of which tables it held rows, or a DDL statement."""
     on_unseen_change: tuple[TellingPolicy, ...] = ()
     """The action, by table, after a statement that changed rows without an event: warn or halt; no rule: warn."""
     transaction_metadata: bool = False

@@ -16,6 +16,7 @@ from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.assembly import WholeMessage
 from services.dts_decoder.found import RolledBack
 from services.dts_decoder.position import DtsPosition
+from services.dts_decoder.set_aside import SetAside
 from tests.marks import examples
 from tests.unit.dts_decoder.topic import (
     COLUMNS,
@@ -500,7 +501,20 @@ def test_of_many_rows_only_the_bad_one_is_set_aside() -> None:
     [item] = pb.Entries.FromString(aside.entries).items
     assert item.event.dmlEvent.rows == [rows[1]]
     assert item.event.dmlEvent.columns == list(COLUMNS)
-    assert (item.header.schemaName, item.header.tableName) == ("shop", "orders")
+    assert (item.header.schemaName, item.header.tableName, aside.table) == ("shop", "orders", "shop.orders")
+
+
+def test_by_default_a_row_is_set_aside_and_an_entry_halts() -> None:
+    """An entry may be a statement, or rows of any table."""
+    aside: list[SetAside] = []
+    rows = [pb.RowChange(newColumns=[number(row), text("x")]) for row in (1, 2**40, 3)]
+
+    made = decode([whole(begin(), dml(rows), commit())], schemas=[SCHEMA], set_row_aside=aside.append)
+
+    assert (ids(made), len(aside)) == ([1, 3], 1)
+    damaged = pb.Entries(items=[begin(), insert(1)]).SerializeToString()[:-4]
+    with pytest.raises(UndecodableMessage, match="cannot be read"):
+        decode([WholeMessage(TOPIC, 0, 3, 3, 4, memoryview(damaged))], schemas=[SCHEMA], set_row_aside=aside.append)
 
 
 def test_the_rest_of_a_damaged_message_is_set_aside() -> None:

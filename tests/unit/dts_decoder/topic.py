@@ -80,6 +80,7 @@ def decode(
             "is_captured": lambda _: True,
             "transaction_metadata": False,
             "set_aside": aside.append if dead_letters else None,
+            "set_row_aside": aside.append if dead_letters else None,
             **settings,
         },
     )
