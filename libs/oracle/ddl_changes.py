@@ -104,14 +104,18 @@ def _names(statement: Statement, table_id: TableId, after: OracleTable | None) -
 def _renamed(
     old: TableId, new: TableId, tables: Mapping[TableId, OracleTable], is_captured: Callable[[TableId], bool]
 ) -> Change:
-    """A rename is the end of one name, and a new version of the other."""
+    """A rename is the end of one name, and a new version of the other. The rows of before came under the former name, or under
+    none."""
     if old not in tables:
-        return Change(read_again=(ReadAgain(new, f"{old} was not captured under its name of before"),))
+        unseen = UnseenRows(f"RENAME of {old}, whose rows were not captured, to it", (new,))
+        again = ReadAgain(new, f"{old} was not captured under its name of before")
+        return Change(unseen=(unseen,), read_again=(again,))
     ended = NameChange(old, SchemaChangeKind.DROP, None, renamed_to=new)
     if not is_captured(new):
         return Change((ended,))
     after = apply_statement(RenameTable(old, new), tables).tables[new]
-    return Change((ended, NameChange(new, SchemaChangeKind.ALTER, after, renamed_from=old)))
+    unseen = UnseenRows(f"RENAME of {old} to it, whose rows came under that name", (new,))
+    return Change((ended, NameChange(new, SchemaChangeKind.ALTER, after, renamed_from=old)), unseen=(unseen,))
 
 
 def concerned(statements: Sequence[Statement]) -> tuple[TableId, ...]:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from libs.stand_ins.oracle.answers import Column, OracleType
+from libs.telemetry.faults import lasting_faults
 from libs.types.table import TableId
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from services.logminer_reader.table_numbers import TableNumbers
@@ -40,6 +41,12 @@ def truncations(read: Reading) -> int:
     read.batches.append(read.gatherer.take(None))
     runs = [entry.run for batch in read.batches for entry in ChangeBatch.FromString(batch.payload).entries]
     return sum(run.ops.count(b"t") for run in runs)
+
+
+def unseen() -> list[tuple[str, str]]:
+    """(table, clause) of the reader's faults."""
+    faults = [each for each in lasting_faults() if each.id == "rows_changed_unseen"]
+    return [(each.scope.table, each.happened.partition(" at SCN")[0]) for each in faults]
 
 
 def test_a_statement_makes_a_version_under_the_same_number(read: Reading) -> None:
@@ -109,6 +116,9 @@ def test_a_table_keeps_its_number_under_another_name(read: Reading, to: str, cap
     if schema is not None:
         assert str(schema.table_id) == f"SHOP.{to}"
     assert ORDERS not in read.schemas.tables.schemas
+    assert unseen() == (
+        [("SHOP.NEWER", "RENAME of SHOP.ORDERS to it, whose rows came under that name")] if captured else []
+    )
 
 
 def test_a_table_that_is_renamed_to_a_captured_name_is_read_at_the_server(read: Reading) -> None:
@@ -117,6 +127,7 @@ def test_a_table_that_is_renamed_to_a_captured_name_is_read_at_the_server(read: 
     schema = read.schemas.schema_of(other.object_id, 1)
     assert schema is not None
     assert str(schema.table_id) == "SHOP.NEWER"
+    assert unseen() == [("SHOP.NEWER", "RENAME of SHOP.ELSEWHERE, whose rows were not captured, to it")]
 
 
 def test_a_statement_that_is_in_the_definition_already_is_passed_over(read: Reading) -> None:
