@@ -1,5 +1,7 @@
 """``headwater reset``: copy a source again from its beginning."""
 
+from typing import Final
+
 import click
 
 from libs.cli.answer import answer, json_option
@@ -8,8 +10,11 @@ from libs.cli.on_the_way import shown_on_the_way
 from libs.cli.terminal import echo
 from libs.errors import Fenced
 from libs.mesh.mesh import Mesh, require_source
-from libs.operations.reset import checkpoints_of
+from libs.operations.reset import checkpoints_of, copies_rows
 from libs.operations.reset import reset as reset_source
+from libs.types.checkpoint import Checkpoint
+
+_SHOWN_CHARACTERS: Final = 200
 
 
 @click.command()
@@ -24,13 +29,17 @@ def reset(source: str, is_confirmed: bool, reason: str, mesh: Mesh) -> None:
     For a log that cannot be followed from its checkpoint: the server has purged it, was restored from a backup, or has other
     transactions. If a table alone is wrong, `headwater resync` or `headwater signal` is enough.
 
-    Forgotten: the place in the log, and the progress of an unfinished copy. Changes between that place and the copy come to
-    nobody as events. Kept: topics, tables, and the history of schemas. Every tenant of the source gets all of its rows again,
-    as reads, in a new epoch: they win over every earlier event. Rows that were deleted meanwhile stay in tenants' tables until
-    `headwater check TENANT --repair` or `headwater resync` removes them.
+    Works for MySQL, Vitess, Tencent DTS and Oracle. If several readers share a source, all of them begin again.
 
-    The command names this and asks. It stops the reader of an embedded stack, which starts again by itself. In Kubernetes stop
-    the reader first: `kubectl scale deployment/headwater-reader-SOURCE --replicas=0`; scale it to 1 afterwards.
+    Forgotten: the place in the log, and the progress of an unfinished copy. Changes between that place and the copy come to
+    nobody as events. Kept: topics, tables, the history of schemas, and signals that wait. Every tenant of the source gets all
+    of its rows again, as reads, in a new epoch: they win over every earlier event. Rows that were deleted meanwhile stay in
+    tenants' tables until `headwater check TENANT --repair` or `headwater resync` removes them.
+
+    `snapshot.mode` counts as at a first start: with `no_data` no row is copied.
+
+    The command names this and asks. It stops the readers of an embedded stack, which start again by themselves. In Kubernetes
+    stop them first: `kubectl scale deployment/headwater-reader-SOURCE --replicas=0`; scale it to 1 afterwards.
 
     \b
     Examples:
@@ -44,20 +53,22 @@ def reset(source: str, is_confirmed: bool, reason: str, mesh: Mesh) -> None:
         answer({"source": source, "reset": []})
         return
     for each in found:
-        position = each.position.token.decode(errors="replace")
-        echo(f"{each.partition}: forgets {position}")
-    echo("every tenant of the source gets all rows again; changes since that place come to nobody as events")
+        echo(f"{each.partition}: forgets {_shown(each)}")
+    copies = copies_rows(mesh, source)
+    for line in _consequences(copies):
+        echo(line)
     if not is_confirmed:
-        click.confirm(f"copy all tables of {source} again?", abort=True, err=True)
+        question = f"follow {source} from now on?" if copies is False else f"copy all tables of {source} again?"
+        click.confirm(question, abort=True, err=True)
     for each in found:
         try:
             with shown_on_the_way() as show:
                 reset_source(mesh, source, each, reason=reason, on_progress=show)
         except Fenced as error:
-            where = "in Kubernetes scale its deployment to 0" if mesh.home is None else "look at `headwater status`"
+            where = "in Kubernetes scale its deployments to 0" if mesh.home is None else "look at `headwater status`"
             raise Fenced(f"{error}: stop the reader first ({where}), then run the same command again") from error
     echo(f"{source}: reset; `headwater status --source {source}` shows the copy")
-    echo("when it is done: headwater check TENANT --repair, which removes rows that were deleted meanwhile")
+    echo("when it is done: headwater check TENANT --repair")
     answer(
         {
             "source": source,
@@ -67,3 +78,22 @@ def reset(source: str, is_confirmed: bool, reason: str, mesh: Mesh) -> None:
             ],
         }
     )
+
+
+def _shown(checkpoint: Checkpoint) -> str:
+    """The place; of a long one its beginning, the whole is in --json and in the audit record."""
+    token = checkpoint.position.token.decode(errors="replace")
+    return token if len(token) <= _SHOWN_CHARACTERS else f"{token[:_SHOWN_CHARACTERS]}…"
+
+
+def _consequences(copies: bool | None) -> list[str]:
+    lost = "lost as events: changes since that place"
+    if copies is False:
+        return [lost, "not copied: any row, because snapshot.mode says so; resync tables afterwards"]
+    again = "comes again: every row, for every tenant of the source"
+    return [
+        lost,
+        again if copies else f"{again} (unless snapshot.mode is no_data)",
+        "stays wrong: rows deleted since that place, until check --repair or resync",
+        "kept: topics, tables, history of schemas, waiting signals",
+    ]

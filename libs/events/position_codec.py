@@ -29,14 +29,17 @@ class PositionCodec(Generic[_Position]):
         """What ``encode`` wrote.
 
         Raises:
-            PipelineHalted: another kind of reader wrote it, or a newer release; reset the checkpoint or upgrade.
+            PipelineHalted: another kind of reader wrote it, or a newer release; reset the source or upgrade.
         """
         if position.source_kind != self._source_kind:
             raise PipelineHalted(
                 f"the checkpoint belongs to a {position.source_kind!r} source, not to {self._source_kind!r}: "
-                "give this source another name, or reset its checkpoint"
+                "give this source another name, or copy it again with headwater reset SOURCE"
             )
         try:
             return self._decoder.decode(position.token)
         except msgspec.DecodeError as error:
-            raise PipelineHalted(f"the checkpoint's position cannot be read ({error}): reset the checkpoint") from error
+            raise PipelineHalted(
+                f"the checkpoint's position cannot be read ({error}): install the release that wrote it, or copy the source "
+                "again with headwater reset SOURCE"
+            ) from error

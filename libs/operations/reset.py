@@ -9,6 +9,7 @@ from typing import Final
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import Fenced, InvalidSettings
+from libs.mesh.documents import read_documents
 from libs.mesh.home import Home
 from libs.mesh.mesh import Mesh
 from libs.mesh.own_services import caller
@@ -22,15 +23,22 @@ _TIMEOUT_S: Final = 10.0
 _STOP_TIMEOUT_S: Final = 60.0
 _TRY_S: Final = 0.1
 """A reader that ends is started again after half a second, and takes another to ask for its lease."""
-_KINDS: Final = ("mysql",)
+_COPY_NOTHING: Final = ("no_data", "schema_only", "never")
+
+
+def copies_rows(mesh: Mesh, source: str) -> bool | None:
+    """Whether a reader that begins again copies rows, by ``snapshot.mode``; None: a mesh elsewhere does not say."""
+    if mesh.home is None:
+        return None
+    document = read_documents(mesh.home).sources.get(source)
+    return None if document is None else document.snapshot.mode.value not in _COPY_NOTHING
 
 
 def checkpoints_of(mesh: Mesh, source: str) -> list[Checkpoint]:
-    """The checkpoints of a source's readers; none: it was never read.
+    """The checkpoints of a source's readers, of every kind; none: it was never read.
 
     Raises:
-        InvalidSettings: the source is of a kind that cannot be reset, or the file for --mesh does not name
-            checkpoint_committer.
+        InvalidSettings: the file for --mesh does not name checkpoint_committer.
         ServiceUnavailable: checkpoint_committer does not answer.
     """
 
@@ -38,16 +46,7 @@ def checkpoints_of(mesh: Mesh, source: str) -> list[Checkpoint]:
         async with CheckpointCommitterClient(_committer(mesh)) as client:
             return [each for each in await client.list_checkpoints() if each.partition.source == source]
 
-    found = asyncio.run(ask())
-    kinds = sorted({each.position.source_kind for each in found} - set(_KINDS))
-    if kinds:
-        raise InvalidSettings(
-            f"source {source}",
-            [
-                f"kind {', '.join(kinds)} cannot be reset: follow it under another name, with tenants' documents that name it"
-            ],
-        )
-    return found
+    return asyncio.run(ask())
 
 
 def reset(mesh: Mesh, source: str, checkpoint: Checkpoint, *, reason: str, on_progress: Callable[[str], None]) -> None:

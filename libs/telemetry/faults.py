@@ -129,7 +129,7 @@ CHANGES_LOST = _kind(
     Severity.DIFFERS,
     "Changes of a source are in no tenant's topic, and nobody knows of which tables. Its changes topic was deleted and made "
     "again before the router had read it; or the log has a change as a statement, and the reader's user may not see what it "
-    "changed. It ends when the source is copied from nothing, or when all tables of a MySQL source were read again for all.",
+    "changed. It ends with `headwater reset`, or when all tables of a MySQL source were read again for all.",
     "Compare each tenant with `headwater check TENANT`, and resync tables that differ. Then read all tables again.",
     command="headwater signal {source} execute-snapshot '.*'",
     docs="docs/failure_modes.md#kafka",

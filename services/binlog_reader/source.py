@@ -55,7 +55,9 @@ class BinlogSource:
     @asynccontextmanager
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["BinlogChangeLog"]:
         """See ``libs.source.port.Source.open``."""
-        position = decode_position(resume_from.position) if resume_from is not None else None
+        position = None
+        if resume_from is not None and not resume_from.begins_anew:
+            position = decode_position(resume_from.position)
         database, start = await asyncio.to_thread(self._find_beginning, resume_from, position)
         change_log = BinlogChangeLog(
             msgspec.structs.replace(self._settings, database=database),
@@ -163,7 +165,7 @@ class BinlogChangeLog:
         checkpoint, start = self._resume_from, self._beginning
         readers: Readers | None = None
         if checkpoint is None or start.begins_anew:
-            epoch = 0 if checkpoint is None else decode_position(checkpoint.position).epoch + 1
+            epoch = 0 if checkpoint is None else _epoch_after(checkpoint)
             if start.from_oldest_log:
                 position = await asyncio.to_thread(oldest_position, self._settings.database, epoch=epoch)
             else:
@@ -216,3 +218,10 @@ class BinlogChangeLog:
         begun = (copy.table for copy in checkpoint.incremental.tables if has_begun(copy))
         self._reports.resume(position.quarantined, position.unseen, begun)
         return position
+
+
+def _epoch_after(checkpoint: Checkpoint) -> int:
+    """Above all events so far. After a reset the position does not count: it may be of another kind of source."""
+    if checkpoint.begins_anew:
+        return checkpoint.order.epoch + 1
+    return decode_position(checkpoint.position).epoch + 1

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
+import structlog
 
 from libs.errors import PipelineHalted
 from libs.events.batch import BatchIdentity
@@ -35,6 +36,8 @@ from services.dts_decoder.tables import SubscribedTables
 from services.dts_decoder.topic_figures import TopicFigures
 from services.dts_decoder.topic_following import TopicFollowing
 
+log = structlog.get_logger()
+
 
 class DtsSource:
     """One partition of a subscription as a ``libs.source.port.Source``."""
@@ -51,16 +54,17 @@ class DtsSource:
     @asynccontextmanager
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["DtsChangeLog"]:
         """See ``libs.source.port.Source.open``."""
-        position = decode_position(resume_from.position) if resume_from is not None else None
         subscription = self._settings.subscription
-        if position is not None and (position.topic, position.partition) != (
-            subscription.topic,
-            subscription.partition,
-        ):
-            raise PipelineHalted(
-                f"the checkpoint is of topic {position.topic}[{position.partition}], and the settings name "
-                f"{subscription.topic}[{subscription.partition}]: give this source another name, or reset its checkpoint"
-            )
+        if resume_from is not None and resume_from.begins_anew:
+            log.warning("checkpoint_was_reset", position=resume_from.position.token.decode(errors="replace"))
+        elif resume_from is not None:
+            position = decode_position(resume_from.position)
+            if (position.topic, position.partition) != (subscription.topic, subscription.partition):
+                raise PipelineHalted(
+                    f"the checkpoint is of topic {position.topic}[{position.partition}], and the settings name "
+                    f"{subscription.topic}[{subscription.partition}]: give this source another name, or copy it again: "
+                    f"headwater reset {self._settings.source}"
+                )
         client = SubscriptionClient(subscription)
         change_log = DtsChangeLog(
             self._settings, self._schema_history, client, resume_from, identity, self._rolled_back, self._status
@@ -117,14 +121,17 @@ class DtsChangeLog:
         """See ``libs.source.port.ChangeLog.batches``."""
         checkpoint, gatherer = self._resume_from, self._gatherer
         view: ReadView | None = None
-        if checkpoint is not None:
+        epoch = 0 if checkpoint is None else checkpoint.order.epoch + 1
+        if checkpoint is not None and not checkpoint.begins_anew:
             position, order = decode_position(checkpoint.position), checkpoint.order
             gatherer.progress = checkpoint.snapshot
             await self._tables.resume(order)
         elif self._settings.database is None:
-            position, order = await self._first_position(), EventOrder(epoch=0, rank=0, tx_ordinal=0)
+            if checkpoint is not None:  # messages alone do not say which columns may be NULL: what is known is kept
+                await self._tables.resume(checkpoint.order)
+            position, order = await self._first_position(epoch), EventOrder(epoch=epoch, rank=0, tx_ordinal=0)
         else:
-            view, position = await self._begin_copy()
+            view, position = await self._begin_copy(epoch)
             order = view.order
             async for batch in self._learn_tables(view, position):
                 yield batch
@@ -145,18 +152,18 @@ class DtsChangeLog:
         async for batch in self._topic.batches(position, order, until=None):
             yield batch
 
-    async def _first_position(self) -> DtsPosition:
+    async def _first_position(self, epoch: int) -> DtsPosition:
         """Without a server to copy from: where the consumer group stands, else the oldest message."""
         offset = await asyncio.to_thread(self._client.group_offset)
         low, _ = await asyncio.to_thread(self._client.ends)
-        return self._position_at(low if offset is None else max(offset, low))
+        return self._position_at(low if offset is None else max(offset, low), epoch)
 
-    async def _begin_copy(self) -> tuple[ReadView, DtsPosition]:
+    async def _begin_copy(self, epoch: int) -> tuple[ReadView, DtsPosition]:
         _, end = await asyncio.to_thread(self._client.ends)
-        view = await self._copy.open_view(0)
+        view = await self._copy.open_view(epoch)
         [(server_id,)] = await asyncio.to_thread(query, view.connection, "SELECT @@GLOBAL.server_id")
         position = msgspec.structs.replace(
-            self._position_at(end),
+            self._position_at(end, epoch),
             gtid_set=view.position.gtid_set,
             server_id=int(server_id),
             file=view.position.file,
@@ -171,9 +178,9 @@ class DtsChangeLog:
         if self._settings.snapshot.mode is SnapshotMode.INITIAL:
             await self._copy.begin(view, self._tables.captured)
 
-    def _position_at(self, offset: int) -> DtsPosition:
+    def _position_at(self, offset: int, epoch: int) -> DtsPosition:
         subscription = self._settings.subscription
-        return DtsPosition(topic=subscription.topic, partition=subscription.partition, offset=offset)
+        return DtsPosition(topic=subscription.topic, partition=subscription.partition, offset=offset, epoch=epoch)
 
 
 def _after_view(position: DtsPosition, order: EventOrder, view: ReadView) -> tuple[DtsPosition, EventOrder]:

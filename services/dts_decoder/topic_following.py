@@ -162,7 +162,7 @@ def _has_brought(position: DtsPosition, view: ReadView) -> bool:
     wanted = GtidSet.parse(view.position.gtid_set)
     if not wanted:
         raise PipelineHalted(
-            "a snapshot that was interrupted can be gone on with only at a server with GTIDs: reset the checkpoint, which "
-            "begins it again"
+            "a snapshot that was interrupted can be gone on with only at a server with GTIDs: headwater reset SOURCE begins "
+            "it again"
         )
     return GtidSet.parse(position.gtid_set).union(GtidSet.parse(position.synced_gtid_set)).is_superset(wanted)

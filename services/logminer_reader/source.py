@@ -79,7 +79,8 @@ class OracleSource:
             is_purged=missing is not None,
             is_process_start=not self._has_begun,
         )
-        if begins_anew:
+        if begins_anew and resume_from is not None:
+            log.warning("checkpoint_was_reset", position=resume_from.position.token.decode(errors="replace"))
             return replace(start, begins_anew=True)
         if missing is not None:
             if not start.begins_anew:
@@ -173,8 +174,11 @@ class OracleChangeLog:
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
         start = self._start
+        if self._resume_from is not None:
+            # Also at a new beginning: signals that were acted upon are not followed again.
+            self._gatherer.incremental = self._resume_from.incremental
         if self._resume_from is None or start.begins_anew:
-            epoch = 0 if self._resume_from is None else decode_position(self._resume_from.position).epoch + 1
+            epoch = 0 if self._resume_from is None else _epoch_after(self._resume_from)
             at = await (self._begin_at_oldest_log(epoch) if start.from_oldest_log else self._begin(epoch))
             is_kept = not start.copies and not start.from_oldest_log
         else:
@@ -220,7 +224,7 @@ class OracleChangeLog:
     async def _resume(self, checkpoint: Checkpoint) -> _At:
         """Take up the checkpoint's state."""
         at = _At(decode_position(checkpoint.position), checkpoint.order, checkpoint.committed_at_us)
-        self._gatherer.progress, self._gatherer.incremental = checkpoint.snapshot, checkpoint.incremental
+        self._gatherer.progress = checkpoint.snapshot
         learns_all = self._start.learns_schemas
         await self._schemas.resume(at.order, at.position, at.committed_at_us, learns_all=learns_all)
         return self._with_quarantine(at)
@@ -268,3 +272,10 @@ class OracleChangeLog:
         if self._tables is not None:
             hang_up(self._tables)
             self._tables = None
+
+
+def _epoch_after(checkpoint: Checkpoint) -> int:
+    """Above all events so far. After a reset the position does not count: it may be of another kind of source."""
+    if checkpoint.begins_anew:
+        return checkpoint.order.epoch + 1
+    return decode_position(checkpoint.position).epoch + 1

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -12,9 +13,9 @@ from libs.errors import SourceUnavailable
 from libs.types.checkpoint import Checkpoint
 from services.vstream_reader.client import Vtgate
 from services.vstream_reader.copy_progress import copying_shards
-from services.vstream_reader.position import Deal, decode_position
+from services.vstream_reader.position import SOURCE_KIND, Deal, VitessPosition, decode_position
 from services.vstream_reader.settings import VstreamReaderSettings
-from services.vstream_reader.snapshot import first_position, is_copy_due
+from services.vstream_reader.snapshot import begun_without_log, first_position, is_copy_due, position_of_new_copy
 from services.vstream_reader.tasks import (
     Beginning,
     Fellows,
@@ -53,13 +54,36 @@ async def first_beginning(
             copied_again=[copy.table for copy in found.incremental.tables],
             signals_offset=found.incremental.signals_offset,
         )
-        return found
+        if not found.was_reset:
+            return found
+        position = begun_without_log(settings, found.position, found.incremental, serving)
+        return replace(found, position=position, is_copying=bool(copying_shards(position)))
     if settings.tasks is None:
         position = first_position(settings, serving)
         return Beginning(position, is_copy_due(position))
     deal = await _dealt(settings, serving, vtgate, settings.tasks.number, fellows)
     position = dealt_beginning(deal, settings.tasks, serving)
     return Beginning(position, bool(copying_shards(position)), must_commit_first=position.deal is not None)
+
+
+def beginning_after_reset(settings: VstreamReaderSettings, checkpoint: Checkpoint, serving: Sequence[str]) -> Beginning:
+    """Where a source partition begins that a person has reset: ``start_vgtid`` does not count, and epochs go on.
+
+    A task's shards that a reshard has joined with other tasks' are not followed to its journal, because their log may be gone:
+    they are let go for good, and task 0 copies what became of them.
+
+    Raises:
+        PipelineHalted: another task reads these shards now.
+    """
+    log.warning("checkpoint_was_reset", position=checkpoint.position.token.decode(errors="replace"))
+    if checkpoint.position.source_kind != SOURCE_KIND:  # the source was of another kind before
+        of_other_kind = VitessPosition(vgtid=(), epochs=dict.fromkeys(serving, checkpoint.order.epoch))
+        position = position_of_new_copy(settings, of_other_kind, serving)
+    else:
+        position = decode_position(checkpoint.position)
+        require_own_generation(position, settings.tasks)
+        position = begun_without_log(settings, position, checkpoint.incremental, serving)
+    return Beginning(position, bool(copying_shards(position)), checkpoint.incremental)
 
 
 async def _dealt(

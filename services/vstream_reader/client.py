@@ -217,7 +217,7 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str, has_condition: 
         )
     if _GTID_MISMATCH.search(details):
         return PipelineHalted(
-            f"{text}; the checkpoint is of another cluster, or ahead of it: reset the source's checkpoint"
+            f"{text}; the checkpoint is of another cluster, or ahead of it: copy again by headwater reset"
         )
     if has_condition and _UNFILTERABLE.search(details):
         return SourceMisconfigured(

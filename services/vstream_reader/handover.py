@@ -13,24 +13,25 @@ import structlog
 from libs.errors import PipelineHalted, TransientError
 from libs.failpoints import failpoint
 from libs.source.incremental import taken_over
-from libs.source.vitess.tasks import TaskSettings
 from libs.types.checkpoint import IncrementalSnapshot, SnapshotProgress
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.client import Vtgate
 from services.vstream_reader.copy_progress import copying_shards
 from services.vstream_reader.position import VitessPosition, begun_again
-from services.vstream_reader.reshard import copied_again, ended_shards, has_lost, let_go, lost, settled
+from services.vstream_reader.reshard import copied_again, ended_shards, has_lost, let_go, settled
 from services.vstream_reader.settings import SnapshotMode, VstreamReaderSettings
 from services.vstream_reader.shard_set import ShardSet
-from services.vstream_reader.snapshot import position_of_new_copy
+from services.vstream_reader.snapshot import begun_without_log
 from services.vstream_reader.stream_start import StreamStart, moved_to
-from services.vstream_reader.tasks import Fellows, shards_to_copy
+from services.vstream_reader.tasks import Fellows
 from services.vstream_reader.vgtid import overlap
 
 log = structlog.get_logger()
 
 _FELLOWS_POLL_S: Final = 1.0
 """How often a task whose shards wait for others looks at their commits."""
+_RESET_POLL_S: Final = 10.0
+"""How often task 0 looks for shards that others let go for good after a person's reset, which is rare."""
 _STILL_WAITING_S: Final = 60.0
 
 
@@ -42,7 +43,8 @@ class Handover:
         self._settings = settings
         self._vtgate = vtgate
         self._fellows = fellows
-        self._looks_at_s = self._reported_at_s = 0.0
+        self._looked_at_s = -_RESET_POLL_S
+        self._reported_at_s = 0.0
 
     def let_go(
         self, journals: Iterable[binlogdata_pb2.Journal], shards: ShardSet, state: IncrementalSnapshot
@@ -75,11 +77,7 @@ class Handover:
 
         Raises as ``Vtgate.shards``.
         """
-        serving = await self._serving()
-        _, joined = shards_to_copy(self._settings.tasks, place, serving)
-        if joined:
-            log.warning("shards_lost", shards=joined, remedy="see that task 0 runs: it copies what they became")
-        position = position_of_new_copy(self._settings, lost(place, joined, state), serving)
+        position = begun_without_log(self._settings, place, state, await self._serving())
         return moved_to(position, SnapshotProgress())
 
     async def settle(
@@ -91,11 +89,12 @@ class Handover:
         known of the others at each look, so a failed one is no error.
         """
         tasks = self._settings.tasks
-        if self._fellows is None or tasks is None or (now_s := time.monotonic()) < self._looks_at_s:
+        if self._fellows is None or tasks is None or not (shards.is_handing_over or tasks.number == 0):
             return None
-        if not shards.is_handing_over and not self._takes_lost_shards(tasks):
+        pause_s = _FELLOWS_POLL_S if shards.is_handing_over or self._expects_lost_shards else _RESET_POLL_S
+        if (now_s := time.monotonic()) < self._looked_at_s + pause_s:
             return None
-        self._looks_at_s = now_s + _FELLOWS_POLL_S
+        self._looked_at_s = now_s
         place = shards.place
         try:
             others = await self._fellows.positions()
@@ -127,9 +126,10 @@ class Handover:
             awaited=awaited,
         )
 
-    def _takes_lost_shards(self, tasks: TaskSettings) -> bool:
-        """Task 0, where others may lose shards that it has no part in."""
-        return tasks.number == 0 and self._settings.snapshot.mode is SnapshotMode.WHEN_NEEDED
+    @property
+    def _expects_lost_shards(self) -> bool:
+        """Others may lose shards without a person's word."""
+        return self._settings.snapshot.mode is SnapshotMode.WHEN_NEEDED
 
     async def _serving(self) -> Sequence[str]:
         """The shards that serve; for those of the settings their successors."""

@@ -53,6 +53,8 @@ class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
     is copied, because a reshard ends it; its log is followed up to the journal, and the shards after it are copied."""
     taken_over_by: str = ""
     """The source partition of a later generation that reads these shards now; then nobody goes on from here."""
+    was_reset: bool = False
+    """Of one that was taken over: a person had reset it, so its shards are copied again."""
     let_go: tuple[LetGo, ...] = ()
     """Shards that wait for the task that takes them up."""
     taken_up: tuple[int, ...] = ()

@@ -9,17 +9,22 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
+import structlog
 
 from libs.errors import SourceMisconfigured
 from libs.mysql.identifiers import quote_identifier
 from libs.source.vitess.settings import StreamSettings, TabletType
 from libs.source.vitess.vgtid import CURRENT, EARLIEST, EMPTY, ShardGtid, parse_vgtid
+from libs.types.checkpoint import IncrementalSnapshot
 from libs.types.table import TableId
 from protos.vitess import binlogdata_pb2, topodata_pb2, vtgate_pb2
 from services.vstream_reader.position import VitessPosition, resume_vgtid
+from services.vstream_reader.reshard import lost
 from services.vstream_reader.settings import COPIES_NOTHING, VstreamReaderSettings
 from services.vstream_reader.tasks import shards_to_copy
 from services.vstream_reader.vgtid import begins_copy, vgtid_to_proto
+
+log = structlog.get_logger()
 
 _TABLET_TYPES: Final = {
     TabletType.PRIMARY: topodata_pb2.PRIMARY,
@@ -52,23 +57,27 @@ def _matcher(include: Iterable[str], exclude: Iterable[str] = ()) -> Callable[[T
 
 def first_position(settings: VstreamReaderSettings, shards: Sequence[str]) -> VitessPosition:
     """Where a source begins that was never read; an empty GTID has its tables copied."""
-    if settings.start_vgtid:
-        vgtid = start_vgtid(settings, shards)
-    else:
-        gtid = CURRENT if settings.snapshot.mode in COPIES_NOTHING else EMPTY
-        vgtid = tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=gtid) for shard in shards)
+    vgtid = start_vgtid(settings, shards) if settings.start_vgtid else _beginnings(settings, shards)
     return VitessPosition(vgtid=vgtid, epochs={entry.shard: 0 for entry in vgtid})
+
+
+def _beginnings(settings: VstreamReaderSettings, shards: Sequence[str]) -> tuple[ShardGtid, ...]:
+    gtid = CURRENT if settings.snapshot.mode in COPIES_NOTHING else EMPTY
+    return tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=gtid) for shard in shards)
 
 
 def position_of_new_copy(
     settings: VstreamReaderSettings, position: VitessPosition, serving: Sequence[str]
 ) -> VitessPosition:
-    """The beginning of another copy of everything that was read to ``position``. The epochs go on, so its rows win over all
-    before. Shards that were joined with other tasks' are followed to their journals: the shards after them are copied then."""
+    """The beginning of another copy of everything that was read to ``position``; of a source that copies nothing, of now on.
+
+    The epochs go on, so its rows win over all before. Shards that were joined with other tasks' are followed to their
+    journals: the shards after them are copied then.
+    """
     shards, joined = shards_to_copy(settings.tasks, position, serving)
     newest = max(position.epochs.values(), default=0)
     places = {entry.shard: entry for entry in position.vgtid}
-    copied = tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=EMPTY) for shard in shards)
+    copied = _beginnings(settings, shards)
     followed = tuple(msgspec.structs.replace(places[shard], table_p_ks=()) for shard in joined)
     return VitessPosition(
         vgtid=(*copied, *followed),
@@ -78,6 +87,17 @@ def position_of_new_copy(
         taken_up=position.taken_up,
         deal=position.deal,
     )
+
+
+def begun_without_log(
+    settings: VstreamReaderSettings, position: VitessPosition, asked: IncrementalSnapshot, serving: Sequence[str]
+) -> VitessPosition:
+    """The same where the log after ``position`` may be gone: shards that were joined with other tasks' are let go for good, and
+    task 0 copies what became of them (``reshard``). ``asked``: the signals' pending requests."""
+    _, joined = shards_to_copy(settings.tasks, position, serving)
+    if joined:
+        log.warning("shards_lost", shards=joined, remedy="see that task 0 runs: it copies what they became")
+    return position_of_new_copy(settings, lost(position, joined, asked), serving)
 
 
 def start_vgtid(settings: VstreamReaderSettings, shards: Sequence[str]) -> tuple[ShardGtid, ...]:

@@ -23,7 +23,7 @@ from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgr
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from services.vstream_reader.answers import ANSWERS_AHEAD
-from services.vstream_reader.beginning import TakeOver, first_beginning, resumed_beginning
+from services.vstream_reader.beginning import TakeOver, beginning_after_reset, first_beginning, resumed_beginning
 from services.vstream_reader.client import Vtgate
 from services.vstream_reader.decode import StreamDecoder
 from services.vstream_reader.decoder_options import DecoderOptions
@@ -82,6 +82,8 @@ class VstreamSource:
                 beginning = await first_beginning(
                     self._settings, serving, vtgate, take_over=self._take_over, fellows=self._fellows
                 )
+            elif resume_from.begins_anew:
+                beginning = beginning_after_reset(self._settings, resume_from, serving)
             else:
                 beginning = await resumed_beginning(self._settings, resume_from, serving, self._fellows)
                 # Also where a copy broke off before any of it was durable.

@@ -58,6 +58,8 @@ class Beginning:
     """Up to where the changes topic is routed first, by Kafka partition: the shards' former readers have published there."""
     must_commit_first: bool = False
     """To be committed before anything is read: the other tasks begin by it."""
+    was_reset: bool = False
+    """A person had reset the readers that had the shards before: all is to be copied again."""
 
 
 def dealt_shards(tasks: TaskSettings | None, shards: Sequence[str]) -> Sequence[str]:
@@ -258,8 +260,8 @@ def taken_over(tasks: TaskSettings, serving: Sequence[str], places: Mapping[str,
     if lost or unread:
         raise PipelineHalted(
             f"the shards that serve are not those that were read (gone: {', '.join(lost) or 'none'}; never read: "
-            f"{', '.join(unread) or 'none'}): name in 'shards' those that were read, or reset the checkpoints of the source's "
-            "tasks to copy everything again"
+            f"{', '.join(unread) or 'none'}): name in 'shards' those that were read, or follow the keyspace "
+            "under another source name"
         )
     mine = dealt_shards(tasks, list(places))
     if not mine:
@@ -321,23 +323,29 @@ async def take_over(
         if tasks is None or not places:
             return None
         position = taken_over(tasks, serving, places)
-        readers = sorted({places[entry.shard].reader for entry in position.vgtid})
+        before = [generations[n][of] for n, of in sorted({places[entry.shard].reader for entry in position.vgtid})]
         states = [
             await with_signals_offset(state, checkpoint.partition, kafka)
-            for checkpoint in (generations[nth][number] for nth, number in readers)
+            for checkpoint in before
             for state in _asked(checkpoint, position)
         ]
-        readers_before = [generations[nth][number].partition.name for nth, number in readers]
-        awaited = await published_ends(source, partition_name(tasks), readers_before, kafka)
+        was_reset = any(map(_was_reset, before))
+        names = [checkpoint.partition.name for checkpoint in before]
+        awaited = await published_ends(source, partition_name(tasks), names, kafka)
         for partition, publisher in publishers.items():
-            await _note_taken_over(found[partition], publisher, partition_name(tasks))
-            noted = await committer.checkpoint(partition)
-            if noted is None or not decode_position(noted.position).taken_over_by:
-                raise BrokerUnavailable(f"the takeover of {partition.name} was not noted: it is tried again")
+            await _note_taken_over(found[partition], publisher, partition_name(tasks), committer)
     finally:
         for partition, token in tokens.items():
             await committer.release(partition, owner, token)
-    return Beginning(position, bool(copying_shards(position)), incremental.taken_over(states), awaited)
+    return Beginning(
+        position, bool(copying_shards(position)), incremental.taken_over(states), awaited, was_reset=was_reset
+    )
+
+
+def _was_reset(checkpoint: Checkpoint) -> bool:
+    """A person reset it, and its reader had not begun again when it was taken over. A reset after that counts for nothing."""
+    position = decode_position(checkpoint.position)
+    return position.was_reset or (checkpoint.begins_anew and not position.taken_over_by)
 
 
 def _asked(checkpoint: Checkpoint, position: VitessPosition) -> Iterator[IncrementalSnapshot]:
@@ -475,11 +483,14 @@ def _publisher(kafka: KafkaSettings, partition: SourcePartition, token: FencingT
     return Publisher(kafka, partition, fencing_token=token, on_published=lambda _: None)
 
 
-async def _note_taken_over(checkpoint: Checkpoint, publisher: Publisher, by: str) -> None:
+async def _note_taken_over(
+    checkpoint: Checkpoint, publisher: Publisher, by: str, committer: CheckpointCommitterClient
+) -> None:
+    """Raises BrokerUnavailable: it was not noted."""
     position = decode_position(checkpoint.position)
     if position.taken_over_by:
         return
-    noted = msgspec.structs.replace(position, taken_over_by=by)
+    noted = msgspec.structs.replace(position, taken_over_by=by, was_reset=_was_reset(checkpoint))
     resume = ResumePoint(
         position=position_of(noted),
         order=checkpoint.order,
@@ -492,3 +503,6 @@ async def _note_taken_over(checkpoint: Checkpoint, publisher: Publisher, by: str
         await publisher.publish(ReadBatch(payload=b"", rows=0, resume=resume))
     finally:
         await publisher.stop(_NOTE_TIMEOUT_S)
+    kept = await committer.checkpoint(checkpoint.partition)
+    if kept is None or not decode_position(kept.position).taken_over_by:
+        raise BrokerUnavailable(f"the takeover of {checkpoint.partition.name} was not noted: it is tried again")

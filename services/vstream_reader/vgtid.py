@@ -184,14 +184,14 @@ def shard_epoch(epoch: int, previous: str, current: str) -> int:
     or when the shard had no place in the log before.
 
     Raises:
-        PipelineHalted: the shard lost its place; reset the checkpoint.
+        PipelineHalted: the shard lost its place; reset the source.
     """
     if previous in (CURRENT, EMPTY):
         return epoch if current in (CURRENT, EMPTY) else epoch + 1
     if current in (CURRENT, EMPTY):
         raise PipelineHalted(
             f"vtgate sent the GTID {current!r} for a shard that stood at {previous}: no order can be made of it; "
-            "reset the source's checkpoint to copy the tables again"
+            "headwater reset SOURCE copies the tables again"
         )
     try:
         before, after = parse_shard_position(previous), parse_shard_position(current)
@@ -224,7 +224,7 @@ def next_epochs(
             after[entry.shard] = inherited_epoch(entry.shard, epochs)
         elif entry.shard not in epochs:
             raise PipelineHalted(
-                f"shard {entry.shard} has a position but no epoch in the checkpoint: reset the source's checkpoint"
+                f"shard {entry.shard} has a position but no epoch in the checkpoint: headwater reset copies again"
             )
         else:
             after[entry.shard] = shard_epoch(epochs[entry.shard], before[entry.shard], entry.gtid)

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+from click.testing import Result
+
 from libs.events.names import changes_topic
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run
 from tests.conftest import KafkaBroker, MysqlServer
+from tests.headwater_command import run_here
 from tests.integration.service_process import ServiceProcess, Services
 from tests.kafka_reading import TopicRecords
 from tests.waiting import WITHIN_S, wait_until
@@ -112,6 +116,24 @@ class ReaderPipeline:
         if self._committed is not None:
             self._committed.close()
         self._committed, self._batches = None, []
+
+
+def reset_source(source: str, kafka: KafkaBroker, services: Services, file: Path) -> str:
+    """`headwater reset` of a source whose readers have ended, once their leases are over; its output. ``file``: is written."""
+    committer = {"address": services.checkpoint_committer.client_settings.address}
+    mesh = {
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+        "services": [{"name": "checkpoint-committer", "grpc": committer}],
+    }
+    file.write_text(yaml.safe_dump(mesh))
+    said: list[Result] = []
+
+    def is_done() -> bool:
+        said[:] = [run_here("reset", source, "--yes", "--mesh", str(file))]
+        return said[0].exit_code == 0
+
+    wait_until(is_done, because="the source is reset", seen=lambda: said[0].output, pause_s=0.5)
+    return said[0].output
 
 
 def pipeline_of(

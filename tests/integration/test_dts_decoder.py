@@ -17,7 +17,7 @@ from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.dead_letters import decode_letter
 from tests.conftest import KafkaBroker, MysqlServer
 from tests.integration.dts_stand_in import RunningStandIn, delete_records, stand_in
-from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, pipeline_of
+from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, pipeline_of, reset_source
 from tests.integration.router_rig import read_closed_topic
 from tests.integration.service_process import ServiceProcess, Services
 from tests.integration.test_binlog_reader import ALL_TYPES, VALUES
@@ -348,6 +348,63 @@ def test_a_lost_range_halts_with_the_range_and_the_remedy(subscription: Subscrip
     assert pipeline.reader.wait_for_exit() == EXIT_HALTED
     assert "messages 1 to 1 were deleted" in pipeline.reader.log_text
     assert "re-snapshot" in pipeline.reader.log_text
+
+
+def test_a_source_that_was_reset_is_copied_again_in_a_new_epoch(
+    subscription: Subscription, mysql_server: MysqlServer, database: str, tmp_path: Path
+) -> None:
+    """Messages were deleted before they were read. Changes since the place come to nobody; the copy wins over all before, and
+    the topic is read on from it."""
+    mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
+    subscription.fill()
+    pipeline = subscription.decoder()
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    mysql_server.execute("INSERT INTO t VALUES (2, 1)", database=database)
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
+    pipeline.reader.stop()
+    mysql_server.execute("UPDATE t SET v = 2", "DELETE FROM t WHERE id = 2", database=database)
+    delete_records(subscription.kafka.bootstrap_servers, subscription.topic)
+    pipeline.reader.start(waits=False)
+    assert pipeline.reader.wait_for_exit() == EXIT_HALTED
+    assert "were deleted before they were read" in pipeline.reader.log_text
+
+    said = reset_source(pipeline.source, subscription.kafka, subscription.services, tmp_path / "mesh.yaml")
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 3)
+    mysql_server.execute("UPDATE t SET v = 3", database=database)
+    first, live, copied, after = pipeline.wait_for_rows(lambda rows: len(rows) >= 4)
+
+    assert f'{pipeline.source}/0: forgets {{"topic":' in said
+    shown = [(row.op, row.value["after"]["id"], row.value["after"]["v"]) for row in (first, live, copied, after)]
+    assert shown == [("r", 1, 1), ("c", 2, 1), ("r", 1, 2), ("u", 1, 3)]
+    assert copied.order[0] == first.order[0] + 1 == live.order[0] + 1 == after.order[0]
+    assert '"checkpoint_was_reset"' in pipeline.reader.log_text
+    pipeline.reader.stop()
+    pipeline.reader.start()  # what was reset was done once
+    mysql_server.execute("UPDATE t SET v = 4", database=database)
+    assert len(pipeline.wait_for_rows(lambda rows: rows[-1].value["after"]["v"] == 4)) == 5
+
+
+def test_without_a_server_a_reset_reads_on_where_the_group_stands(
+    subscription: Subscription, database: str, tmp_path: Path
+) -> None:
+    """No row is copied; the tables stay known, and what comes has a new epoch."""
+    pipeline = subscription.decoder(with_database=False)
+    subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
+    pipeline.reader.stop()
+    subscription.send(begin(2), insert(2, gtid=2, schemaName=database), commit(2), ps=2)
+    delete_records(subscription.kafka.bootstrap_servers, subscription.topic)
+    subscription.send(begin(3), insert(3, gtid=3, schemaName=database), commit(3), ps=3)
+
+    reset_source(pipeline.source, subscription.kafka, subscription.services, tmp_path / "mesh.yaml")
+    pipeline.reader.start()
+    before, after = pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
+
+    assert [(row.value["after"]["id"], row.schema_version) for row in (before, after)] == [(1, 1), (3, 1)]
+    assert after.order[0] == before.order[0] + 1
 
 
 def test_little_headroom_is_warned_of(subscription: Subscription, database: str) -> None:

@@ -1,6 +1,7 @@
 """The LogMiner reader as a process on a real Kafka, over the stand-in for Oracle."""
 
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from libs.config.connections import KafkaSettings
+from libs.source.signal_topic import send_signal
 from libs.stand_ins.oracle.answers import Column, OracleType
 from libs.stand_ins.oracle.database import ModelDatabase
 from libs.stand_ins.oracle.model import Model, ModelTable
 from libs.stand_ins.oracle.server import Listener, listening
 from tests.conftest import KafkaBroker
-from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
+from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, reset_source
 from tests.integration.service_process import ServiceProcess, Services
 from tests.oracle.harness import USERS
+from tests.waiting import wait_until
 
 COLUMNS = (Column("ID", OracleType.NUMBER, 22, 9, 0), Column("V", OracleType.NUMBER, 22, 9, 0))
 
@@ -143,3 +147,47 @@ def test_kill_9_loses_nothing_and_repeats_nothing(
     copied = [row.key["ID"] for row in rows if row.is_snapshot and row.key]
     assert len(copied) == len(set(copied))
     assert {row.value["after"]["ID"] for row in rows if row.op == "c"} >= {5_000, 5_001}
+
+
+def test_a_database_that_was_reset_is_copied_again_in_a_new_epoch(
+    pipeline: ReaderPipeline, model: Model, table: ModelTable, tmp_path: Path
+) -> None:
+    """Changes since its place come to nobody; the copy wins over all before. A signal that was acted upon acts once."""
+    insert(model, table, 1)
+    row = next(iter(table.at(model.scn)))
+
+    def update(value: int) -> None:
+        change = model.begin()
+        change.update(table, row, {"V": value})
+        change.commit()
+
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    signal = json.dumps({"id": "once", "type": "log", "data": {"message": "heard"}})
+    send_signal(KafkaSettings(bootstrap_servers=pipeline.kafka.bootstrap_servers), pipeline.source, signal)
+    wait_until(lambda: "signal_logged" in pipeline.reader.log_text, because="the signal is heard", pause_s=0.2)
+    update(1)
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
+    pipeline.reader.stop()
+    update(2)
+
+    said = reset_source(pipeline.source, pipeline.kafka, pipeline.services, tmp_path / "mesh.yaml")
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 3)
+    pipeline.wait_for_log()
+    update(3)
+    first, live, copied, after = pipeline.wait_for_rows(lambda rows: len(rows) >= 4)
+
+    assert f"{pipeline.source}/0: forgets {{" in said
+    assert [(each.op, each.value["after"]["V"]) for each in (first, live, copied, after)] == [
+        ("r", 0),
+        ("u", 1),
+        ("r", 2),
+        ("u", 3),
+    ]
+    assert copied.order[0] == first.order[0] + 1 == live.order[0] + 1 == after.order[0]
+    assert pipeline.reader.log_text.count('"signal_logged"') == 1
+    pipeline.reader.stop()
+    pipeline.reader.start()  # what was reset was done once
+    update(4)
+    assert len(pipeline.wait_for_rows(lambda rows: rows[-1].value["after"]["V"] == 4)) == 5

@@ -19,6 +19,7 @@ from libs.errors import (
     AccessDenied,
     HeadwaterError,
     PipelineHalted,
+    PositionPurged,
     SchemaUnknown,
     SourceMisconfigured,
     SourceUnavailable,
@@ -452,6 +453,34 @@ async def test_a_purged_log_is_copied_anew_when_needed(vtgate: VtgateServer) -> 
     await follower.read(has_all)
 
     assert {order[0] for order, _ in follower.rows.values()} == {2}
+
+
+@pytest.mark.parametrize("mode", [SnapshotMode.INITIAL, SnapshotMode.NO_DATA])
+async def test_a_keyspace_that_was_reset_begins_again_in_a_new_epoch(vtgate: VtgateServer, mode: SnapshotMode) -> None:
+    """Its log is purged, so nothing else would read on. All rows are copied, or with no_data what comes is followed."""
+    follower = Follower(vtgate, snapshot=SnapshotSettings(mode=mode))
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    write(vtgate, "UPDATE t SET v = 'before' WHERE id < 10")
+    await follower.read(lambda f: len(f.changes) >= 9)
+    write(vtgate, "UPDATE t SET v = 'unseen' WHERE id < 10", "DELETE FROM t WHERE id = 40")
+    purge_logs(vtgate)
+    with pytest.raises(PositionPurged, match="re-snapshot the source"):
+        await follower.read(has_all)
+    assert follower.checkpoint is not None
+    epoch = follower.checkpoint.order.epoch
+    follower.checkpoint = msgspec.structs.replace(follower.checkpoint, begins_anew=True)
+    follower.reads.clear()
+
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    write(vtgate, "UPDATE t SET v = 'after' WHERE id < 20")
+    await follower.read(lambda f: f.table.get(19) == "after")
+
+    assert not follower.checkpoint.begins_anew
+    assert sorted(follower.reads) == ([] if mode is SnapshotMode.NO_DATA else [*range(1, 40)])
+    found = {row_id: order[0] for row_id, (order, _) in follower.rows.items()}
+    renewed = range(1, 20) if mode is SnapshotMode.NO_DATA else range(1, 40)
+    assert {found[row_id] for row_id in renewed} == {epoch + 1}
+    assert found.get(40, 0) <= epoch
 
 
 async def test_always_copies_once_more_at_each_start(vtgate: VtgateServer) -> None:

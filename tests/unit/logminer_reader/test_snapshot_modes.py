@@ -11,6 +11,8 @@ import pytest
 from libs.errors import SchemaUnknown
 from libs.source.oracle.settings import OracleSnapshotSettings
 from libs.source.snapshot_mode import SnapshotMode
+from libs.types.checkpoint import IncrementalSnapshot
+from libs.types.position import SourcePosition
 from services.logminer_reader.signals import Signals
 from services.logminer_reader.source import OracleChangeLog
 from tests.oracle.following import Following
@@ -66,6 +68,30 @@ def test_always_follows_the_log_up_to_a_copy_of_all_rows_at_each_start(read: Rea
     insert(read, 4)
     third = source(read, SnapshotMode.INITIAL, second)
     assert follow(third, 2) == [("c", 3), ("c", 4)]
+
+
+@pytest.mark.parametrize("kind", ["oracle", "mysql"])
+def test_a_reset_begins_again_in_a_new_epoch_and_repeats_no_signal(read: Reading, kind: str) -> None:
+    """Also where the source was of another kind before, whose position says nothing here."""
+    insert(read, 1)
+    following = source(read, SnapshotMode.INITIAL)
+    assert seen(asyncio.run(following.copy())) == [("r", 1)]
+    before = following.checkpoint
+    assert before is not None
+    insert(read, 2)
+    following.checkpoint = msgspec.structs.replace(
+        before,
+        position=before.position if kind == "oracle" else SourcePosition(source_kind="mysql", token=b"{}"),
+        incremental=IncrementalSnapshot(signals_offset=42),
+        begins_anew=True,
+    )
+
+    assert sorted(seen(asyncio.run(following.copy()))) == [("r", 1), ("r", 2)]
+    after = following.checkpoint
+    insert(read, 3)
+    assert follow(following, 1) == [("c", 3)]
+    assert after.order.epoch == before.order.epoch + 1
+    assert after.incremental.signals_offset == 42
 
 
 def test_always_leaves_what_commits_after_the_copys_scn_to_the_log(

@@ -64,7 +64,7 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
             grpc.StatusCode.INVALID_ARGUMENT,
             "could not decode position: x",
             PipelineHalted,
-            "reset the source's checkpoint",
+            "copy again by headwater reset",
         ),
         (grpc.StatusCode.UNAUTHENTICATED, "invalid password", AccessDenied, "vtgate.user"),
         (UNAVAILABLE, "error reading: TLSV13_ALERT_CERTIFICATE_REQUIRED", AccessDenied, "vtgate.tls_certificate_file"),
