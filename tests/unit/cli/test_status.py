@@ -179,6 +179,23 @@ def test_a_tenant_that_is_behind_is_always_shown() -> None:
     assert lines[10].rstrip().endswith("stuck")
 
 
+def test_of_a_thousand_tenants_that_lag_the_worst_are_shown_and_the_others_counted() -> None:
+    """The stuck one first, then by the batches that wait: one page, however many lag."""
+    lagging = [
+        RoutedTenant(tenant=f"t{n:04d}", cpu_s=9_999.0 - n, events=1, bytes=1, lag_batches=n, standing="behind")
+        for n in range(1_000)
+    ]
+    stuck = RoutedTenant(tenant="stuck-one", cpu_s=0.0, events=0, bytes=0, standing="stuck")
+    page = io.StringIO()
+
+    Console(file=page, width=PLAIN_WIDTH).print(routed_table((*lagging, stuck)))
+
+    lines = page.getvalue().splitlines()[1:]
+    assert [line.split()[0] for line in lines[:10]] == [f"t{n:04d}" for n in range(10)]
+    assert [line.split()[0] for line in lines[10:20]] == ["stuck-one", *(f"t{n:04d}" for n in range(999, 990, -1))]
+    assert lines[20].split() == ["981", "more", "in", "--json,", "981", "of", "them", "lag"]
+
+
 def table_of(number: int, *, lag_events: int = 0, detail: str = "") -> TableStatus:
     return TableStatus(
         tenant=f"t{number // 50:04d}",
