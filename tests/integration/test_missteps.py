@@ -5,6 +5,8 @@ needs a person ends, and its supervisor starts it again, which is this test's pa
 Missteps without a server are in `tests/unit/cli/test_missteps.py`.
 """
 
+import asyncio
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,7 +17,14 @@ from typing import Final
 import pytest
 import yaml
 from click.testing import Result
+from confluent_kafka.admin import AdminClient
 
+from libs.config.connections import WatchedService
+from libs.events.names import changes_topic
+from libs.rpc.faults_client import gather_faults
+from libs.telemetry.faults import CHANGES_LOST
+from libs.types.tenant import SourceSelection, TenantSpec
+from services.tenant_operator.mesh_faults import faults_of_tenant
 from tests.conftest import KafkaBroker, MysqlServer, start_mysql_in
 from tests.headwater_command import run_here
 from tests.integration.reader_pipeline import ReaderPipeline, pipeline_of
@@ -206,3 +215,52 @@ def test_a_misstep_with_a_server_is_the_first_line_and_its_remedy_mends_it(
 
     assert re.search(misstep.remedy, found.output), found.output
     assert not well.output.startswith(("halted", "differs", "degraded"))
+
+
+def test_a_changes_topic_that_was_made_again_is_told_until_the_source_is_reset(
+    follow: Callable[[], Followed], server: MysqlServer, kafka_broker: KafkaBroker
+) -> None:
+    """The same in `status`, metric, log, and in the ConfigMaps of the tenants that read the source; a reset ends it."""
+    followed = follow()
+    reader, source = followed.pipeline.reader, followed.database
+    reader.start()
+    followed.pipeline.wait_for_log()
+    server.execute(f"INSERT INTO {source}.orders VALUES (1)")
+    followed.pipeline.wait_for_rows(bool)
+    followed.pipeline.stop()
+    delete_topic(kafka_broker, changes_topic(source))
+
+    found = followed.wait_for(
+        rf"differs source {source}: {CHANGES_LOST.id} since .*was deleted and made again", 1, because="status says it"
+    )
+
+    assert CHANGES_LOST.remedy in found.output
+    assert f'headwater_faults{{id="changes_lost",severity="differs",source="{source}"' in reader.get("/metrics")[1]
+    logged = [json.loads(line) for line in reader.log_text.splitlines() if '"fault_raised"' in line]
+    assert [each["fault"] for each in logged] == ["changes_lost"]
+    watched = WatchedService(name="reader", source=source, grpc=reader.client_settings)
+    faults = asyncio.run(gather_faults([watched]))
+    reads, reads_not = (
+        TenantSpec(tenant=tenant, sources=(SourceSelection(name=name),))
+        for tenant, name in (("acme", source), ("globex", "another"))
+    )
+    assert [each.id for each in faults_of_tenant(reads, faults)] == ["changes_lost"]
+    assert faults_of_tenant(reads_not, faults) == ()
+
+    reader.stop()
+    assert (
+        followed.wait_for(r"(?s).*changes_lost", 1, because="the checkpoint has it").exit_code == 1
+    )  # also after a restart
+    reader.stop()
+    reset(followed)
+    reader.start()
+    followed.wait_for(r"home ", 0, because="all rows are copied again")
+    assert "changes_lost" not in reader.get("/metrics")[1]
+
+
+def delete_topic(kafka: KafkaBroker, topic: str) -> None:
+    """Returns once Kafka does not have it any more."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for deleted in admin.delete_topics([topic]).values():
+        deleted.result(timeout=120)
+    wait_until(lambda: topic not in admin.list_topics(timeout=120).topics, because="the topic is gone", pause_s=0.2)
