@@ -67,15 +67,15 @@ class ControlPlane:
         return path
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """What kubectl prints, as the cluster's administrator. Raises AssertionError with its words where it fails."""
+        """The output of kubectl, as the cluster's administrator. Raises AssertionError with its words where it fails."""
         return self._run(self.programs.kubectl, *arguments, stdin=stdin)
 
     def kubectl_answers(self, *arguments: str) -> str:
-        """What kubectl prints, whatever it thinks of it."""
+        """The output of kubectl, also where it fails."""
         return self._done(self.programs.kubectl, *arguments).stdout.strip()
 
     def helm(self, *arguments: str) -> str:
-        """What helm prints, as the cluster's administrator. Raises AssertionError with its words where it fails."""
+        """The output of helm, as the cluster's administrator. Raises AssertionError with its words where it fails."""
         return self._run(self.programs.helm, *arguments)
 
     def get(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:

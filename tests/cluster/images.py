@@ -1,8 +1,8 @@
 """The Dockerfile's images, built by buildah on a base that is made here of Debian's packages: no registry is asked for any.
 
 ``python -m tests.cluster.images`` builds them all, or the targets that it is given, and prints their sizes (`make images`).
-Layers are kept in the cache (``images``, some 8 GB with those of an older Headwater), so that a second build takes what did
-not change. Root only.
+Layers are kept in the cache (``images``, some 8 GB with those of an older Headwater), so that a second build takes unchanged
+ones. Root only.
 """
 
 import re
@@ -25,7 +25,7 @@ from tests.cluster.programs import REPOSITORY
 TAG: Final = "e2e"
 BASE: Final = f"localhost/headwater-python:{debs.own_release()}"
 PAUSE: Final = "localhost/headwater-pause:test"
-"""What holds a pod's namespaces: the base, asleep."""
+"""The image that holds a pod's namespaces: the base, asleep."""
 BASE_PACKAGES: Final = "python3.11,python3.11-venv,python3-pip,ca-certificates"
 """pip brings distutils, which venv needs and debootstrap does not find by itself."""
 BASE_TIMEOUT_S: Final = 1_800.0
@@ -47,12 +47,12 @@ def targets() -> tuple[str, ...]:
 
 
 def reference(target: str, tag: str = TAG) -> str:
-    """What an image is called."""
+    """The name of an image."""
     return f"localhost/headwater-{target}:{tag}"
 
 
 def build(wanted: Sequence[str], progress: Progress, *, source: Path = REPOSITORY, tag: str = TAG) -> None:
-    """Build the images of ``wanted``, or take what is there of them. Blocks, for a quarter of an hour when all is new.
+    """Build the images of ``wanted``, or take those that are there. Blocks, for a quarter of an hour when all is new.
 
     ``source``: the folder of the Dockerfile and of all that it copies.
 
@@ -83,7 +83,7 @@ def write_archive(image: str, path: Path) -> None:
 
 
 def size(target: str, tag: str = TAG) -> str:
-    """What an image takes unpacked, with its base, as buildah says it (``256 MB``)."""
+    """The size of an image unpacked, with its base, as buildah says it (``256 MB``)."""
     return _buildah("images", "--format", "{{.Size}}", reference(target, tag), purpose="reading sizes").strip()
 
 

@@ -1,7 +1,7 @@
-"""``make kube-score``: what kube-score thinks of the chart, as it is shipped and with everything switched on.
+"""``make kube-score``: kube-score's judgement of the chart, as it is shipped and with everything switched on.
 
-Beside the annotations in the chart, one rule is left out: CPU has requests and no limits, since a service that is held back
-in the middle of a transaction delays every tenant behind it.
+Beside the annotations in the chart, one rule is left out: CPU has requests and no limits, because a service that is held back
+in the middle of a transaction delays every tenant that waits for it.
 """
 
 import subprocess
@@ -38,7 +38,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What kube-score says of the chart."""
+    """The answer of kube-score on the chart."""
 
     is_clean: bool
     text: str

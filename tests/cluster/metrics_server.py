@@ -19,7 +19,7 @@ READY_TIMEOUT_S: Final = 180.0
 
 
 def start_metrics_server_in(folder: Path, servers: ExitStack, node: Node) -> None:
-    """One that the cluster's API has what pods use from; ``servers`` stops it, and leaves what registers it."""
+    """One from which the cluster's API has the use of pods; ``servers`` stops it, and leaves its registration."""
     cluster, manifests = node.cluster, node.programs.metrics_server_manifests
     for name in ("rbac", "service", "apiservice"):
         cluster.kubectl("apply", "-f", str(manifests / f"{name}.yaml"))

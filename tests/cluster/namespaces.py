@@ -1,9 +1,9 @@
 """A machine of one's own for a node: private namespaces for mounts, network, processes, host name and IPC.
 
-A kubelet mounts, routes and starts processes wherever it runs. ``run_inside`` starts a program that sees our files, but
-whose mounts, network and processes nobody else sees, and which the kernel ends and clears away as one: with the first process
-of the namespace go all others, with the last one its mounts and its network. What is left outside are a folder and control
-groups, which ``run_inside`` removes itself. Root only.
+A kubelet mounts, routes and starts processes wherever it runs. ``run_inside`` starts a program that sees our files, but whose
+mounts, network and processes nobody else sees, and which the kernel ends and clears away as one: with the first process of the
+namespace go all others, with the last one its mounts and its network. A folder and control groups are left outside, which
+``run_inside`` removes itself. Root only.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ UNSHARED: Final = ("--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--k
 CGROUPS: Final = Path("/sys/fs/cgroup")
 PROBE_TIMEOUT_S: Final = 60.0
 REMOVAL_TIMEOUT_S: Final = 60.0
-# A kubelet writes these, and they are the whole machine's: it is shown files that hold what it wants.
+# A kubelet writes these, and they are the whole machine's: it is shown files that hold the values that it wants.
 KERNEL_SETTINGS: Final = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -49,7 +49,9 @@ def why_not() -> str | None:
         ["unshare", *UNSHARED, "sh", "-c", probe], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
     )
     if tried.returncode != 0:
-        return f"namespaces, or what a node needs in them, are not to be had here: {(tried.stderr or tried.stdout).strip()}"
+        return (
+            f"namespaces, or a node's needs in them, are not to be had here: {(tried.stderr or tried.stdout).strip()}"
+        )
     return None
 
 
@@ -78,7 +80,7 @@ def folder_inside() -> Path | None:
 def prepare(folder: Path, *, host: str, address: str) -> None:
     """Make the mounts and control groups that a kubelet and containerd need; nobody outside sees the mounts.
 
-    ``host`` at ``address`` is what the machine calls itself, and where it asks for names.
+    ``host`` at ``address`` is the machine's own name, and the server that it asks for names.
 
     Raises:
         CalledProcessError: a mount was refused.

@@ -4,8 +4,9 @@ Pods get addresses of ``POD_RANGE`` by the CNI plugin ptp, so that all their tra
 is no way out of the node: images are imported.
 
 NetworkPolicies are enforced by the engine of kube-network-policies: it is asked about each new TCP connection of a pod, and
-each new flow of UDP, behind kube-proxy's translation. What it refuses is dropped, and so is everything while it is away. What
-begins on the node itself passes, as Kubernetes has it (a kubelet's probes); connections that stand are not judged anew.
+each new flow of UDP, after kube-proxy's translation. Packets that it refuses are dropped, and so is everything while it is
+away. Connections that begin on the node itself pass, as Kubernetes has it (a kubelet's probes); those that stand are not
+judged again.
 """
 
 import json
@@ -30,7 +31,7 @@ NAME: Final = "node0"
 ADDRESS: Final = "10.200.0.1"
 POD_RANGE: Final = "10.244.0.0/16"
 POLICY_QUEUE: Final = 100
-"""Of the kernel: where packets wait for what NetworkPolicies say."""
+"""Of the kernel: where packets wait for the word of NetworkPolicies."""
 POLICY_PORT: Final = 9_080
 READY_TIMEOUT_S: Final = 300.0
 IMPORT_TIMEOUT_S: Final = 900.0

@@ -13,7 +13,7 @@ from libs.setup.step import SetupFailed, run
 from tests.cluster.programs import REPOSITORY
 
 COMMIT: Final = "b5510c6391d6db6d66ba9b86535ee47fb476f46c"
-"""Of 25 November 2026. A newer one may be taken as soon as nobody runs what is older."""
+"""Of 25 November 2026. A newer one may be taken as soon as nobody runs an older one."""
 TAG: Final = COMMIT[:12]
 GIT_TIMEOUT_S: Final = 300.0
 REMEDY: Final = "fetch that commit (`git fetch --unshallow`), and run `make cluster-e2e` again"
@@ -51,7 +51,7 @@ def fetch() -> str | None:
 
 
 def _fetch_commit() -> None:
-    """A shallow clone lacks it; who clones by a path or from a server that allows it can ask for the one commit."""
+    """A shallow clone lacks it; a clone by a path, or of a server that allows it, can ask for the one commit."""
     try:
         _git("cat-file", "-e", f"{COMMIT}^{{commit}}", purpose="looking for an older Headwater in Git")
     except HeadwaterError:

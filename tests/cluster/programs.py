@@ -1,10 +1,10 @@
 """A control plane's programs, an object store and kube-score, into the cache by ``python -m tests.cluster.programs``.
 
 ``make cluster-programs`` runs it. The gate needs Helm alone; ``make test-all`` builds the control plane beside its tests.
-kube-apiserver and kube-controller-manager are one binary, built of the Go modules that ``go/control_plane`` pins by hash.
-etcd is another, and versitygw, which serves a folder as S3. kubectl and helm come out of a Python package
-(requirements/kubectl.txt), built by its makers. Each lies in a folder of its own in the cache, named after what it is made of,
-whole or absent. From an empty cache the build takes some six minutes of two cores.
+kube-apiserver and kube-controller-manager are one binary, built of the Go modules that ``go/control_plane`` pins by hash. etcd
+is another, and versitygw, which serves a folder as S3. kubectl and helm come out of a Python package
+(requirements/kubectl.txt), built by its makers. Each lies in a folder of its own in the cache, named after its sources, whole
+or absent. From an empty cache the build takes some six minutes of two cores.
 """
 
 import hashlib
@@ -31,9 +31,9 @@ from libs.setup.step import Progress, run
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = Path(__file__).parent / "go"
 BUILD_TIMEOUT_S: Final = 2_400.0
-"""Ten times what it takes alone: other builds may run beside it."""
+"""Ten times its length alone: other builds may run beside it."""
 OLDEST_GO: Final = (1, 26)
-"""What kube-network-policies asks for; Kubernetes 1.34 and etcd 3.6 ask for 1.24."""
+"""The release that kube-network-policies asks for; Kubernetes 1.34 and etcd 3.6 ask for 1.24."""
 GO_REMEDY: Final = "check the network and run `make cluster-programs` again"
 SMALL: Final = "-s -w"
 """No symbols for a debugger."""
@@ -71,18 +71,18 @@ class NodePrograms:
     coredns: Path
     network_policies: Path
     containerd: Path
-    """The folder of Debian's containerd and runc, and of what they start."""
+    """The folder of Debian's containerd and runc, and of the programs that they start."""
     cni: Path
     """The folder of Debian's CNI plugins."""
     spark_operator: Path
     metrics_server: Path
     metrics_server_manifests: Path
-    """The folder of the module's own, of which its rights and what registers it are wanted."""
+    """The folder of the module's own, of which its rights and its registration are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """What comes into the cache as one."""
+    """Files that come into the cache as one."""
 
     name: str
     pins: tuple[Path, ...]
@@ -140,7 +140,7 @@ def node_programs() -> NodePrograms:
 
 
 def build_node() -> int:
-    """Build what is missing for a cluster with a node; the exit code."""
+    """Build the missing programs for a cluster with a node; the exit code."""
     return _fill_missing((*_folders(), *_node_folders()))
 
 
@@ -177,12 +177,12 @@ def spark_operator_chart() -> Path | None:
 
 
 def build_control_plane() -> bool:
-    """Build what is missing of the control plane; False: it could not be built, and stderr says why."""
+    """Build the missing programs of the control plane; False: it could not be built, and stderr says why."""
     return _fill_missing(_folders()) == 0
 
 
 def main() -> int:
-    """Build what is missing; the exit code."""
+    """Build the missing programs; the exit code."""
     return _fill_missing((*_folders(), _object_store_folder(), _kube_score_folder()))
 
 
@@ -204,8 +204,8 @@ def _fill_missing(folders: Sequence[_Folder]) -> int:
 
 
 def _fill(folder: _Folder, display: Display) -> str | None:
-    """What went wrong; None: the folder is there."""
-    if folder.path.is_dir():  # whoever held the lock before made it
+    """The error, in words; None: the folder is there."""
+    if folder.path.is_dir():  # the holder of the lock before made it
         return None
     progress = display.begin(folder.name)
     try:

@@ -62,7 +62,7 @@ def _controller(program: Path, folder: Path, cluster: ControlPlane, kubeconfig: 
         ),
         environ={
             "KUBECONFIG": str(kubeconfig),
-            # Where `spark-submit` is told that the API is; a pod has these by itself.
+            # Where `spark-submit` finds the API; a pod has these by itself.
             "KUBERNETES_SERVICE_HOST": str(api.hostname),
             "KUBERNETES_SERVICE_PORT": str(api.port),
             "SPARK_HOME": str(Path(pyspark.origin).parent),

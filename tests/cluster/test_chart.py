@@ -127,7 +127,7 @@ def sink_jobs(objects: list[Object]) -> list[Object]:
 
 
 def executor_pods(objects: list[Object]) -> list[Object]:
-    """What Spark makes executors' pods from."""
+    """The templates from which Spark makes executors' pods."""
     found = [
         each["data"].get("executor.yaml")
         for each in objects
@@ -137,7 +137,7 @@ def executor_pods(objects: list[Object]) -> list[Object]:
 
 
 def environment(spec: Object) -> dict[str, str]:
-    """What a container's Secrets would put into its environment."""
+    """The variables that a container's Secrets would put into its environment."""
     return {each["name"]: "secret" for each in spec["containers"][0].get("env", ())}
 
 
@@ -168,9 +168,9 @@ def test_the_packaged_chart_renders_as_its_folder(helm: HelmClient, tmp_path: Pa
 @pytest.mark.rest(because="kube-score is built for it; the gate holds every object to Kubernetes' schemas")
 @pytest.mark.parametrize("kind", kube_score.KINDS.values(), ids=kube_score.KINDS)
 def test_the_chart_is_clean_to_kube_score(kind: kube_score.Kind) -> None:
-    """But for what the chart's annotations, and ``make kube-score``, leave out with reasons."""
+    """But for rules that the chart's annotations, and ``make kube-score``, leave out with reasons."""
     program = build_kube_score()
-    assert program is not None, "it could not be built: see what was written above"
+    assert program is not None, "it could not be built: see the output above"
 
     judged = kube_score.judge(program, kind)
 
@@ -434,7 +434,7 @@ KEYSPACE: Object = {"kind": "vitess", "settings": {"vtgate": {"host": "vtgate"},
 
 
 def test_a_keyspaces_tasks_have_a_reader_each(helm: HelmClient) -> None:
-    """Each is told its number, and the service takes it; one reader that comes after several has the name of a single one."""
+    """Each gets its number, and the service takes it; one reader that comes after several has the name of a single one."""
     values = {
         "sources": {
             "web": {**KEYSPACE, "tasks": 3, "generation": 1, "previousTasks": 2},
@@ -499,7 +499,8 @@ def test_every_pod_is_confined(helm: HelmClient, values: Mapping[str, Any]) -> N
 
 @ON_AN_API_SERVER
 def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPlane, namespace: str) -> None:
-    """Code is in a volume, a copy of the image's, and what runs is what the image would run; the root stays read-only."""
+    """Code is in a volume, a copy of the image's, and it runs the program that the image would run; the root stays
+    read-only."""
     values = {"development": True, **{part: FULL[part] for part in ("sources", "check")}}
     values["sink"] = {"settings": FULL["sink"]["settings"]}
     objects = render(cluster, values, namespace)
@@ -602,12 +603,12 @@ def test_the_autoscaler_is_as_the_values_say(helm: HelmClient) -> None:
     )
     assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 9)
     assert scaler["metrics"][0]["resource"]["target"]["averageUtilization"] == 50
-    # What the values do not say stays as it is shipped.
+    # Fields that the values do not set stay as they are shipped.
     assert scaler["behavior"]["scaleDown"] == {
         "stabilizationWindowSeconds": 30,
         "policies": [{"type": "Pods", "value": 1, "periodSeconds": 120}],
     }
-    assert "replicas" not in router["spec"]  # an upgrade would set back what it found
+    assert "replicas" not in router["spec"]  # an upgrade would set the number back
 
 
 @ON_AN_API_SERVER
@@ -787,7 +788,7 @@ MESH_ISSUER = CERT_MANAGER["tls"]["certManager"]
 
 
 def test_tenants_of_the_values_are_as_teams_write_them(helm: HelmClient) -> None:
-    """A ConfigMap each, which the operator takes; Helm deletes none, since data may go with it."""
+    """A ConfigMap each, which the operator takes; Helm deletes none, because data may go with it."""
     found = {each["metadata"]["name"]: each for each in render(helm, WITH_TENANTS, "mesh", "tenants")}
 
     assert found.keys() == {"acme", "globex"}
@@ -810,7 +811,7 @@ def test_tenants_of_the_values_are_as_teams_write_them(helm: HelmClient) -> None
 
 
 def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(helm: HelmClient) -> None:
-    """Whatever address callers have of it: that in their settings, and the longer forms of the Service's name."""
+    """For each address that callers have of it: that in their settings, and the longer forms of the Service's name."""
     objects = render(helm, CERT_MANAGER, "any")
     certificates = {each["spec"]["secretName"]: each["spec"] for each in objects if each["kind"] == "Certificate"}
     services = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
@@ -840,7 +841,7 @@ def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(h
 
 
 def test_without_another_authority_the_chart_has_its_own(helm: HelmClient) -> None:
-    """Every pod of a service mounts a Secret that the Job makes, and servers let in those who call."""
+    """Every pod of a service mounts a Secret that the Job makes, and servers let in the callers."""
     objects = render(helm, {**SMALL, "check": CHECKED}, "any")
     settings, specs = settings_of(objects), pod_specs(objects)
     file = helm.folder / "certificates.yaml"
@@ -1073,7 +1074,7 @@ def test_only_those_who_call_may_connect(helm: HelmClient) -> None:
 
 
 def policies_of(pod: Object, objects: list[Object]) -> list[Object]:
-    """The NetworkPolicies that select a pod: what it may do is what any of them allows."""
+    """The NetworkPolicies that select a pod: it may do all that any of them allows."""
     labels = pod["metadata"]["labels"]
     found = []
     for policy in (each["spec"] for each in objects if each["kind"] == "NetworkPolicy"):
@@ -1169,7 +1170,7 @@ def test_a_team_s_pods_are_isolated_where_that_is_asked_for(helm: HelmClient) ->
     }
 
     def made(values: Object) -> Object:
-        """By namespace. The mesh's own is none of them, where it would add to what others allow."""
+        """By namespace. The mesh's own is none of them, where it would add to the rights that others allow."""
         return {
             each["metadata"]["namespace"]: each["spec"]
             for each in render(helm, values, "any", "network-policies")
@@ -1221,7 +1222,7 @@ def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settin
     )
     assert made["spec"]["sparkVersion"] == locked
     assert (executor["instances"], executor["cores"], executor["memory"]) == (4, 2, "2g")
-    # The Spark Operator gives pods the application's labels, and what a template says besides is kept.
+    # The Spark Operator gives pods the application's labels, and a template's other labels are kept.
     roles = [each["template"]["metadata"]["labels"]["headwater.dev/role"] for each in (driver, executor)]
     assert roles == ["sink", "sink-executor"]
     assert "headwater.dev/role" not in made["metadata"]["labels"]
@@ -1230,7 +1231,7 @@ def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settin
         int(made["spec"]["sparkConf"]["spark.blockManager.port"])
     }
     assert (executor["coreRequest"], executor["coreLimit"]) == ("2", "3")
-    # What a session is told of jars has no effect on one that is submitted.
+    # A session's settings of jars have no effect on one that is submitted.
     class_paths = [made["spec"]["sparkConf"][f"spark.{pod}.extraClassPath"] for pod in ("driver", "executor")]
     assert class_paths == 2 * ["/opt/headwater/jars/*:/opt/headwater/more-jars/*"]
     assert driver["template"]["spec"]["automountServiceAccountToken"] is True
@@ -1446,8 +1447,8 @@ def test_the_operator_may_look_at_named_secrets_alone_beside_the_mesh_s_own(helm
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "SparkApplication"])
 def test_jobs_whose_state_is_in_an_object_store_have_no_volume(helm: HelmClient, kind: str) -> None:
-    """A folder that goes with the pod; the job's name tells its objects from other jobs'. With a stateSize there is a volume
-    too, so that what is on it gets into the store."""
+    """A folder that goes with the pod; the job's name separates its objects from other jobs'. With a stateSize there is a
+    volume too, so that its files get into the store."""
     of_all, executors = (KEPT, {}) if kind == "StatefulSet" else (EXECUTORS, EXECUTORS["sink"]["executors"])
     for size in (None, "2Gi"):
         sink = {**KEPT["sink"], "kind": kind, "executors": executors, "stateSize": size}

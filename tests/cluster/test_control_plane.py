@@ -16,7 +16,7 @@ def test_the_cluster_is_the_kubernetes_that_is_pinned(cluster: ControlPlane) -> 
 
 
 def test_a_pod_security_standard_is_enforced(cluster: ControlPlane, namespace: str) -> None:
-    """What the chart claims of `restricted` is judged by the cluster's own admission."""
+    """The chart's claims about `restricted` are judged by the cluster's own admission."""
     cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     pod = {
         "apiVersion": "v1",
@@ -30,5 +30,5 @@ def test_a_pod_security_standard_is_enforced(cluster: ControlPlane, namespace: s
 
 
 def test_controllers_run(cluster: ControlPlane, namespace: str) -> None:
-    """A namespace gets its default service account from the controller manager, and its pods may be told apart by it."""
+    """A namespace gets its default service account from the controller manager, and its pods may be distinguished by it."""
     assert cluster.service_account_token(namespace, "default").count(".") == 2

@@ -1,6 +1,6 @@
 """The sink job with executors, on a real API server: as the service account that the chart makes for drivers, and no more.
 
-No node runs here, so the pods that the driver makes stay Pending; what the image runs in them, the tests run beside, with the
+No node runs here, so the pods that the driver makes stay Pending; the tests run the image's program for each beside, with the
 environment and the arguments of each pod.
 """
 
@@ -133,7 +133,7 @@ def pods(cluster: ControlPlane, namespace: str) -> dict[str, Pod]:
 
 
 def run(pod: Pod, folder: Path, servers: ExitStack) -> Running:
-    """What the image would run in that pod."""
+    """The program that the image would run in that pod."""
     [container] = pod["spec"]["containers"]
     name = pod["metadata"]["name"]
     fields = {"status.podIP": LOOPBACK, "metadata.name": name}
@@ -163,7 +163,8 @@ def run(pod: Pod, folder: Path, servers: ExitStack) -> Running:
 def test_executors_are_pods_that_work_for_their_driver_and_go_with_it(
     job: SinkJob, cluster: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    """Rows go through executors into the table: a driver runs no task. What a killed driver leaves the next one deletes."""
+    """Rows go through executors into the table: a driver runs no task. The pods that a killed driver leaves are deleted by the
+    next one."""
     tenant = write_tenant(job, f"x{secrets.token_hex(3)}", SinkMode.MIRROR, "orders")
     tenant.write(random.Random(11), transactions=15)
     with ExitStack() as servers:
@@ -198,7 +199,7 @@ def test_executors_are_pods_that_work_for_their_driver_and_go_with_it(
 
 
 def check(pod: Pod) -> None:
-    """What the chart, the values and the driver say of an executor's pod. The API server took it as `restricted`."""
+    """An executor's pod is as the chart, the values and the driver have it. The API server took it as `restricted`."""
     metadata, spec = pod["metadata"], pod["spec"]
     [container] = spec["containers"]
     [owner] = metadata["ownerReferences"]

@@ -1,4 +1,4 @@
-"""What a node was given is taken away again, also when it fails."""
+"""All that a node was given is taken away again, also when it fails."""
 
 import sys
 from pathlib import Path

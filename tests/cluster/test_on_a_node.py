@@ -104,7 +104,7 @@ except grpc.RpcError as error:
 else:
     print("OK")
 """
-"""What comes of a call, with an authority, a key and a certificate; without an authority in the clear."""
+"""The outcome of a call, with an authority, a key and a certificate; without an authority in the clear."""
 SERVED_CERTIFICATE: Final = """
 import socket, ssl, sys
 host, port = sys.argv[1].split(":")
@@ -114,13 +114,13 @@ context.set_alpn_protocols(["h2"])
 with context.wrap_socket(socket.create_connection((host, int(port)), timeout=60), server_hostname=host) as connection:
     print(ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True)))
 """
-"""What a server shows to a component of the mesh."""
+"""The certificate that a server shows to a component of the mesh."""
 CONNECT_TIMEOUT_S: Final = 15.0
-"""A packet that is dropped is known by nothing else; what is let through is answered by the kernel, in milliseconds."""
+"""A packet that is dropped is known by nothing else; one that is let through is answered by the kernel, in milliseconds."""
 SUBSCRIPTION: Final = "topic-subs-ledger"
 """DTS's topic."""
 ROUTER_CPU: Final = "40m"
-"""What a router requests where it is to be scaled: some four times what it uses without rows."""
+"""A router's request where it is to be scaled: some four times its use without rows."""
 LOAD_ROWS, LOAD_PAUSE_S = 1_000, 0.1
 SUBMITTED: Final = ("-l", "sparkoperator.k8s.io/launched-by-spark-operator=true")
 """Pods that a Spark Operator's `spark-submit`, or the driver that it made, has made."""
@@ -134,7 +134,7 @@ Event = tuple[int, int]
 
 @dataclass(slots=True)
 class Mesh:
-    """A release of the chart with two tenants, under mutual TLS, and what was written into the source."""
+    """A release of the chart with two tenants, under mutual TLS, and the rows written into the source."""
 
     node: Node
     kafka: GuardedKafka
@@ -147,7 +147,7 @@ class Mesh:
     authority: Authority
     """Of the certificates of the mesh."""
     written: list[Event] = field(default_factory=list)
-    """Since the tenants are there."""
+    """From the tenants' coming on."""
     first_row: int = 1
     """Of those."""
     objects_before: set[str] = field(default_factory=set)
@@ -235,12 +235,12 @@ class Mesh:
         return [(int(row), int(version)) for row, version in found]
 
     def is_delivered(self) -> bool:
-        """Whether both tenants' tables hold what was written: the mirror the rows, the log every change."""
+        """Whether both tenants' tables hold the written changes: the mirror the rows, the log every change."""
         mirror = sorted((row["id"], row["version"]) for row in self.table(ACME))
         return mirror == sorted(self.source_rows()) and len(self.table(GLOBEX)) >= len(self.written)
 
     async def eventually(self, is_so: Callable[[], bool]) -> None:
-        """Waits until it is; else the error tells how the mesh stands."""
+        """Waits until it is; else the error shows how the mesh stands."""
         try:
             await eventually(is_so, WAIT_S)
         except AssertionError as error:
@@ -290,7 +290,7 @@ class Mesh:
         return str(found["metadata"]["name"])
 
     def submitted(self) -> dict[str, str]:
-        """What pods that the Spark Operator had made, and are ready, are to the mesh, by what they are to Spark."""
+        """The mesh's roles of pods that the Spark Operator had made, and are ready, by their roles in Spark."""
         found = self.cluster.list("pods", MESH, *SUBMITTED)
         ready = [pod["metadata"]["labels"] for pod in found if _is_ready(pod)]
         return {labels["spark-role"]: labels["headwater.dev/role"] for labels in ready}
@@ -312,11 +312,11 @@ class Mesh:
         return str(claim["metadata"]["uid"])
 
     async def upgrade(self, chart: Path, **changed: Any) -> None:
-        """``helm upgrade``, by which every pod is made anew, and rows all the while."""
+        """``helm upgrade``, by which every pod is made again, and rows all the while."""
         await self._every_pod_anew(lambda: self.install("upgrade", chart, **changed))
 
     async def roll_back(self) -> None:
-        """``helm rollback`` to the revision before, by which every pod is made anew, and rows all the while."""
+        """``helm rollback`` to the revision before, by which every pod is made again, and rows all the while."""
         wait = ("--wait", f"--timeout={WAIT_S:.0f}s")
         await self._every_pod_anew(lambda: self.helm("rollback", RELEASE, "-n", MESH, *wait))
 
@@ -364,7 +364,7 @@ class Mesh:
         return compared, different
 
     def _metric(self, role: str, name: str, tenant: str) -> list[Sample]:
-        """What the one pod of a role says of a tenant by this metric."""
+        """The samples of a tenant by this metric, of the one pod of a role."""
         samples = self._samples(self.pod(**{"headwater.dev/role": role}))
         return [sample for sample in samples if sample.name == name and sample.labels["tenant"] == tenant]
 
@@ -394,14 +394,14 @@ class Mesh:
         return int(found["spec"]["replicas"])
 
     def router_cpu_percent(self) -> int | None:
-        """Of what they request, as the HPA was told last; None: it was not yet."""
+        """Of what they request, as the HPA saw it last; None: it saw none yet."""
         found = self.cluster.get("hpa", "headwater-router", MESH)
         told = (found or {}).get("status", {}).get("currentMetrics") or [{}]
         percent = told[0].get("resource", {}).get("current", {}).get("averageUtilization")
         return None if percent is None else int(percent)
 
     def objects(self) -> set[str]:
-        """What is in the namespace, and of the chart anywhere."""
+        """The objects in the namespace, and those of the chart anywhere."""
 
         def kinds(is_namespaced: str) -> str:
             scope = ("--verbs=list,delete", f"--namespaced={is_namespaced}", "-o", "name")
@@ -420,7 +420,7 @@ class Mesh:
         return {each["image"].rpartition(":")[2] for pod in pods for each in pod["spec"]["containers"]}
 
     async def take_tenants_in(self) -> None:
-        """Both teams apply their tenants; returns when what is written from now on is for them."""
+        """Both teams apply their tenants; returns when rows written from now on are for them."""
         orders = [{"name": "shop", "include_tables": [r"shop\.orders"]}]
         _tenant(self, ACME, orders, sink={"mode": "mirror"})
         _tenant(self, GLOBEX, orders, sink={"mode": "append"})
@@ -440,13 +440,13 @@ class Mesh:
         return {pod["metadata"]["uid"] for pod in self.cluster.list("pods", MESH, *selector)}
 
     def restarts(self) -> dict[str, int]:
-        """The services' pods, and how often the container of each was started anew."""
+        """The services' pods, and how often the container of each was started again."""
         services = "headwater.dev/part-of=mesh,headwater.dev/role notin (sink,sink-executor)"
         found = self.cluster.list("pods", MESH, "-l", services)
         return {pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
 
     def routers_know(self) -> set[str]:
-        """The tenants that a router was last told: what passes before has no place for others."""
+        """The tenants that a router loaded last: rows that pass before have no place for others."""
         told = self.cluster.kubectl_answers("logs", "-n", MESH, "-l", "headwater.dev/role=router", "--tail=-1")
         lines = [line for line in told.splitlines() if '"tenants_loaded"' in line]
         return set(json.loads(lines[-1])["tenants"]) if lines else set()
@@ -455,7 +455,7 @@ class Mesh:
         return self._annotation(tenant, "state")
 
     def told(self, tenant: str) -> str:
-        """What its ConfigMap says of how it stands."""
+        """The message of its ConfigMap on how it stands."""
         return self._annotation(tenant, "message")
 
     def _annotation(self, tenant: str, name: str) -> str:
@@ -652,7 +652,7 @@ def _values(
 
 
 def _limits(kafka_port: int, mysql_port: int, valkey_port: int, api_port: int) -> dict[str, Any]:
-    """Every pod reaches what it needs, and nothing else: all of it is on the node, outside of pods."""
+    """Every pod reaches the servers that it needs, and nothing else: all of it is on the node, outside of pods."""
     return {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": MONITORING}}}],
         "egress": [_to_the_node(kafka_port, mysql_port, valkey_port, api_port)],
@@ -667,7 +667,8 @@ def _to_the_node(*ports: int) -> dict[str, Any]:
 
 
 def _connect(cluster: ControlPlane, client: Pod, *targets: str) -> dict[str, str]:
-    """What comes of connections from a pod, by target (``address:port``): ``connected``, ``dropped`` or ``nobody listens``."""
+    """The outcome of connections from a pod, by target (``address:port``): ``connected``, ``dropped`` or ``nobody
+    listens``."""
     namespace, name = client
     command = ("python3", "-c", CONNECT, str(CONNECT_TIMEOUT_S), *targets)
     told = cluster.kubectl("exec", "-n", namespace, name, "--", *command)
@@ -736,7 +737,7 @@ def _tenant(mesh: Mesh, name: str, sources: list[dict[str, Any]], **more: Any) -
 
 
 async def test_the_node_enforces_a_policy_from_when_it_is_there_to_when_it_goes(node: Node) -> None:
-    """Without this, what others are let through to would say nothing of the chart's policies."""
+    """Without this, the connections that others get would say nothing of the chart's policies."""
     cluster, namespace = node.cluster, "policies"
     server, named, other = ((namespace, name) for name in ("server", "named", "other"))
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}})
@@ -776,7 +777,8 @@ async def test_rows_of_mysql_come_into_tables_of_config_maps_through_pods(mesh: 
 
 
 async def test_a_few_changes_are_merged_without_a_query(mesh: Mesh) -> None:
-    """In the pod of the job, its executors' driver: what merges them is compiled there, where the root cannot be written."""
+    """In the pod of the job, its executors' driver: the code that merges them is compiled there, where the root cannot be
+    written."""
     mesh.write(20)
     await mesh.all_is_delivered_once()
 
@@ -885,7 +887,7 @@ def test_a_tenant_reaches_neither_another_s_topic_nor_its_secret(mesh: Mesh) -> 
 
 async def test_a_team_s_poison_costs_the_other_team_nothing(mesh: Mesh) -> None:
     """Documents beside the good ones, one after another, half of them of a name that the team may not claim: rows of both
-    teams go on, no service starts anew, and each document is told that it is not in force."""
+    teams go on, no service starts again, and each document has the report that it is not in force."""
     before = mesh.restarts()
     names = []
     for number, poison in enumerate(POISONS):
@@ -951,7 +953,7 @@ async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path
     told = yaml.safe_load((chart / "Chart.yaml").read_text())
     (chart / "Chart.yaml").write_text(yaml.safe_dump(told | {"version": "99.0.0"}))
 
-    # Every pod of the mesh is made anew by this, the Spark job's by the operator.
+    # Every pod of the mesh is made again by this, the Spark job's by the operator.
     await mesh.upgrade(chart, podAnnotations={"upgraded": "yes"})
 
     await mesh.all_is_delivered_once()
@@ -960,7 +962,7 @@ async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path
 
 
 async def test_a_rollback_of_chart_and_values_loses_nothing(mesh: Mesh) -> None:
-    """Behind the upgrade: to the release as it was installed."""
+    """After the upgrade: to the release as it was installed."""
     await mesh.roll_back()
 
     await mesh.all_is_delivered_once()
@@ -970,7 +972,7 @@ async def test_a_rollback_of_chart_and_values_loses_nothing(mesh: Mesh) -> None:
 
 
 async def test_a_pod_compares_the_source_with_the_tables_turn_after_turn(mesh: Mesh) -> None:
-    """A mirror, and what a log of changes comes to."""
+    """A mirror, and the rows that a log of changes comes to."""
     rows = len(mesh.source_rows())
     mesh.install("upgrade", CHART, check={"enabled": True, "intervalSeconds": 1, **mesh.warehouse_volume})
     mesh.helm("test", RELEASE, "-n", MESH)
@@ -982,7 +984,7 @@ async def test_a_pod_compares_the_source_with_the_tables_turn_after_turn(mesh: M
     pod = mesh.pod(**{"headwater.dev/role": "check"})
     told = mesh.cluster.kubectl("exec", "-n", MESH, pod, "--", "python", "-m", "libs.cli", "version")
     assert re.match(r"headwater \d", told)
-    # What is not in the binary log no reader hears of.
+    # No reader hears of a change that is not in the binary log.
     mesh.mysql.execute("SET sql_log_bin = 0", "UPDATE shop.orders SET note = 'unheard' WHERE id = 1")
     await mesh.eventually(differ(1))
     mesh.mysql.execute("SET sql_log_bin = 0", "UPDATE shop.orders SET note = 'order 1' WHERE id = 1")
@@ -990,7 +992,7 @@ async def test_a_pod_compares_the_source_with_the_tables_turn_after_turn(mesh: M
 
 
 async def test_rows_of_a_keyspace_and_of_a_subscription_come_into_a_tenant_s_topics(mesh: Mesh) -> None:
-    """By the readers of Vitess and of DTS in pods; what they read, stand-ins, runs on the node."""
+    """By the readers of Vitess and of DTS in pods; their sources, stand-ins, run on the node."""
     mesh.mysql.execute("CREATE DATABASE ledger", "CREATE TABLE ledger.entries (id BIGINT PRIMARY KEY)")
     with ExitStack() as servers:
         vtgate = VtgateServer(topology_of({"commerce": {"0": (mesh.mysql.host, mesh.mysql.port)}}), host=ADDRESS)
@@ -1060,7 +1062,7 @@ def _subscription(mesh: Mesh) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def metrics_server(node: Node) -> Iterator[None]:
-    """One that runs; before, the cluster does not know what pods use."""
+    """One that runs; before, the cluster does not know the use of pods."""
     with ExitStack() as servers:
         start_metrics_server_in(node.folder / "metrics-server", servers, node)
         yield

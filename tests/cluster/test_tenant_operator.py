@@ -1,4 +1,4 @@
-"""tenant_operator between a real API server and a real Kafka that lets nobody do what no ACL allows.
+"""tenant_operator between a real API server and a real Kafka that lets nobody do anything that no ACL allows.
 
 It comes as the service account that the chart makes, with its rights and no more.
 """
@@ -306,7 +306,7 @@ class Mesh:
         try:
             await eventually(lambda: self.told(name)[0] == state and words in self.told(name)[1])
         except AssertionError as error:
-            error.add_note(f"{name} is told {self.told(name)}; the last of Kafka and of the operators:")
+            error.add_note(f"{name} reads {self.told(name)}; the last of Kafka and of the operators:")
             for each in (self.kafka.broker.running, *(operator.running for operator in self.operators)):
                 error.add_note("gone" if each is None else f"alive: {is_alive(each)}\n{last_log_lines(each)}")
             raise
@@ -322,7 +322,7 @@ class Mesh:
         return self.cluster.get("configmap", f"headwater-tenant-{tenant}", self.own)
 
     def joining(self, tenant: str) -> dict[str, Any]:
-        """What a tenant's record says of its joining."""
+        """The part of a tenant's record on its joining."""
         record = self.record(tenant)
         assert record is not None
         found: dict[str, Any] = json.loads(record["data"]["joining.json"])
@@ -335,7 +335,7 @@ class Mesh:
         return str(found["metadata"]["uid"])
 
     def job_data(self, job: str) -> dict[str, str]:
-        """What a Spark job is given."""
+        """The data that a Spark job is given."""
         found = self.cluster.get("configmap", f"headwater-sink-{job}", self.own)
         return {} if found is None else dict(found["data"])
 
@@ -358,7 +358,7 @@ class Mesh:
         assert producer.flush(30) == 0
 
     def explains(self, tenant: str, table: str, *, kubeconfig: str | None = None) -> Result:
-        """What a command says that may read the team's ConfigMaps and the mesh's Kafka, and nothing else."""
+        """The output of a command that may read the team's ConfigMaps and the mesh's Kafka, and nothing else."""
         file = self.folder / "mesh.yaml"
         kafka = {"bootstrap_servers": self.kafka.broker.bootstrap_servers}
         file.write_text(yaml.safe_dump({"kafka": kafka, "kubernetes": {"namespace": self.tenants}}))
@@ -369,7 +369,7 @@ class Mesh:
         return CliRunner().invoke(headwater, ["tenant", "explain", tenant, table, "--mesh", str(file)], env=environ)
 
     def in_force(self, tenant: str) -> str | None:
-        """The document that routers are told."""
+        """The document that routers get."""
         record = self.record(tenant)
         return None if record is None else str(record["data"]["tenant.yaml"])
 
@@ -418,7 +418,7 @@ async def test_a_config_map_gives_a_team_its_topics_user_rights_and_quotas(mesh:
         )
         for operation in operations
     }
-    # A broker hears of it behind the controller, which the operator has asked.
+    # A broker hears of it after the controller, which the operator has asked.
     await eventually(lambda: mesh.kafka.topics(tenant) == topics)
     await eventually(lambda: mesh.kafka.acls(tenant) == rights)
     while await mesh.kafka.quotas(tenant) != {"consumer_byte_rate": 5_000_000.0}:
@@ -568,7 +568,7 @@ async def test_nobody_claims_another_tenants_prefix(mesh: Mesh, tenant: str) -> 
 
 
 async def test_a_namespace_claims_only_names_that_the_chart_gives_it(mesh: Mesh, tenant: str) -> None:
-    """With the settings that the chart makes; nothing is made for who claims another one."""
+    """With the settings that the chart makes; nothing is made for a claim of another one."""
     names = {mesh.tenants: [f"{tenant}(-eu)?"], "*": ["{namespace}"]}
     values = {"tenantOperator": {"tenantNamespaces": [mesh.tenants], "tenantNames": names}}
     rendered = render(mesh.cluster, values, mesh.own, "tenant-operator")
@@ -637,7 +637,7 @@ async def test_who_goes_leaves_nothing_but_the_topics_that_it_wants_to_keep(
     mesh.delete(tenant)
     await mesh.is_gone(tenant)
 
-    # A broker hears of it behind the controller.
+    # A broker hears of it after the controller.
     await eventually(lambda: f"tenant.{tenant}" not in mesh.kafka.users() and not mesh.kafka.acls(tenant))
     while await mesh.kafka.quotas(tenant):
         pass
@@ -791,8 +791,8 @@ async def test_a_job_that_an_older_chart_made_takes_what_can_be_changed(mesh: Me
 
 
 async def test_a_job_loses_its_volume_only_once_its_stateful_set_is_deleted(mesh: Mesh, tenant: str) -> None:
-    """Kubernetes refuses to take it away, so the team is told, and the job goes on as it is; who deletes the StatefulSet knows
-    that the state is in the store. The job that is made anew has none."""
+    """Kubernetes refuses to take it away, so the team gets a report, and the job goes on as it is; a person who deletes the
+    StatefulSet knows that the state is in the store. The job that is made again has none."""
     kept = {"settings": {"state_store": {"uri": "s3://lake/state"}}}
     mesh.cluster.apply(*render(mesh.cluster, {"sink": kept}, mesh.own, "sink"))
     mesh.start_operator(sink_jobs={"template_config_map": "headwater-sink-template"})
@@ -817,7 +817,8 @@ async def test_a_job_loses_its_volume_only_once_its_stateful_set_is_deleted(mesh
 async def test_a_tenant_moves_between_spark_jobs_when_it_is_asked_to_and_when_it_is_large(
     mesh: Mesh, tenant: str
 ) -> None:
-    """There is no node, so the test is the Spark jobs. The operator is killed between storing a move and telling jobs of it."""
+    """There is no node, so the test is the Spark jobs. The operator is killed between storing a move and giving it to the
+    jobs."""
     mesh.cluster.apply(*render(mesh.cluster, {}, mesh.own, "sink"))
     settings = {
         "template_config_map": "headwater-sink-template",
@@ -880,7 +881,7 @@ async def test_who_goes_with_its_tables_waits_for_its_spark_job(mesh: Mesh, tena
     mesh.answers(tenant, where, Outcome.DROPPED)
     await mesh.is_gone(tenant)
 
-    # All of it: who waited for this may remove the release now.
+    # All of it: a person who waited for this may remove the release now.
     assert mesh.kafka.topics(tenant) == set()
     assert mesh.record(tenant) is None
     told = read_handovers(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
@@ -892,8 +893,8 @@ async def test_who_goes_with_its_tables_waits_for_its_spark_job(mesh: Mesh, tena
 async def test_a_spark_job_that_cannot_keep_its_state_is_told_to_the_team_and_so_is_the_end(
     mesh: Mesh, tenant: str, tmp_path: Path
 ) -> None:
-    """A real job, whose object store goes away. Job and operator are killed meanwhile: it is told once, and over once the job
-    goes on, which is another process by then."""
+    """A real job, whose object store goes away. Job and operator are killed meanwhile: it is reported once, and over once the
+    job goes on, which is another process by then."""
     chance, name, folder = random.Random(55), tenant.replace("-", ""), tmp_path / "sink"
     mesh.cluster.apply(*render(mesh.cluster, {}, mesh.own, "sink"))
     jobs = {"template_config_map": "headwater-sink-template"}
@@ -935,8 +936,8 @@ async def test_a_spark_job_that_cannot_keep_its_state_is_told_to_the_team_and_so
 
 
 async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: Mesh, tenant: str) -> None:
-    """As the Spark Operator's CRD has it, which refuses what it does not know; refused by name before. The state stays in its
-    place when a job is run in another way."""
+    """As the Spark Operator's CRD has it, which refuses unknown fields; refused by name before. The state stays in its place
+    when a job is run in another way."""
     sink = {"executors": {"instances": 2}}
     told = {"template_config_map": "headwater-sink-template"}
     submitted = {"sink": {**sink, "kind": "SparkApplication"}, "tenantOperator": {"tenantNamespaces": [mesh.tenants]}}
@@ -952,7 +953,7 @@ async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: M
     assert chart is not None
     mesh.cluster.kubectl("create", "-f", str(chart / "crds"))
     try:
-        # kubectl goes by what the API server says that there is, which comes behind what the operator finds.
+        # kubectl goes by the API server's list of kinds, which comes later than the operator's own look.
         kinds = ("api-resources", "--api-group=sparkoperator.k8s.io", "-o", "name")
         await eventually(lambda: "sparkapplications" in mesh.cluster.kubectl_answers(*kinds))
         await mesh.is_told(tenant, "ready", "job packed-0")
@@ -976,7 +977,7 @@ async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: M
         assert pod is not None
         assert _volume(pod, "state")["persistentVolumeClaim"]["claimName"] == claim
     finally:
-        # Not waited for: the API server clears away behind it, and was seen to take minutes on a machine at work.
+        # Not waited for: the API server clears away after it, and was seen to take minutes on a machine at work.
         mesh.cluster.kubectl("delete", "--wait=false", "-f", str(chart / "crds"))
 
 
@@ -986,12 +987,12 @@ def _volume(pod: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _can_be_pods(mesh: Mesh, driver: Mapping[str, Any], executor: Mapping[str, Any]) -> None:
-    """With what Spark puts in, the API server takes them, as `restricted`."""
+    """With the fields that Spark puts in, the API server takes them, as `restricted`."""
     mesh.cluster.kubectl("label", "namespace", mesh.own, "pod-security.kubernetes.io/enforce=restricted")
     for name, template in (("driver", driver), ("executor", executor)):
         [container] = template["spec"]["containers"]
         assert container["name"] == f"spark-kubernetes-{name}"
-        assert "args" not in container  # Spark adds its own behind
+        assert "args" not in container  # Spark adds its own after these
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -1006,7 +1007,7 @@ KNOWN_SOURCES = {"schema_history": {"address": f"{LOOPBACK}:1"}, "sources": [{"n
 
 
 def _install(mesh: Mesh, on_uninstall: str) -> dict[str, Any]:
-    """What the operator's own objects go with; the settings by which the chart has it so."""
+    """Apply the objects with which the operator's own ones go; the settings by which the chart has it so."""
     values = {"onUninstall": on_uninstall, "tenantOperator": {"tenantNamespaces": [mesh.tenants]}}
     objects = render(mesh.cluster, values, mesh.own, "tenant-operator", "sink")
     mesh.cluster.apply(*(each for each in objects if each["kind"] == "ConfigMap"))
@@ -1031,7 +1032,7 @@ def _left(mesh: Mesh) -> set[str]:
 async def test_an_uninstalled_release_keeps_what_is_known_of_tenants_and_without_tenants_nothing(
     mesh: Mesh, tenant: str
 ) -> None:
-    """A release that is installed anew goes on where the first one stood: with a document that is good no more, too."""
+    """A release that is installed again goes on where the first one stood: with a document that is good no more, too."""
     operator = mesh.start_operator(joining=KNOWN_SOURCES, **_install(mesh, "keep"))
     mesh.tenant(tenant)
     await mesh.is_told(tenant, "ready")
@@ -1089,7 +1090,7 @@ async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_ma
             mesh.tenant(f"{tenant}-late", documents[f"{tenant}-late"])
             await mesh.is_told(f"{tenant}-late", "ready")
             await eventually(lambda: f"{tenant}-late" in router.log_text)
-            operator.kill()  # what a router was told stays in force
+            operator.kill()  # the documents that a router has stay in force
             source.creates([2])
             source.publish()
             late = mesh.kafka.reads(f"{tenant}-late", "first", f"{tenant}-late.{source.name}.shop.orders")
@@ -1126,8 +1127,8 @@ async def test_a_filter_that_does_not_fit_its_table_is_refused_by_its_line(
 async def test_a_table_that_routers_refuse_is_told_until_it_is_mended_and_each_change_once(
     mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
 ) -> None:
-    """By an operator that knows no tables. It is told to another than the one that leads; both, and the router, are killed
-    meanwhile. No row of the table is needed for the end."""
+    """By an operator that knows no tables. The report comes to another than the one that leads; both, and the router, are
+    killed meanwhile. No row of the table is needed for the end."""
     mesh.start_operator()
     other, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
     source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
@@ -1196,8 +1197,8 @@ def test_a_cluster_that_kubectl_does_not_reach_is_told_by_name(mesh: Mesh, tenan
 async def test_tables_that_meet_in_one_topic_are_told_to_each_team_that_gets_both(
     mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
 ) -> None:
-    """By a tenant's own template, and by the names that everybody's topics have; who gets one of the two notices nothing. It is
-    over with the document that excludes one."""
+    """By a tenant's own template, and by the names that everybody's topics have; a tenant that gets one of the two notices
+    nothing. It is over with the document that excludes one."""
     operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
     source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
     document = "tenant: {}\nsources: [{{name: {}, exclude_tables: [{}]}}]\nsink: null\n"
@@ -1246,8 +1247,8 @@ async def test_tables_that_meet_in_one_topic_are_told_to_each_team_that_gets_bot
 async def test_a_masks_key_that_a_router_lacks_is_told_whatever_the_operator_sees(
     mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
 ) -> None:
-    """The operator looks at Secrets; what is mounted into the router's pod is another matter: one tenant's key comes there
-    late, another's goes. No row is needed for the end."""
+    """The operator looks at Secrets; the mounts of the router's pod are another matter: one tenant's key comes there late,
+    another's goes. No row is needed for the end."""
     operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
     source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
     mask = "{columns: '.*email', hmac: {key_from: {file: pii}}}"
@@ -1303,7 +1304,7 @@ async def test_a_masks_key_that_a_router_lacks_is_told_whatever_the_operator_see
 async def test_topics_that_kafka_refuses_are_told_and_end_without_a_row(
     mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
 ) -> None:
-    """Of rows, and of transactions, which nothing told. The router's Kafka user gets the right that it lacked."""
+    """Of rows, and of transactions, which nothing reported before. The router's Kafka user gets the right that it lacked."""
     operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
     source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
     mesh.tenant(
@@ -1358,7 +1359,7 @@ async def test_records_that_kafka_does_not_take_hold_back_their_tenant_alone_and
     lacking: list[AclOperation],
 ) -> None:
     """The router's Kafka user loses a right while it writes, and the router is killed meanwhile: nothing is lost or comes out
-    of order, it is told once, and over without a row once the right is there."""
+    of order, it is reported once, and over without a row once the right is there."""
     operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
     source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
     other = f"{tenant}-by"
@@ -1574,8 +1575,9 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
     mysql_server: MysqlServer,
     unique_name: Callable[[str], str],
 ) -> None:
-    """Killed with the notice stored, and with the signal sent; a further table later. From a MySQL into the tenant's topics, by
-    the reader and the router. Who did not ask gets what changes; who was there before the source was known has its first copy.
+    """Killed with the notice stored, and with the signal sent; a further table later. From a MySQL into the tenant's topics,
+    by the reader and the router. A tenant that did not ask gets the changes; one that was there before the source was known
+    has its first copy.
     """
     database = unique_name("joining")
     mysql_server.execute(f"CREATE DATABASE {database}")

@@ -1,4 +1,4 @@
-"""The chart's own Kafka and Valkey, for trials: what it renders, run by the real programs. Their images are not pulled."""
+"""The chart's own Kafka and Valkey, for trials: its manifests, run by the real programs. Their images are not pulled."""
 
 import subprocess
 from collections.abc import Iterator
@@ -150,7 +150,7 @@ def credentials(port: int, password: str, user: str = "acme") -> dict[str, Any]:
 
 
 def refusals(port: int, password: str, topic: str) -> list[str]:
-    """What the broker says to a record of the tenant's."""
+    """The broker's errors for a record of the tenant's."""
     told: list[str] = []
     producer = Producer({**credentials(port, password), "enable.idempotence": False})
     producer.produce(topic, b"row", on_delivery=lambda error, _: told.extend([error.name()] if error else []))
@@ -161,7 +161,7 @@ def refusals(port: int, password: str, topic: str) -> list[str]:
 def test_valkey_takes_its_command_and_forgets_nothing_in_silence(
     objects: list[dict[str, Any]], tmp_path: Path, servers: ExitStack
 ) -> None:
-    """A full one refuses what is new."""
+    """A full one refuses new values."""
     [port] = free_ports(1)
     command = container(objects, "Deployment", "headwater-redis")["command"]
     assert command[0] == "valkey-server"
@@ -194,7 +194,7 @@ def test_valkey_takes_its_command_and_forgets_nothing_in_silence(
 
 
 def test_services_and_spark_jobs_are_sent_to_them(objects: list[dict[str, Any]]) -> None:
-    """Where FULL limits what Spark jobs may reach, the broker is among it; Valkey is for two services."""
+    """Where FULL limits the servers that Spark jobs may reach, the broker is among it; Valkey is for two services."""
     for name in ("headwater-schema-history", "headwater-checkpoint-committer"):
         settings = found(objects, "ConfigMap", name)["data"]["settings.yaml"]
         assert "headwater-kafka:9092" in settings
