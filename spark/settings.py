@@ -102,7 +102,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
         is_cluster = self.master.startswith("k8s://")
         if is_cluster and self.executors is None:
             raise InvalidSettings(
-                "session", [f"executors: is missing, and master {self.master} has no other; tell them"]
+                "session", [f"executors: is missing, and master {self.master} has no other; set them"]
             )
         if self.executors is not None and not is_cluster:
             mistake = f"executors: master {self.master} makes none; it must be k8s://https://..., or leave them out"
@@ -171,7 +171,7 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     None: other jobs see the same files."""
     session: SessionSettings
     max_offsets_per_trigger: int = 250_000
-    """How many events one micro-batch of one tenant holds at most, and a quarter of that of tables that are hardly behind
+    """How many events one micro-batch of one tenant holds at most, and a quarter of that of tables that hardly lag
     (``read_ahead``): their row images lie in memory, or on disk where they do not fit. Of a backlog, fewer and larger batches
     cost less: the fixed cost of each, and rows that change several times."""
     tables_in_parallel: int = 4

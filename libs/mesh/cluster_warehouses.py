@@ -37,7 +37,7 @@ _OPTIONS_OF_JDBC: Final[Mapping[str, Callable[[str], dict[str, str]]]] = {
     "ssl": lambda value: {} if value.lower() == "false" else {"sslmode": "verify-full"},
 }
 _ANY_TABLE: Final = ("headwater", "headwater")
-"""It need not be there."""
+"""It may be missing."""
 _KNOWN_OPTIONS: Final = (*_OPTIONS, *_OPTIONS_OF_JDBC)
 
 

@@ -1,8 +1,8 @@
 """The supervisor's state for other commands: ``run/state.json``, and the holder of the home: ``run/lock``.
 
-The lock is an flock(2): the kernel drops it when its holder dies, however it dies, so a stale lock cannot be. The
-state file is replaced as a whole at each change, so that a reader never sees half of one; after a kill -9 it is
-stale, which ``holder`` tells.
+The lock is an flock(2): the kernel drops it when its holder dies, however it dies, so a stale lock cannot be. The state file
+is replaced as a whole at each change, so that a reader never sees half of one; after a kill -9 it is stale, which ``holder``
+shows.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class ServicePhase(enum.Enum):
     """Where a process stands."""
 
     WAITING = "waiting"
-    """Its turn in the start order has not come."""
+    """Its turn in the start order is still to come."""
     STARTING = "starting"
     """It runs, and does not serve yet."""
     UP = "up"

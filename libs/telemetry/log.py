@@ -16,7 +16,7 @@ from libs.config.connections import TelemetrySettings
 from libs.errors import InvalidSettings
 
 _CHATTY_LIBRARIES = ("asyncio", "grpc", "kafka", "aiokafka", "py4j", "urllib3")
-"""Loggers whose INFO lines tell an operator nothing; they start at WARNING unless log_level is DEBUG."""
+"""Loggers whose INFO lines are of no use to an operator; they start at WARNING unless log_level is DEBUG."""
 
 
 def configure_logging(service: str, settings: TelemetrySettings) -> None:

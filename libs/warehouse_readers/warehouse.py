@@ -215,7 +215,7 @@ class TableStore(Protocol):
     """Where tenants' tables lie, read without Spark, each by its place."""
 
     def load(self, place: WarehouseTable) -> StoredTable | None:
-        """None where the sink has not made it."""
+        """None before the sink has made it."""
         ...
 
     def progress(self, tables: Sequence[TenantTable]) -> pa.Table:
@@ -366,7 +366,7 @@ def tenant_tables(catalog_file: Path, catalog: SqlCatalog) -> tuple[TenantTable,
 
 
 def load_table(catalog: Catalog, place: WarehouseTable) -> Table | None:
-    """The Iceberg table as it is now; None where the sink has not made it.
+    """The Iceberg table as it is now; None before the sink has made it.
 
     Raises:
         VariantsUnreadable: it has VARIANT columns, and this catalog's cannot be read.
@@ -467,9 +467,8 @@ def _renamed(token: str, names: Mapping[str, str]) -> str:
 def _the_query(statements: Sequence[duckdb.Statement]) -> duckdb.Statement:
     """The one statement, if it only reads.
 
-    A result is no sign of a query: DuckDB 2 answers a ``CREATE`` with one too. By their type
-    ``WITH``, ``FROM``, ``VALUES``, ``DESCRIBE`` and ``SUMMARIZE`` are SELECT; EXPLAIN is not allowed, since
-    ``EXPLAIN ANALYZE COPY`` would write a file.
+    A result is no sign of a query: DuckDB 2 answers a ``CREATE`` with one too. By their type ``WITH``, ``FROM``, ``VALUES``,
+    ``DESCRIBE`` and ``SUMMARIZE`` are SELECT; EXPLAIN is not allowed, because ``EXPLAIN ANALYZE COPY`` would write a file.
     """
     if len(statements) != 1:
         raise QueryFailed(f"one statement is wanted, here are {len(statements)}: write one SELECT")

@@ -115,7 +115,7 @@ def gone_with_the_job(settings: SinkJobSettings, sinks: Mapping[str, Sink]) -> l
         return []
     volume = Path(settings.own_volume).resolve()
     return [
-        f"warehouses.{name}: lies in {folder}, on the job's own volume, and with state_store that need not outlive the job; "
+        f"warehouses.{name}: lies in {folder}, on the job's own volume, and with state_store that may end with the job; "
         "have it in an object store or a folder that jobs share, or leave state_store out"
         for name, sink in sinks.items()
         if isinstance(sink, KeepsFiles)

@@ -298,9 +298,10 @@ class SinkRows(Protocol):
     ) -> None:
         """Write versions of rows, one commit; the table was created.
 
-        ``keys``: those of the batch, the columns of ``SinkTable.key``, none twice. ``versions_of`` is given what the table
-        holds of them, perhaps of others too, and says what to write; versions that had ended before ``SinkTable.oldest_order``
-        need not be among it. ``truncation`` ends the current versions of a smaller order, save those that are replaced.
+        ``keys``: those of the batch, the columns of ``SinkTable.key``, none twice. ``versions_of`` is given the table's
+        versions of them, perhaps of others too, and returns the versions to write; versions that had ended before
+        ``SinkTable.oldest_order`` may be left out. ``truncation`` ends the current versions of a smaller order, save those
+        that are replaced.
         """
         ...
 

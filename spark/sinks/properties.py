@@ -1,8 +1,8 @@
 """A table's notes about itself, for the warehouses that keep texts beside a table (Iceberg's and Delta's properties).
 
 How a column that was added is filled: ``headwater.fill.<column>`` has the constant, and the schema version that brought the
-column, for events from before it that come late; ``headwater.fill-pending.<column>`` says that the rows there are have not
-got it yet, so that a fill that was cut off is begun again.
+column, for events from before it that come late; ``headwater.fill-pending.<column>`` says that the rows there lack
+it yet, so that a fill that was cut off is begun again.
 
 The effect of the source's changes: ``headwater.schema-version`` is the version that it is ready for,
 ``headwater.former-names.<column>`` has the names of a column that the source renamed, for events from before that come late,
