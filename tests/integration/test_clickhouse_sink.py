@@ -17,7 +17,9 @@ from libs.testing import sink_contract as contract
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import WarehouseTable
+from spark.sinks.clickhouse import server as clickhouse_server_module
 from spark.sinks.clickhouse import sink as clickhouse_sink
+from spark.sinks.clickhouse import tables as clickhouse_tables
 from spark.sinks.clickhouse.client import errors_named
 from spark.sinks.clickhouse.settings import Settings
 from spark.sinks.clickhouse.sink import open_sink
@@ -235,7 +237,7 @@ def test_a_table_that_is_not_shown_keeps_its_note(harness: WarehouseHarness, mon
     one = contract.put(1, 1, "one")
     harness.apply(ORDERS, one, mode=SinkMode.APPEND, batch_id=1)
     with monkeypatch.context() as hidden:
-        hidden.setattr(harness.sink, "_load", lambda _: None)
+        hidden.setattr(clickhouse_tables.Tables, "load", lambda _self, _table: None)
         known = harness.is_applied(ORDERS, 1)
         refused = contract.refusal(lambda: harness.apply(ORDERS, one, mode=SinkMode.APPEND, batch_id=2))
 
@@ -303,7 +305,7 @@ def test_a_server_that_is_away_or_too_old_is_named(
     with pytest.raises(TransientError, match="does not answer"):
         away.apply(ORDERS)
 
-    monkeypatch.setattr(clickhouse_sink, "_DAYS", ("0000-00-00", "9999-12-31"))
+    monkeypatch.setattr(clickhouse_server_module, "_DAYS", ("0000-00-00", "9999-12-31"))
     with pytest.raises(PipelineHalted, match=r"has no days before 1900 .* take one that has"):
         harness_on(clickhouse_server).apply(ORDERS)
 

@@ -72,10 +72,10 @@ def replace_entry_statements(
     into: str, target: Target, columns: Sequence[str], stages: Sequence[str], batch: str
 ) -> list[str]:
     """A log's rows after a resync: the staged changes, and its rows of other changes."""
-    told = ", ".join([_ORDER, *map(quoted, target.key)])
+    identity = ", ".join([_ORDER, *map(quoted, target.key)])
     kept = (
         f"INSERT INTO {into} SELECT * FROM {target.place} "
-        f"WHERE ({told}) NOT IN (SELECT {told} FROM ({_staged(stages)})){SETTINGS}"
+        f"WHERE ({identity}) NOT IN (SELECT {identity} FROM ({_staged(stages)})){SETTINGS}"
     )
     return [append_statement(into, columns, stages, batch), kept]
 
