@@ -239,9 +239,9 @@ def decode_file(path: Path) -> DecodeFigures:
             if whole is None:
                 continue
             decoder.tick(time.time_ns())
-            for told in decoder.feed(whole):
-                if isinstance(told, UnknownTable):
-                    known = schema_of_columns(TableSchema(table_id=_table(), columns=(), version=1), told.columns)
+            for decoded in decoder.feed(whole):
+                if isinstance(decoded, UnknownTable):
+                    known = schema_of_columns(TableSchema(table_id=_table(), columns=(), version=1), decoded.columns)
                     decoder.apply_schemas({_table(): known})
                 if batch.is_full and (decoder.is_between_transactions or batch.is_overfull):
                     rows += batch.take(0)[1]

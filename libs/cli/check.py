@@ -585,11 +585,11 @@ def _table_line(table: TableCheck) -> str:
 def keys_of(chunk: Chunk) -> str:
     """Which rows they are."""
 
-    def told(place: Sequence[int | str]) -> str:
+    def shown(place: Sequence[int | str]) -> str:
         return ", ".join(map(str, place))
 
-    after = "" if chunk.after is None else f" after {told(chunk.after)}"
-    up_to = "" if chunk.up_to is None else f" up to {told(chunk.up_to)}"
+    after = "" if chunk.after is None else f" after {shown(chunk.after)}"
+    up_to = "" if chunk.up_to is None else f" up to {shown(chunk.up_to)}"
     others = " or of other characters" if chunk.may_hold_placeless else ""
     return f"{', '.join(column.name for column in chunk.columns)}{after}{up_to}{others}"
 

@@ -114,8 +114,8 @@ def print_held(held: Sequence[Held]) -> None:
 def _print_dry_run(places: Places, erasure: Erasure, as_json: bool) -> None:
     stays = places.stays(erasure)
     if as_json:
-        told = {"tenant": erasure.tenant, "held": erasure.held, "stays": stays}
-        echo_lines(msgspec.json.format(msgspec.json.encode(told)))
+        document = {"tenant": erasure.tenant, "held": erasure.held, "stays": stays}
+        echo_lines(msgspec.json.format(msgspec.json.encode(document)))
         return
     echo(f"tenant {erasure.tenant}: this would go")
     print_held(erasure.held)

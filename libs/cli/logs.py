@@ -101,8 +101,8 @@ def readable(record: Mapping[str, object], process: str) -> Coloured:
     """
     at = str(record.get("at", ""))[11:19]
     level = str(record.get("level", ""))
-    told = styled(level, fg=_COLOURS[level]) if level in _COLOURS else level
-    head = [at, process, told, str(record["event"])]
+    shown_level = styled(level, fg=_COLOURS[level]) if level in _COLOURS else level
+    head = [at, process, shown_level, str(record["event"])]
     facts = [f"{name}={_fact(value)}" for name, value in record.items() if name not in (*_HEAD, *_FACTS_LAST)]
     text = line_of(*(each for part in (*head, *facts) if part for each in (" ", part)))[1:]
     behind = (line_of(line) for name in _FACTS_LAST if name in record for line in _traceback(record[name]))

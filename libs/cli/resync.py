@@ -68,15 +68,15 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, mesh_f
         if is_taken_up:
             echo(f"{begun.table}: a resync has begun already ({begun.doing}): continuing it")
         ended = carry_out(sinks, tenant, begun, timeout_s=timeout_s, on_progress=show)
-    told = {"tenant": tenant, "table": begun.table, "topic": begun.topic}
+    head = {"tenant": tenant, "table": begun.table, "topic": begun.topic}
     if ended.refused_because:
         echo(f"{begun.table} was not built, and is unchanged: {ended.refused_because}", err=True)
-        answer({**told, "refused_because": ended.refused_because})
+        answer({**head, "refused_because": ended.refused_because})
         raise click.exceptions.Exit(1)
     took_s = (ended.at_us - begun.begun_at_us) / 1e6
     echo(f"{begun.table}: built again from {ended.events:,} event(s), swapped in {took_s:.0f} s after the start")
     echo(f"compare it with the source: headwater check {tenant}")
-    answer({**told, "events": ended.events, "took_s": took_s})
+    answer({**head, "events": ended.events, "took_s": took_s})
 
 
 def _give_up(sinks: SinkView, tenant: str, table: str) -> None:

@@ -57,7 +57,7 @@ def checkpoint_to_proto(checkpoint: Checkpoint) -> checkpoint_pb2.Checkpoint:
         rows_published=checkpoint.rows_published,
         snapshot=snapshot_to_proto(checkpoint.snapshot) if checkpoint.snapshot is not None else None,
         incremental=incremental_to_proto(checkpoint.incremental),
-        begins_anew=checkpoint.begins_anew,
+        starts_over=checkpoint.starts_over,
         changes_topic_id=checkpoint.changes_topic_id,
         faults=[checkpoint_pb2.KeptFault(**msgspec.structs.asdict(each)) for each in checkpoint.faults],
     )
@@ -75,7 +75,7 @@ def checkpoint_from_proto(message: checkpoint_pb2.Checkpoint) -> Checkpoint:
         rows_published=message.rows_published,
         snapshot=snapshot_from_proto(message.snapshot) if message.HasField("snapshot") else None,
         incremental=incremental_from_proto(message.incremental),
-        begins_anew=message.begins_anew,
+        starts_over=message.starts_over,
         changes_topic_id=message.changes_topic_id,
         faults=tuple(
             KeptFault(id=each.id, table=each.table, happened=each.happened, since_us=each.since_us)

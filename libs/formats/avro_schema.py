@@ -110,7 +110,7 @@ def _base(connect: ConnectSchema, namespace: str, defined: set[str]) -> AvroSche
 
 
 def _metadata(connect: ConnectSchema) -> dict[str, Any]:
-    told = {
+    given = {
         "connect.doc": connect.get("doc"),
         "connect.version": connect.get("version"),
         "connect.parameters": connect.get("parameters"),
@@ -118,7 +118,7 @@ def _metadata(connect: ConnectSchema) -> dict[str, Any]:
         "connect.name": connect.get("name"),
         "connect.type": _CONNECT_TYPES.get(connect["type"]),
     }
-    return {member: value for member, value in told.items() if value is not None}
+    return {member: value for member, value in given.items() if value is not None}
 
 
 def _field(connect: ConnectSchema, namespace: str, defined: set[str]) -> dict[str, Any]:

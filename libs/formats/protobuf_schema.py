@@ -202,8 +202,8 @@ def _meta(connect: ConnectSchema) -> tuple[tuple[str, str], ...]:
     if connect.get("name") != _CONNECT_DECIMAL:
         return ()
     parameters = connect["parameters"]
-    told = {"precision": parameters.get("connect.decimal.precision"), "scale": parameters["scale"]}
-    return tuple((name, value) for name, value in told.items() if value is not None)
+    named = {"precision": parameters.get("connect.decimal.precision"), "scale": parameters["scale"]}
+    return tuple((name, value) for name, value in named.items() if value is not None)
 
 
 def _json_name(name: str) -> str:
@@ -425,11 +425,11 @@ def _read_field(words: _Tokens) -> Field:
 
 def _read_meta(options: _Tokens) -> tuple[tuple[str, str], ...]:
     """Its pairs, with the two parts of each in any order."""
-    told: dict[str, list[str]] = {"key": [], "value": []}
+    named: dict[str, list[str]] = {"key": [], "value": []}
     for nth, word in enumerate(options[:-2]):
-        if word in told and options[nth + 1] == ":":
-            told[word].append(options[nth + 2][1:-1])
-    return tuple(sorted(zip(told["key"], told["value"], strict=True)))
+        if word in named and options[nth + 1] == ":":
+            named[word].append(options[nth + 2][1:-1])
+    return tuple(sorted(zip(named["key"], named["value"], strict=True)))
 
 
 def _json_name_in(options: _Tokens) -> str:

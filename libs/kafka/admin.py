@@ -280,8 +280,8 @@ def _is_as_wanted(error: HeadwaterError) -> bool:
 def _code(error: HeadwaterError) -> int | None:
     """Kafka's own, the cause of our error."""
     cause = error.__cause__
-    told = cause.args[0] if isinstance(cause, KafkaException) else None
-    return int(told.code()) if isinstance(told, KafkaError) else None
+    failure = cause.args[0] if isinstance(cause, KafkaException) else None
+    return int(failure.code()) if isinstance(failure, KafkaError) else None
 
 
 def _answer(future: "Future[Any]") -> Any:
@@ -293,14 +293,16 @@ def _asked(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except (KafkaException, TimeoutError) as error:
-        told = error.args[0] if isinstance(error, KafkaException) else None
-        if isinstance(told, KafkaError) and told.code() in (
+        failure = error.args[0] if isinstance(error, KafkaException) else None
+        if isinstance(failure, KafkaError) and failure.code() in (
             KafkaError.CLUSTER_AUTHORIZATION_FAILED,
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
         ):
-            raise AccessDenied(f"Kafka does not let this user do this: {told.str()}; see docs/kubernetes.md") from error
+            raise AccessDenied(
+                f"Kafka does not let this user do this: {failure.str()}; see docs/kubernetes.md"
+            ) from error
         raise BrokerUnavailable(
-            f"Kafka: {told.str() if isinstance(told, KafkaError) else 'no answer in time'}"
+            f"Kafka: {failure.str() if isinstance(failure, KafkaError) else 'no answer in time'}"
         ) from error
 
 

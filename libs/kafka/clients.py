@@ -274,10 +274,10 @@ def denial_of(faults: Sequence[KafkaError]) -> KafkaError | None:
 
 def reason_of(faults: Sequence[KafkaError]) -> str:
     """Why there is no connection: the newest fault of a broker, rather than that all brokers are down."""
-    told = [fault for fault in faults if fault.code() != KafkaError._ALL_BROKERS_DOWN]
+    own_faults = [fault for fault in faults if fault.code() != KafkaError._ALL_BROKERS_DOWN]
     # A listener that closes the connection at the first word is mostly in librdkafka's log alone.
-    reason = told[-1].str() if told else "no answer"
-    was_cut_off = not told or (told[-1].code() == KafkaError._TRANSPORT and "Connect to" not in reason)
+    reason = own_faults[-1].str() if own_faults else "no answer"
+    was_cut_off = not own_faults or (own_faults[-1].code() == KafkaError._TRANSPORT and "Connect to" not in reason)
     return f"{reason}; perhaps it wants another security_protocol" if was_cut_off else reason
 
 

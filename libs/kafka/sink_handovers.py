@@ -121,7 +121,7 @@ def _decoded(key: str, value: bytes) -> Handover | None:
 
 
 def _named(error: KafkaException) -> HeadwaterError:
-    told = error.args[0]
-    if isinstance(told, KafkaError) and told.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+    failure = error.args[0]
+    if isinstance(failure, KafkaError) and failure.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return AccessDenied(f"may not read topic {SINK_HANDOVERS_TOPIC}: grant READ and DESCRIBE on it")
     return BrokerUnavailable(f"topic {SINK_HANDOVERS_TOPIC} cannot be read: {error}")

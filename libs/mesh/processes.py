@@ -62,12 +62,12 @@ def kafka_settings(documents: Documents, ports: Mapping[str, int]) -> dict[str, 
     owners = documents.kafka
     if owners is None:
         return {"bootstrap_servers": kafka_address(ports)}
-    told = stated(owners)
+    document = stated(owners)
     if owners.sasl_password is not None:
-        told["sasl_password"] = owners.sasl_password.reveal()
+        document["sasl_password"] = owners.sasl_password.reveal()
     if owners.oauth is not None:
-        told["oauth"] = {**stated(owners.oauth), "client_secret": owners.oauth.client_secret.reveal()}
-    return told
+        document["oauth"] = {**stated(owners.oauth), "client_secret": owners.oauth.client_secret.reveal()}
+    return document
 
 
 def postgresql_settings(documents: Documents, ports: Mapping[str, int]) -> PostgresqlWarehouse | None:

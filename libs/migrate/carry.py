@@ -157,10 +157,10 @@ def failure_of_converting(value: str, migration: Migration) -> None:
 def metric_tags(value: str, migration: Migration) -> None:
     """``name=value,name=value``."""
     for part in filter(None, (part.strip() for part in value.split(","))):
-        tag, equals, told = part.partition("=")
+        tag, equals, label = part.partition("=")
         if not equals or not tag.strip():
             raise ValueError(f"{part!r} is not <name>=<value>")
-        migration.document.setdefault("metric_tags", {})[tag.strip()] = told.strip()
+        migration.document.setdefault("metric_tags", {})[tag.strip()] = label.strip()
 
 
 def names_of(members: Any) -> dict[str, str]:

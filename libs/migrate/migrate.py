@@ -135,8 +135,8 @@ def _judge(
     elif known.where is Where.TENANT:
         migration.tenant.append(_tenant_line(key, known.name, value, known.ours))
     elif not known.is_met_by(value) and not _is_secret(key):
-        told = f"{key} = {value}" if known.where is Where.ALWAYS else key
-        migration.left_out.append(f"{told}: {known.note}")
+        setting = f"{key} = {value}" if known.where is Where.ALWAYS else key
+        migration.left_out.append(f"{setting}: {known.note}")
 
 
 _PROVIDED: Final = re.compile(r"\$\{[^{}]+:[^{}]*\}")

@@ -65,7 +65,7 @@ def _transactions(config: Mapping[str, str], document: dict[str, Any]) -> None:
 
 def _transforms(config: Mapping[str, str], migration: Migration) -> None:
     """Three of the connector's own have settings here; every other one is reported by its properties."""
-    taken, told = [], []
+    taken, kept_back = [], []
     for name in filter(None, (part.strip() for part in config.get("transforms", "").split(","))):
         kind = config.get(f"transforms.{name}.type", "")
         if kind == f"{_TRANSFORM}UseLocalVgtid":
@@ -76,7 +76,7 @@ def _transforms(config: Mapping[str, str], migration: Migration) -> None:
             fields = [part.strip() for part in config.get(f"transforms.{name}.field_names", "").split(",")]
             group(migration, "events.remove_fields", [field for field in fields if field in REMOVABLE_FIELDS])
             kept = [field for field in fields if field and field not in REMOVABLE_FIELDS]
-            told += [f"RemoveField of {field}: consumers cannot do without it, it stays" for field in kept]
+            kept_back += [f"RemoveField of {field}: consumers cannot do without it, it stays" for field in kept]
         else:
             continue
         taken.append(name)
@@ -86,7 +86,7 @@ def _transforms(config: Mapping[str, str], migration: Migration) -> None:
         line
         for line in migration.left_out
         if not (starts and line.startswith(starts)) and not (line.startswith("transforms:") and not others)
-    ] + told
+    ] + kept_back
 
 
 def _tasks(config: Mapping[str, str], migration: Migration, start: Start | None, mistakes: list[str]) -> None:
@@ -115,11 +115,11 @@ def _tasks(config: Mapping[str, str], migration: Migration, start: Start | None,
 def _headers(value: str, migration: Migration) -> None:
     """``name:value,name:value``."""
     for part in filter(None, (part.strip() for part in value.split(","))):
-        name, colon, told = part.partition(":")
+        name, colon, text = part.partition(":")
         if not colon or not name.strip():
             raise ValueError(f"{part!r} is not <name>:<value>")
         headers = migration.document.setdefault("vtgate", {}).setdefault("headers", {})
-        headers[name.strip().lower()] = told.strip()
+        headers[name.strip().lower()] = text.strip()
 
 
 def _shards(value: str, migration: Migration) -> None:

@@ -237,14 +237,14 @@ def _server_id_faults(
     (``kill_zombie_dump_threads`` in its rpl_source.cc); such a one is listed only where it registered."""
     mend = "give the reader another replica_server_id, which no server and no other reader has"
     if str(replica_server_id) == variables.get("server_id"):
-        told = Fault(f"replica_server_id {replica_server_id} is the server's own server_id", mend)
-        return PreflightReport((), (told,))
+        taken = Fault(f"replica_server_id {replica_server_id} is the server's own server_id", mend)
+        return PreflightReport((), (taken,))
     listed = _query(connection, "SHOW REPLICAS", "SHOW SLAVE HOSTS")  # Server_Id stands first, Replica_UUID last
     uuids = [str(row[-1] or "") for row in listed if int(row[0]) == replica_server_id]
     if not uuids:
         return PreflightReport(())
-    told = Fault(f"replica_server_id {replica_server_id} is that of another replica (SHOW REPLICAS lists it)", mend)
-    return PreflightReport((told,)) if "" in uuids else PreflightReport((), (told,))
+    taken = Fault(f"replica_server_id {replica_server_id} is that of another replica (SHOW REPLICAS lists it)", mend)
+    return PreflightReport((taken,)) if "" in uuids else PreflightReport((), (taken,))
 
 
 # The log

@@ -24,5 +24,5 @@ def reports_purged_log(text: str) -> bool:
     >>> reports_purged_log("log event entry exceeded max_allowed_packet")
     False
     """
-    told = text.lower()
-    return any(each in told for each in _TEXTS)
+    lowered = text.lower()
+    return any(each in lowered for each in _TEXTS)

@@ -84,18 +84,18 @@ def _table(schema: TableSchema, *, with_comments: bool) -> dict[str, Any]:
 def column_block(column: Column, position: int, *, with_comments: bool) -> dict[str, Any]:
     """One column in ``tableChanges``; ``position`` counts from 1."""
     mysql_type = parse_column_type(column.source_type)
-    told = source_type(column, "mysql")
+    type_of_column = source_type(column, "mysql")
     # Debezium says of a column that the server sets by itself, be it by AUTO_INCREMENT or ON UPDATE, that it is both.
     is_set_by_server = column.is_auto_increment or column.has_on_update
     return {
         "name": column.name,
         "jdbcType": _JDBC_TYPES.get(mysql_type.name, _OTHER),
         "nativeType": None,
-        "typeName": told.name,
-        "typeExpression": told.name,
+        "typeName": type_of_column.name,
+        "typeExpression": type_of_column.name,
         "charsetName": column.charset,
-        "length": told.length,
-        "scale": told.scale,
+        "length": type_of_column.length,
+        "scale": type_of_column.scale,
         "position": position,
         "optional": column.is_optional,
         "autoIncremented": is_set_by_server,

@@ -61,7 +61,7 @@ def reset(mesh: Mesh, source: str, checkpoint: Checkpoint, *, reason: str, on_pr
 
     async def ask() -> None:
         async with CheckpointCommitterClient(_committer(mesh)) as client:
-            await client.reset(checkpoint.partition, position=None, reason=reason, begins_anew=True)
+            await client.reset(checkpoint.partition, position=None, reason=reason, starts_over=True)
 
     deadline_s = time.monotonic() + _STOP_TIMEOUT_S
     stopped: set[int] = set()

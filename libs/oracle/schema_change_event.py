@@ -83,16 +83,16 @@ def _table(schema: TableSchema) -> dict[str, Any]:
 
 def column_block(column: Column, position: int) -> dict[str, Any]:
     """One column of ``tableChanges``; ``position`` counts from 1."""
-    told = source_type(column)
+    type_of_column = source_type(column)
     return {
         "name": column.name,
         "jdbcType": _JDBC_TYPES.get(parse_column_type(column.source_type).name, _OTHER),
         "nativeType": None,
-        "typeName": told.name,
-        "typeExpression": told.name,
+        "typeName": type_of_column.name,
+        "typeExpression": type_of_column.name,
         "charsetName": None,
-        "length": told.length,
-        "scale": told.scale,
+        "length": type_of_column.length,
+        "scale": type_of_column.scale,
         "position": position,
         "optional": column.is_optional,
         "autoIncremented": False,

@@ -91,11 +91,11 @@ class CheckpointCommitterClient(OwnsChannel):
         return [checkpoint_from_proto(message) for message in answer.checkpoints]
 
     async def reset(
-        self, partition: SourcePartition, *, position: SourcePosition | None, reason: str, begins_anew: bool = False
+        self, partition: SourcePartition, *, position: SourcePosition | None, reason: str, starts_over: bool = False
     ) -> None:
         """Set the resume point by hand; None forgets it, so that the next reader starts with a snapshot. Audited.
 
-        ``begins_anew``: the snapshot has an epoch above that of the checkpoint in force, so that its events win over all
+        ``starts_over``: the snapshot has an epoch above that of the checkpoint in force, so that its events win over all
         earlier ones; without it the epoch is forgotten too.
 
         Raises:
@@ -106,7 +106,7 @@ class CheckpointCommitterClient(OwnsChannel):
             source_partition=partition.name,
             position=position_to_proto(position) if position is not None else None,
             reason=reason,
-            begins_anew=begins_anew,
+            starts_over=starts_over,
         )
         call = self._stub.ResetCheckpoint(request, timeout=self._timeout_s, wait_for_ready=True)
         await answer_of(call, service=_SERVICE)

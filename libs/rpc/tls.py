@@ -84,19 +84,19 @@ def server_credentials(settings: GrpcServerSettings) -> grpc.ServerCredentials |
     first = _certificates(settings)
     if first is None:
         return None
-    told: Stamp = ()
+    logged: Stamp = ()
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
-        nonlocal stamp, told
+        nonlocal stamp, logged
         now = files_stamp(paths)
         if now == stamp:
             return None
         try:
             found = _certificates(settings)
         except InvalidSettings as error:
-            if told != now:
+            if logged != now:
                 log.warning("certificates_not_renewed", reason=str(error))
-            told = now
+            logged = now
             return None
         stamp = now
         log.info("certificates_renewed", files=list(paths))

@@ -54,7 +54,7 @@ def raise_again(source: str, checkpoint: Checkpoint | None) -> None:
 
     Without a checkpoint, or where it is to begin again, all rows are copied: faults of earlier lives have ended.
     """
-    if checkpoint is None or checkpoint.begins_anew:
+    if checkpoint is None or checkpoint.starts_over:
         keep_faults({kind: {} for kind in KEPT.values()}, lambda scope: scope.source == source)
         return
     for each in checkpoint.faults:
@@ -89,7 +89,7 @@ def note_replaced_topic(checkpoint: Checkpoint | None, topic: str, found_id: str
 
     Kafka forgets a group's offsets with a deleted topic, so the router begins at the new one without a word.
     """
-    known = "" if checkpoint is None or checkpoint.begins_anew else checkpoint.changes_topic_id
+    known = "" if checkpoint is None or checkpoint.starts_over else checkpoint.changes_topic_id
     if checkpoint is not None and known and found_id and known != found_id:
         raise_fault(
             CHANGES_LOST,

@@ -37,7 +37,7 @@ class Beginning:
     """Copy rows: all of them, or the rest of an interrupted copy."""
     copies_again: bool = False
     """All rows, without regard to an earlier copy."""
-    begins_anew: bool = False
+    starts_over: bool = False
     """Nothing of the checkpoint counts, neither its position nor a copy's progress; later events have a new epoch."""
     from_oldest_log: bool = False
     """Follow from the first transaction that the source still holds."""
@@ -50,11 +50,11 @@ def beginning(
     """``is_copying``: the checkpoint is of an unfinished copy. ``is_purged``: the source no longer holds the log after the
     checkpoint. ``is_process_start``: not a connection that is opened again by the same process.
 
-    A purged position is the caller's error unless the result ``begins_anew``.
+    A purged position is the caller's error unless the result ``starts_over``.
     """
     follows_log = mode is not SnapshotMode.INITIAL_ONLY
     if is_purged and mode is SnapshotMode.WHEN_NEEDED:
-        return Beginning(learns_schemas=True, copies=True, begins_anew=True)
+        return Beginning(learns_schemas=True, copies=True, starts_over=True)
     if not has_checkpoint:
         if mode is SnapshotMode.NEVER:
             return Beginning(from_oldest_log=True)

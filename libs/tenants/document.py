@@ -119,14 +119,14 @@ class TenantFolder:
         state_folder: Path | None = None,
         check_condition: CheckCondition = no_conditions_checked,
         check_key: CheckKey = no_keys_checked,
-        what_else: Callable[[], object] = nothing_else,
+        stamp_of_others: Callable[[], object] = nothing_else,
     ) -> None:
-        """``what_else``: a stamp of ``check_key``'s input; when it changes, all documents are judged again."""
+        """``stamp_of_others``: a stamp of ``check_key``'s input; when it changes, all documents are judged again."""
         self._folder = folder
         self._state = None if state_folder is None else _LastGoodDocuments(state_folder)
         self._check_condition = check_condition
         self._check_key = check_key
-        self._what_else = what_else
+        self._stamp_of_others = stamp_of_others
         self._seen: dict[Path, _Stamp] | None = None
         self._seen_else: object = None
         self._documents: dict[Path, _Document] = {}
@@ -144,7 +144,7 @@ class TenantFolder:
             InvalidSettings: at the first call, the folder does not exist; create it or mend the setting.
         """
         seen = self._stamps()
-        seen_else = self._what_else()
+        seen_else = self._stamp_of_others()
         if seen is None or (seen == self._seen and seen_else == self._seen_else):
             return None
         before = {} if self._seen is None or seen_else != self._seen_else else self._seen

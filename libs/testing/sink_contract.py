@@ -592,16 +592,16 @@ def a_table_is_built_anew_whatever_it_held(harness: SinkHarness) -> None:
         orders, *(RowChange("c", 900, {"id": key, "note": "doubted", "it's `odd`": key}) for key in (1, 2, 3))
     )
 
-    told = (put(10, 1, "one", **{"it's `odd`": 1}), put(11, 4, None, **{"it's `odd`": 4}), gone(12, 2))
-    assert harness.apply_resync(orders, *told, batch_id=2_000)
-    assert not harness.apply_resync(orders, *told, batch_id=2_000)
-    anew = source_rows(harness, orders)
+    copied = (put(10, 1, "one", **{"it's `odd`": 1}), put(11, 4, None, **{"it's `odd`": 4}), gone(12, 2))
+    assert harness.apply_resync(orders, *copied, batch_id=2_000)
+    assert not harness.apply_resync(orders, *copied, batch_id=2_000)
+    rows_after = source_rows(harness, orders)
     harness.apply(orders, put(9, 1, "older"), put(13, 4, "four"), batch_id=2_001)
     harness.apply(orders, gone(14, 1), batch_id=2_002)
     later = source_rows(harness, orders)
     harness.apply_resync(orders, batch_id=2_003)
 
-    assert anew == [{"id": 1, "note": "one", "it's `odd`": 1}, {"id": 4, "note": None, "it's `odd`": 4}]
+    assert rows_after == [{"id": 1, "note": "one", "it's `odd`": 1}, {"id": 4, "note": None, "it's `odd`": 4}]
     assert later == [{"id": 4, "note": "four", "it's `odd`": None}]
     assert source_rows(harness, orders) == []
     assert harness.is_applied(orders, 2_003)
@@ -641,15 +641,21 @@ def a_resynced_log_has_each_change_once(harness: SinkHarness) -> None:
     harness.apply(orders, entry(1, "old"), entry(2, "r", op="r"), entry(2, "r", key=2, op="r"), mode=append)
     for _ in range(2):
         harness.apply(orders, entry(3, "twice", None), entry(5, "by hand"), mode=append)
-    told = (entry(2, "told", key=2, op="r"), entry(3, "twice", None), lost, entry(5, "told"), entry(6, "lost", op="d"))
+    copied = (
+        entry(2, "told", key=2, op="r"),
+        entry(3, "twice", None),
+        lost,
+        entry(5, "told"),
+        entry(6, "lost", op="d"),
+    )
 
-    assert harness.apply_resync(orders, *told, mode=append, batch_id=2_000)
-    assert not harness.apply_resync(orders, *told, mode=append, batch_id=2_000)
-    anew = _entries(harness, orders)
+    assert harness.apply_resync(orders, *copied, mode=append, batch_id=2_000)
+    assert not harness.apply_resync(orders, *copied, mode=append, batch_id=2_000)
+    rows_after = _entries(harness, orders)
     harness.apply_resync(orders, mode=append, batch_id=2_001)
     harness.apply(orders, entry(7, "later"), mode=append, batch_id=2_002)
 
-    assert anew == [
+    assert rows_after == [
         (1, "old", 1, "u"),
         (1, "r", 1, "r"),
         (2, "told", 1, "r"),
@@ -658,7 +664,7 @@ def a_resynced_log_has_each_change_once(harness: SinkHarness) -> None:
         (1, "told", 1, "u"),
         (1, "lost", 1, "d"),
     ]
-    assert _entries(harness, orders) == [*anew, (1, "later", 1, "u")]
+    assert _entries(harness, orders) == [*rows_after, (1, "later", 1, "u")]
 
 
 def _entries(harness: SinkHarness, schema: TableSchema) -> list[tuple[Any, ...]]:

@@ -118,7 +118,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: SnapshotProgress | None = None
     """Present while the initial snapshot is unfinished."""
     incremental: IncrementalSnapshot = NO_INCREMENTAL
-    begins_anew: bool = False
+    starts_over: bool = False
     """A person asked for it: the next reader copies all rows, and its events have a new epoch."""
     changes_topic_id: str = ""
     """Kafka's id of the changes topic that holds the events; empty: not known, of an earlier release or an old Kafka."""

@@ -56,7 +56,7 @@ class BinlogSource:
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["BinlogChangeLog"]:
         """See ``libs.source.port.Source.open``."""
         position = None
-        if resume_from is not None and not resume_from.begins_anew:
+        if resume_from is not None and not resume_from.starts_over:
             position = decode_position(resume_from.position)
         database, start = await asyncio.to_thread(self._find_beginning, resume_from, position)
         change_log = BinlogChangeLog(
@@ -77,7 +77,7 @@ class BinlogSource:
     ) -> tuple[DatabaseSettings, Beginning]:
         """The server to follow, and the first step. Raises as ``sound_server``."""
         database, missing = self._settings.database, None
-        if resume_from is not None and resume_from.begins_anew:
+        if resume_from is not None and resume_from.starts_over:
             log.warning("checkpoint_was_reset", position=resume_from.position.token.decode(errors="replace"))
             first = beginning(
                 self._settings.snapshot.mode,
@@ -86,7 +86,7 @@ class BinlogSource:
                 is_purged=False,
                 is_process_start=not self._has_begun,
             )
-            return sound_server(self._settings, None), replace(first, begins_anew=True)
+            return sound_server(self._settings, None), replace(first, starts_over=True)
         try:
             database = sound_server(self._settings, position)
             if position is not None:
@@ -101,7 +101,7 @@ class BinlogSource:
             is_process_start=not self._has_begun,
         )
         if missing is not None:
-            if not start.begins_anew:
+            if not start.starts_over:
                 raise missing
             log.warning("snapshot_needed", reason=str(missing))
         return database, start
@@ -164,7 +164,7 @@ class BinlogChangeLog:
         """See ``libs.source.port.ChangeLog.batches``."""
         checkpoint, start = self._resume_from, self._beginning
         readers: Readers | None = None
-        if checkpoint is None or start.begins_anew:
+        if checkpoint is None or start.starts_over:
             epoch = 0 if checkpoint is None else _epoch_after(checkpoint)
             if start.from_oldest_log:
                 position = await asyncio.to_thread(oldest_position, self._settings.database, epoch=epoch)
@@ -222,6 +222,6 @@ class BinlogChangeLog:
 
 def _epoch_after(checkpoint: Checkpoint) -> int:
     """Above all events so far. After a reset the position does not count: it may be of another kind of source."""
-    if checkpoint.begins_anew:
+    if checkpoint.starts_over:
         return checkpoint.order.epoch + 1
     return decode_position(checkpoint.position).epoch + 1

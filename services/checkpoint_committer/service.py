@@ -131,7 +131,7 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
         if not request.reason.strip():
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{partition}: a reset needs a reason, for the log")
         position = position_from_proto(request.position) if request.HasField("position") else None
-        if request.begins_anew and position is not None:
+        if request.starts_over and position is not None:
             reason = f"{partition}: a reset to a new snapshot takes no position"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         # So that a checkpoint committed before is judged before the reset, and not refused after it.
@@ -145,7 +145,7 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
             if state.holding is not None and state.holding.is_held(now_s):
                 return Decision(Held(state.holding.lease.owner, state.holding.ends_at_s - now_s))
             entries = reset_entries(
-                partition, state, position, reason=request.reason, now_us=_now_us(), begins_anew=request.begins_anew
+                partition, state, position, reason=request.reason, now_us=_now_us(), starts_over=request.starts_over
             )
             return Decision(None, [encode(entry) for entry in entries])
 
@@ -212,19 +212,19 @@ def reset_entries(
     *,
     reason: str,
     now_us: int,
-    begins_anew: bool = False,
+    starts_over: bool = False,
 ) -> list[Entry]:
     """The records of a reset, all in one Kafka transaction, under a token that overrules every earlier checkpoint.
 
     The order starts again within the epoch: a position says nothing of it, and the next owner's checkpoints advance by
-    their greater token. With ``begins_anew`` the checkpoint stays, because the reader goes above its epoch.
+    their greater token. With ``starts_over`` the checkpoint stays, because the reader goes above its epoch.
     """
     token = FencingToken(state.newest_token + 1)
     previous = state.standing.checkpoint
     lease = Lease(partition=partition, owner="", fencing_token=token, granted_at_us=now_us, lease_ms=0)
     reset = Reset(partition=partition, position=position, fencing_token=token, reason=reason, reset_at_us=now_us)
-    if begins_anew and previous is not None:
-        marked = msgspec.structs.replace(previous, fencing_token=token, published_at_us=now_us, begins_anew=True)
+    if starts_over and previous is not None:
+        marked = msgspec.structs.replace(previous, fencing_token=token, published_at_us=now_us, starts_over=True)
         return [reset, lease, marked]
     if position is None:
         return [reset, lease, Forgotten(partition=partition)]

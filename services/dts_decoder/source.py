@@ -55,7 +55,7 @@ class DtsSource:
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["DtsChangeLog"]:
         """See ``libs.source.port.Source.open``."""
         subscription = self._settings.subscription
-        if resume_from is not None and resume_from.begins_anew:
+        if resume_from is not None and resume_from.starts_over:
             log.warning("checkpoint_was_reset", position=resume_from.position.token.decode(errors="replace"))
         elif resume_from is not None:
             position = decode_position(resume_from.position)
@@ -122,7 +122,7 @@ class DtsChangeLog:
         checkpoint, gatherer = self._resume_from, self._gatherer
         view: ReadView | None = None
         epoch = 0 if checkpoint is None else checkpoint.order.epoch + 1
-        if checkpoint is not None and not checkpoint.begins_anew:
+        if checkpoint is not None and not checkpoint.starts_over:
             position, order = decode_position(checkpoint.position), checkpoint.order
             gatherer.progress = checkpoint.snapshot
             await self._tables.resume(order)

@@ -70,20 +70,20 @@ class OracleSource:
         """
         require_sound_source(self._settings)
         mode = self._settings.snapshot.mode
-        begins_anew = resume_from is not None and resume_from.begins_anew
-        missing = None if resume_from is None or begins_anew else self._missing_redo(resume_from)
+        starts_over = resume_from is not None and resume_from.starts_over
+        missing = None if resume_from is None or starts_over else self._missing_redo(resume_from)
         start = beginning(
             mode,
-            has_checkpoint=resume_from is not None and not begins_anew,
+            has_checkpoint=resume_from is not None and not starts_over,
             is_copying=resume_from is not None and resume_from.snapshot is not None,
             is_purged=missing is not None,
             is_process_start=not self._has_begun,
         )
-        if begins_anew and resume_from is not None:
+        if starts_over and resume_from is not None:
             log.warning("checkpoint_was_reset", position=resume_from.position.token.decode(errors="replace"))
-            return replace(start, begins_anew=True)
+            return replace(start, starts_over=True)
         if missing is not None:
-            if not start.begins_anew:
+            if not start.starts_over:
                 raise missing
             log.warning("snapshot_needed", reason=str(missing))
         return start
@@ -177,7 +177,7 @@ class OracleChangeLog:
         if self._resume_from is not None:
             # Also at a new beginning: signals that were acted upon are not followed again.
             self._gatherer.incremental = self._resume_from.incremental
-        if self._resume_from is None or start.begins_anew:
+        if self._resume_from is None or start.starts_over:
             epoch = 0 if self._resume_from is None else _epoch_after(self._resume_from)
             at = await (self._begin_at_oldest_log(epoch) if start.from_oldest_log else self._begin(epoch))
             is_kept = not start.copies and not start.from_oldest_log
@@ -276,6 +276,6 @@ class OracleChangeLog:
 
 def _epoch_after(checkpoint: Checkpoint) -> int:
     """Above all events so far. After a reset the position does not count: it may be of another kind of source."""
-    if checkpoint.begins_anew:
+    if checkpoint.starts_over:
         return checkpoint.order.epoch + 1
     return decode_position(checkpoint.position).epoch + 1

@@ -56,7 +56,7 @@ class ProgressReporter:
         """
         lanes = {id(lane): lane for lane in self._lanes.all() if lane.state.position is not None}
         self._rows_before = {lane: self._rows_before[lane] for lane in self._rows_before if lane in lanes}
-        self._reported = {key: told for key, told in self._reported.items() if key[0] in lanes}
+        self._reported = {key: figures for key, figures in self._reported.items() if key[0] in lanes}
         reports: dict[tuple[int, str], Progress] = {}
         for number, lane in lanes.items():
             if lane.state.position is not None and lane.state.position.source_partition:
@@ -64,10 +64,10 @@ class ProgressReporter:
                     self._rows_before[number] = await self._rows_reported(lane.state.position)
                 found = tenants_progress(lane.state.position, lane.behind, lane.rows, self._rows_before[number])
                 reports |= {(number, report.tenant): report for report in found}
-        moved = {key: report for key, report in reports.items() if self._reported.get(key) != _told(report)}
+        moved = {key: report for key, report in reports.items() if self._reported.get(key) != _figures(report)}
         if moved:
             await self._committer.report_progress(list(moved.values()))
-        self._reported |= {key: _told(report) for key, report in moved.items()}
+        self._reported |= {key: _figures(report) for key, report in moved.items()}
 
     async def _rows_reported(self, position: LanePosition) -> dict[str, int]:
         return {
@@ -81,7 +81,7 @@ def _partition(position: LanePosition) -> SourcePartition:
     return SourcePartition(source=position.source, name=position.source_partition)
 
 
-def _told(report: Progress) -> tuple[EventOrder, int, int]:
+def _figures(report: Progress) -> tuple[EventOrder, int, int]:
     """The parts of a report that make it worth sending."""
     return report.order, report.committed_at_us, report.rows
 

@@ -179,7 +179,7 @@ class Tenants:
             state_folder=Path(settings.state_folder) / "tenants",
             check_condition=condition_mistakes,
             check_key=keys.mistake,
-            what_else=keys.stamp,
+            stamp_of_others=keys.stamp,
         )
         self._refreshing = threading.Lock()
         self.in_force = TenantSet()

@@ -125,10 +125,10 @@ def reports(
     concerned = {} if faults is None else {e.config_map.origin.uid: _concerns(e, faults) for e in standing.in_force}
 
     def words(config_map: TenantConfigMap, state: str, text: str) -> Report:
-        uid, told_wait = config_map.origin.uid, config_map.annotations.get(SINK_WAIT_ANNOTATION, "")
-        sink_wait = of_sinks.get(uid, told_wait)[:_LONGEST_SINK_REASON]
-        told_before = reported_faults(config_map.annotations.get(FAULTS_ANNOTATION)) if faults is None else ()
-        lasting = concerned.get(uid, told_before)
+        uid, reported_wait = config_map.origin.uid, config_map.annotations.get(SINK_WAIT_ANNOTATION, "")
+        sink_wait = of_sinks.get(uid, reported_wait)[:_LONGEST_SINK_REASON]
+        reported_before = reported_faults(config_map.annotations.get(FAULTS_ANNOTATION)) if faults is None else ()
+        lasting = concerned.get(uid, reported_before)
         return Report(config_map, state, _shortened(text), refusals.get(uid, ()), sink_wait, lasting)
 
     found = [words(each.config_map, REFUSED, _refusal(each)) for each in standing.refused]
@@ -346,8 +346,8 @@ def _news_of_document(report: Report) -> list[tuple[str, bool, str]]:
 
 def _news_of_sink(report: Report) -> list[tuple[str, bool, str]]:
     """As ``_news_of``. Another reason of one standing still is no news."""
-    was_told = SINK_WAIT_ANNOTATION in report.config_map.annotations
-    if was_told == bool(report.sink_wait):
+    was_reported = SINK_WAIT_ANNOTATION in report.config_map.annotations
+    if was_reported == bool(report.sink_wait):
         return []
     if report.sink_wait:
         text = f"its tables stand still in its Spark job: {report.sink_wait}. Nothing is lost, and {_SINK_GOES_ON}"

@@ -82,7 +82,7 @@ class VstreamSource:
                 beginning = await first_beginning(
                     self._settings, serving, vtgate, take_over=self._take_over, fellows=self._fellows
                 )
-            elif resume_from.begins_anew:
+            elif resume_from.starts_over:
                 beginning = beginning_after_reset(self._settings, resume_from, serving)
             else:
                 beginning = await resumed_beginning(self._settings, resume_from, serving, self._fellows)

@@ -345,7 +345,7 @@ async def take_over(
 def _was_reset(checkpoint: Checkpoint) -> bool:
     """A person reset it, and its reader had not begun again when it was taken over. A reset after that counts for nothing."""
     position = decode_position(checkpoint.position)
-    return position.was_reset or (checkpoint.begins_anew and not position.taken_over_by)
+    return position.was_reset or (checkpoint.starts_over and not position.taken_over_by)
 
 
 def _asked(checkpoint: Checkpoint, position: VitessPosition) -> Iterator[IncrementalSnapshot]:

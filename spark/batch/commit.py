@@ -28,11 +28,11 @@ from spark.batch.outcome import leave_try, newest_event, outcome_of, parked_with
 from spark.batch.phases import WriteSplit, measured
 from spark.batch.plan import Part, Resync
 from spark.batch.resync import fulfil, gives_up, refuse, resynced_table, unfit_for_resync
-from spark.batch.set_aside import write_what_fits
+from spark.batch.set_aside import write_fitting_rows
 from spark.batch.side_by_side import side_by_side
 from spark.batch.small_tables import ByQuery, count_write, merge_at_hand
 from spark.batch.table_batch import TableBatch, are_first, key_bounds, place_of, reached_with
-from spark.batch.whole_transactions import show_what_waits
+from spark.batch.whole_transactions import show_waiting_rows
 from spark.batch.write import at_each_version, sink_table, write_batch, write_resynced
 from spark.jvm.containment import is_of_input, is_of_tenant
 from spark.jvm.errors import OF_ONE_ROW, described, has_condition
@@ -76,7 +76,7 @@ def _show_together(context: BatchContext, outcomes: Sequence[TableOutcome]) -> t
     context.of.files.cut.store(msgspec.structs.replace(context.cut, publishing=places))
     context.state.keep()  # else a restart from there would show some tables only after another pass over all
     context.state.confirm()
-    show_what_waits(context.of, context.spark)
+    show_waiting_rows(context.of, context.spark)
     shown_at_us, took_s = time.time_ns() // 1_000, time.monotonic() - started_s
     failpoint("sink_after_showing_before_maintenance")
     return [_shown(context, outcome, shown_at_us) for outcome in outcomes], took_s
@@ -308,7 +308,7 @@ def _write(
     *,
     is_held_back: bool,
 ) -> _Written:
-    """The one commit, in the way that the part needs. ``is_held_back``: as ``write_what_fits``.
+    """The one commit, in the way that the part needs. ``is_held_back``: as ``write_fitting_rows``.
 
     Raises:
         TableRefused: an event does not fit, and it is not known which.
@@ -330,7 +330,7 @@ def _write(
                 write_resynced(context, table, wanted, columns)
                 aside = SetAside(0, 0, 0, 0)
             else:
-                aside = write_what_fits(context, table, wanted, columns, write_part, is_held_back=is_held_back)
+                aside = write_fitting_rows(context, table, wanted, columns, write_part, is_held_back=is_held_back)
             # Within the block: its end asks Spark.
             at_s, at_us = time.monotonic(), time.time_ns() // 1_000
     except (PySparkException, Py4JJavaError) as error:

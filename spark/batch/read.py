@@ -24,7 +24,7 @@ from libs.types.tenant import Images, TenantSpec
 from spark.batch.continuity import outside_ranges
 from spark.batch.read_ahead import ranges_of_batch
 from spark.batch.tenant_sink import TenantSink
-from spark.batch.whole_transactions import cut_batch, is_cut, show_what_waits
+from spark.batch.whole_transactions import cut_batch, is_cut, show_waiting_rows
 from spark.kafka.kafka_ranges import OffsetRange
 from spark.kafka.read_topics import read_ranges
 from spark.kafka.topic_ids import topic_ids
@@ -79,7 +79,7 @@ def batch_read(
     held = events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
         if sink.moves_together:
-            show_what_waits(sink, spark)
+            show_waiting_rows(sink, spark)
         cut = Cut()
         if is_cut(sink):
             events, cut = cut_batch(sink, batch, held)

@@ -89,7 +89,7 @@ _NOTHING: Final = _Found({}, {}, frozenset())
 Write = Callable[[TableBatch], None]
 
 
-def write_what_fits(
+def write_fitting_rows(
     context: BatchContext,
     table: TableBatch,
     wanted: SinkTable,

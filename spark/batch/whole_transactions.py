@@ -91,7 +91,7 @@ def is_cut(sink: TenantSink) -> bool:
     return sink.moves_together or bool(known.held or known.released or known.until is not None)
 
 
-def show_what_waits(sink: TenantSink, spark: SparkSession) -> None:
+def show_waiting_rows(sink: TenantSink, spark: SparkSession) -> None:
     """Show the tables of a batch that is written whole, also of one that was cut off in showing them; nothing where none is."""
     cut = sink.files.cut.load()
     if cut.publishing:

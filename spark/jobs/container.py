@@ -41,17 +41,17 @@ def command(arguments: Sequence[str], environ: Mapping[str, str], spark_home: Pa
         case ["executor", *_]:
             return _executor(environ, spark_home)
         case ["driver", *rest]:
-            told = _options({"": _BIND_ADDRESS}, environ)[1]
+            given = _options({"": _BIND_ADDRESS}, environ)[1]
             # By itself it would give executors the name of its Service, which is known only when the driver is ready, and it is
             # ready when executors have come.
-            address = [word for name in ("bindAddress", "host") for word in ("--conf", f"spark.driver.{name}={told}")]
+            address = [word for name in ("bindAddress", "host") for word in ("--conf", f"spark.driver.{name}={given}")]
             return [str(spark_home / "bin" / "spark-submit"), *address, "--deploy-mode", "client", *rest]
         case _:
             return [sys.executable, "-m", "spark.jobs.sink_job", *arguments]
 
 
 def _executor(environ: Mapping[str, str], spark_home: Path) -> list[str]:
-    told = _options({**_OPTIONS, "memory": _MEMORY}, environ)[:-2]
+    given = _options({**_OPTIONS, "memory": _MEMORY}, environ)[:-2]
     java = f"{environ['JAVA_HOME']}/bin/java" if environ.get("JAVA_HOME") else "java"
     options = {name: re.fullmatch(r"SPARK_JAVA_OPT_(\d+)", name) for name in environ}
     in_order = sorted((int(found[1]), environ[name]) for name, found in options.items() if found)
@@ -61,7 +61,7 @@ def _executor(environ: Mapping[str, str], spark_home: Path) -> list[str]:
         java,
         *(option for _, option in in_order),
         *(f"-Xms{memory}", f"-Xmx{memory}", "-cp", os.pathsep.join(place for place in places if place)),
-        *(_EXECUTOR, *told),
+        *(_EXECUTOR, *given),
     ]
 
 

@@ -164,8 +164,8 @@ def _print_step(doing: str) -> None:
     _write({"doing": doing})
 
 
-def _write(told: object) -> None:
-    sys.stdout.write(f"{msgspec.json.encode(told).decode()}\n")
+def _write(line: object) -> None:
+    sys.stdout.write(f"{msgspec.json.encode(line).decode()}\n")
     sys.stdout.flush()
 
 

@@ -50,11 +50,11 @@ class TopicEnds:
             TransientError: Kafka does not answer; try again.
         """
         try:
-            told = self._java.changes(java_array(self._spark, "String", sorted(tenants)))
+            answer = self._java.changes(java_array(self._spark, "String", sorted(tenants)))
         except Py4JJavaError as error:
             raise TransientError(f"Kafka does not say where topics end: {described(error)}") from error
         changed: dict[str, dict[str, dict[int, int]]] = {}
-        for line in str(told).splitlines():
+        for line in str(answer).splitlines():
             topic, partition, end = line.split("\t")
             tenant = topic.partition(".")[0]
             if not self._is_silent(tenant, topic, int(partition), is_silent=int(end) == _SILENT):
@@ -77,10 +77,10 @@ class TopicEnds:
             return {}
         asked = [f"{topic}\t{partition}" for topic, partition in partitions]
         try:
-            told = self._java.begins(java_array(self._spark, "String", asked))
+            answer = self._java.begins(java_array(self._spark, "String", asked))
         except Py4JJavaError as error:
             raise TransientError(f"Kafka does not say where topics begin: {described(error)}") from error
-        return dict(zip(partitions, map(int, str(told).split()), strict=True))
+        return dict(zip(partitions, map(int, str(answer).split()), strict=True))
 
     def close(self) -> None:
         """Close the clients; the JVM may be gone."""

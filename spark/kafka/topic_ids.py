@@ -29,7 +29,7 @@ def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Collection[str]
         return {}
     options = properties(spark, {**client_options(kafka), **LASTING_OPTIONS})
     try:
-        told = compiled_object(spark, _CLASS).tell(options, java_array(spark, "String", sorted(topics)))
+        answer = compiled_object(spark, _CLASS).tell(options, java_array(spark, "String", sorted(topics)))
     except Py4JJavaError as error:
         raise TransientError(f"Kafka does not name the ids of topics: {described(error)}") from error
-    return dict(line.split("\t") for line in str(told).splitlines())
+    return dict(line.split("\t") for line in str(answer).splitlines())

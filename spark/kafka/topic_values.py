@@ -34,16 +34,16 @@ def topic_values(spark: SparkSession, kafka: KafkaSettings, topic: str) -> list[
     """
     options = consumer_properties(spark, kafka, {"auto.offset.reset": "earliest"})
     try:
-        told = compiled_object(spark, _CLASS).read(options, topic, _WITHIN_MS)
+        answer = compiled_object(spark, _CLASS).read(options, topic, _WITHIN_MS)
     except Py4JJavaError as error:
         raise TransientError(f"topic {topic} cannot be read: {described(error)}") from error
-    return sorted(_values(bytes(told)))
+    return sorted(_values(bytes(answer)))
 
 
-def _values(told: bytes) -> Iterator[TopicValue]:
+def _values(answer: bytes) -> Iterator[TopicValue]:
     place = 0
-    while place < len(told):
-        partition, offset, length = _HEAD.unpack_from(told, place)
+    while place < len(answer):
+        partition, offset, length = _HEAD.unpack_from(answer, place)
         place += _HEAD.size
-        yield TopicValue(partition, offset, told[place : place + length])
+        yield TopicValue(partition, offset, answer[place : place + length])
         place += length

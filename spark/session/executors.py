@@ -95,8 +95,8 @@ def delete_left(spark: SparkSession) -> None:
     Raises:
         ServiceUnavailable: the API server does not answer, or refuses; its words say which right is missing.
     """
-    told = spark.sparkContext.getConf()
-    namespace, job = told.get(_NAMESPACE), told.get(f"{_LABELS}{EXECUTOR_LABEL}")
+    conf = spark.sparkContext.getConf()
+    namespace, job = conf.get(_NAMESPACE), conf.get(f"{_LABELS}{EXECUTOR_LABEL}")
     if namespace is None or job is None:
         return
     try:

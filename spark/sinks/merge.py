@@ -59,11 +59,11 @@ def replaced_rows(table: SinkTable, changes: DataFrame, stored: DataFrame) -> Da
 
 def replaced_entries(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
     """A log's rows after ``changes`` replace their entries (``replace_entries``); ``stored``: its rows until then."""
-    told = changes.select(*map(quoted, [*table.key, ORDER_COLUMN])).distinct()
+    changed = changes.select(*map(quoted, [*table.key, ORDER_COLUMN])).distinct()
     same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in table.key)
     # By a plain equality first: Spark joins by it without a look at every pair.
     is_same = f"t.{ORDER_COLUMN} = s.{ORDER_COLUMN}" + (f" AND {same}" if same else "")
-    left = stored.alias("t").join(told.alias("s"), sf.expr(is_same), "left_anti")
+    left = stored.alias("t").join(changed.alias("s"), sf.expr(is_same), "left_anti")
     return changes.unionByName(left.select(*map(quoted, changes.columns)))
 
 

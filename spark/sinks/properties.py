@@ -77,13 +77,13 @@ def properties_before(properties: Mapping[str, str], changes: Evolution, table: 
             if kind + old in properties:
                 noted[kind + new] = properties[kind + old]
     for name, column in changes.columns.items():
-        told = {
+        facts = {
             _FORMER_NAMES + name: _encoded_names(column.former_names) if column.former_names else "",
             _VARIANT_OF + name: column.variant_of or "",
             _AFTER + name: str(column.after_version or ""),
         }
         is_renamed = name in changes.renamed.values()
-        noted |= {w: text for w, text in told.items() if text and (is_renamed or properties.get(w) != text)}
+        noted |= {w: text for w, text in facts.items() if text and (is_renamed or properties.get(w) != text)}
     if table.mode is SinkMode.APPEND:
         return noted
     fills = _fills(changes.added)

@@ -93,15 +93,15 @@ _WRITTEN_FOR: Final = frozenset({Step.TAKE, Step.HAND_OVER, Step.HAND_ON, Step.C
 _LET_GO: Final = (Outcome.HANDED_OVER, Outcome.TAKEN, Outcome.NOT_DROPPED)
 
 
-def next_step(own: str, place: Place, held: HeldState | None, told: Handover | None) -> Step:
-    """The step of job ``own`` for a tenant that belongs to ``place``. ``held``: its knowledge of its own state; ``told``:
+def next_step(own: str, place: Place, held: HeldState | None, handed: Handover | None) -> Step:
+    """The step of job ``own`` for a tenant that belongs to ``place``. ``held``: its knowledge of its own state; ``handed``:
     what was said last in Kafka, None also where that is not known.
     """
     if held is not None and held.tenancy != place.tenancy:
         held = None
-    if told is not None and told.tenancy != place.tenancy:
-        told = None
-    outcome = told.outcome if told is not None and told.move == place.move else None
+    if handed is not None and handed.tenancy != place.tenancy:
+        handed = None
+    outcome = handed.outcome if handed is not None and handed.move == place.move else None
     is_here = held is not None and held.phase in _HERE
     is_current = held is not None and is_here and held.move == place.move
     if place.job == own and place.drops_tables:
@@ -119,27 +119,27 @@ def next_step(own: str, place: Place, held: HeldState | None, told: Handover | N
             return Step.BEGIN
         if outcome is Outcome.HANDED_OVER:
             return Step.TAKE
-        return Step.LOST if told is not None and outcome is Outcome.TAKEN and told.job == own else Step.WAIT
+        return Step.LOST if handed is not None and outcome is Outcome.TAKEN and handed.job == own else Step.WAIT
     if place.came_from == own:
-        return _departure(place, held, told)
+        return _departure(place, held, handed)
     return Step.NOTHING
 
 
-def _departure(place: Place, held: HeldState | None, told: Handover | None) -> Step:
+def _departure(place: Place, held: HeldState | None, handed: Handover | None) -> Step:
     """Of a tenant that this job has to hand over."""
     is_here = held is not None and held.phase in _HERE
-    if told is not None and told.move >= place.move:
-        if told.move == place.move and told.outcome is Outcome.REFUSED:
+    if handed is not None and handed.move >= place.move:
+        if handed.move == place.move and handed.outcome is Outcome.REFUSED:
             return Step.SERVE if is_here else Step.LOST
         return Step.NOTHING if held is not None and held.phase is Phase.GONE else Step.CLEAR
     if held is not None and held.move == place.move and held.phase is Phase.REFUSED:
         return Step.TELL_REFUSED
     if is_here or (held is not None and held.move == place.move and held.phase is Phase.HANDING_OVER):
         return Step.HAND_OVER
-    if told is not None and told.outcome is Outcome.HANDED_OVER:
+    if handed is not None and handed.outcome is Outcome.HANDED_OVER:
         return Step.HAND_ON
     # Of a release that noted nothing, or it never began here.
-    return Step.HAND_OVER if held is None and told is None and place.move == 1 else Step.LOST
+    return Step.HAND_OVER if held is None and handed is None and place.move == 1 else Step.LOST
 
 
 @dataclass(slots=True)
@@ -213,10 +213,12 @@ class Moves:
                 )
             return frozenset()
         open_ones = {name: each for name, each in self._tenants.items() if not each.is_settled and name in opened}
-        told, reason = self._told([name for name, each in open_ones.items() if self._is_asked_for(name, each)])
+        handed, reason = self._asked_handovers(
+            [name for name, each in open_ones.items() if self._is_asked_for(name, each)]
+        )
         for name, each in open_ones.items():
             held = self._held(name)
-            step = next_step(self._places.job, each.place, held, told.get(name))
+            step = next_step(self._places.job, each.place, held, handed.get(name))
             if reason and step not in (Step.SERVE, Step.BEGIN):
                 step = Step.WAIT
             if step is not each.step:
@@ -225,7 +227,7 @@ class Moves:
             if each.step in _WRITTEN_FOR and not is_at_rest(name):
                 self._report_waits(name, each, "its query ends")
             elif time.monotonic() >= each.not_before_s:
-                self._carry_out(name, each, held, told.get(name), documents.get(name), reason)
+                self._carry_out(name, each, held, handed.get(name), documents.get(name), reason)
         if not any(not each.is_settled for each in self._tenants.values()):
             self._handovers.close()
         return frozenset(name for name, each in self._tenants.items() if each.step in _SERVED and name in opened)
@@ -274,7 +276,7 @@ class Moves:
         place = tenant.place
         return place.move > 0 or place.job != self._places.job or place.drops_tables
 
-    def _told(self, names: list[str]) -> tuple[dict[str, Handover], str]:
+    def _asked_handovers(self, names: list[str]) -> tuple[dict[str, Handover], str]:
         """The last records of these; or why they are not known."""
         keys = {name: handover_key(name, self._tenants[name].place.tenancy) for name in names}
         if not keys:
@@ -293,7 +295,7 @@ class Moves:
         name: str,
         tenant: _Tenant,
         held: HeldState | None,
-        told: Handover | None,
+        handed: Handover | None,
         spec: TenantSpec | None,
         reason: str,
     ) -> None:
@@ -308,8 +310,8 @@ class Moves:
                     self._begin(name, place)
                     tenant.is_settled = True
                 case Step.TAKE:
-                    assert told is not None
-                    self._take(name, place, told)
+                    assert handed is not None
+                    self._take(name, place, handed)
                 case Step.TELL_TAKEN:
                     failpoint("sink_move_after_taking")
                     self._answer(name, place, Outcome.TAKEN)
@@ -318,8 +320,8 @@ class Moves:
                 case Step.HAND_OVER:
                     self._hand_over(name, place, spec)
                 case Step.HAND_ON:
-                    assert told is not None
-                    self._answer(name, place, Outcome.HANDED_OVER, files=told.files)
+                    assert handed is not None
+                    self._answer(name, place, Outcome.HANDED_OVER, files=handed.files)
                 case Step.CLEAR:
                     self._store(name, HeldState(tenancy=place.tenancy, move=place.move, phase=Phase.GONE))
                     remove_state(self._state_dir, name)
@@ -327,7 +329,7 @@ class Moves:
                     self._keep(name)
                     tenant.is_settled = True
                 case Step.DROP:
-                    self._drop(name, tenant, told)
+                    self._drop(name, tenant, handed)
                     return
                 case Step.TELL_DROPPED:
                     self._answer(name, place, Outcome.DROPPED)
@@ -355,11 +357,11 @@ class Moves:
             remove_state(self._state_dir, name)
         self._store(name, HeldState(tenancy=place.tenancy, move=0, phase=Phase.HELD))
 
-    def _take(self, name: str, place: Place, told: Handover) -> None:
-        replace_state(self._state_dir, name, dict(told.files))
+    def _take(self, name: str, place: Place, handed: Handover) -> None:
+        replace_state(self._state_dir, name, dict(handed.files))
         failpoint("sink_move_after_taking_files")
         self._store(name, HeldState(tenancy=place.tenancy, move=place.move, phase=Phase.HELD))
-        log.info("sink_tenant_taken", tenant=name, move=place.move, files=len(told.files), came_from=told.job)
+        log.info("sink_tenant_taken", tenant=name, move=place.move, files=len(handed.files), came_from=handed.job)
 
     def _hand_over(self, name: str, place: Place, spec: TenantSpec | None) -> None:
         handing_over = HeldState(tenancy=place.tenancy, move=place.move, phase=Phase.HANDING_OVER)
@@ -384,8 +386,8 @@ class Moves:
         files = state_files(self._state_dir, name)
         if not files:
             return None
-        told = Handover(tenant=name, tenancy="", move=0, outcome=Outcome.HANDED_OVER, job="", files=files)
-        size = len(encode_handover(told))
+        handed = Handover(tenant=name, tenancy="", move=0, outcome=Outcome.HANDED_OVER, job="", files=files)
+        size = len(encode_handover(handed))
         if size > MAX_HANDOVER_BYTES:
             return (
                 f"its state has {size} bytes, compressed, and {MAX_HANDOVER_BYTES} can be handed over: take up or give up its "
@@ -404,7 +406,7 @@ class Moves:
                     )
         return None
 
-    def _drop(self, name: str, tenant: _Tenant, told: Handover | None) -> None:
+    def _drop(self, name: str, tenant: _Tenant, handed: Handover | None) -> None:
         """In a thread of its own: of large tables it takes minutes."""
         if tenant.dropping is None:
             log.info("sink_tables_dropping", tenant=name)
@@ -427,7 +429,7 @@ class Moves:
         tenant.not_before_s = time.monotonic() + _DROP_PAUSE_S
         log.error("sink_tables_not_dropped", tenant=name, reason=because, retry_in_s=_DROP_PAUSE_S)
         self._report_waits(name, tenant, because)
-        if told is None or told.because != because:
+        if handed is None or handed.because != because:
             self._answer(name, tenant.place, Outcome.NOT_DROPPED, because)
 
     def _drop_tables(self, name: str) -> None:

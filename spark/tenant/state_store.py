@@ -123,5 +123,5 @@ def _first_line(error: BaseException) -> str:
     return _TOOK.sub("", first)[:_LONGEST_REASON]
 
 
-def _version(told: Mapping[str, Any]) -> Version:
-    return {name: told[name] for name in ("e_tag", "version") if told.get(name)}
+def _version(answer: Mapping[str, Any]) -> Version:
+    return {name: answer[name] for name in ("e_tag", "version") if answer.get(name)}

@@ -115,7 +115,9 @@ class Stray(NamedTuple):
 
 def survey(events: DataFrame) -> tuple[DataFrame, list[Slice], list[Stray]]:
     """The events that the router wrote, their slices by topic and version, and what else there is."""
-    portions = [portion for told in _surveyed(events) for portion in msgspec.json.decode(told, type=list[_Portion])]
+    portions = [
+        portion for answers in _surveyed(events) for portion in msgspec.json.decode(answers, type=list[_Portion])
+    ]
     strays = [
         Stray(each.topic, each.kafka_partition, each.rows - each.ordered_rows or each.rows, each.last_offset)
         for each in portions
@@ -134,9 +136,9 @@ def _surveyed(events: DataFrame) -> list[str]:
     given = (DELETE, INSERT, SNAPSHOT, SNAPSHOT_ORDINAL, _SHARES)
     rows: Any = events.select(*_COLUMNS)
     portions = job_object(spark, _CLASS, given)
-    told = rows._jdf.queryExecution().toRdd().toJavaRDD().mapPartitions(portions).collect()
+    answers = rows._jdf.queryExecution().toRdd().toJavaRDD().mapPartitions(portions).collect()
     # At once, JSON has no line breaks: item by item the end of the list is an error of Java's, of sixty calls.
-    return [text for text in str(java_class(spark, "java.lang.String").join("\n", told)).split("\n") if text]
+    return [text for text in str(java_class(spark, "java.lang.String").join("\n", answers)).split("\n") if text]
 
 
 def _joined(portions: list[_Portion]) -> Slice:

@@ -109,21 +109,23 @@ def replaced_versions(
     plain = [name for name in names if name not in key]
     columns = [quoted(name) for name in key]
     rows = changes.where(f"{OP_COLUMN} <> '{TRUNCATE}'")
-    told = rows.groupBy(*columns).agg(sf.max(ORDER_COLUMN).alias("_headwater_newest_event"))
+    listed = rows.groupBy(*columns).agg(sf.max(ORDER_COLUMN).alias("_headwater_newest_event"))
     elements = _opened(stored, names).unionByName(_closed(stored, names, key))
-    believed = elements.transform(_believed(told, key, order))
-    parts = [_changed(rows, names), believed, _ends_without_event(believed, told, names, key, committed_at_us)]
+    believed = elements.transform(_believed(listed, key, order))
+    parts = [_changed(rows, names), believed, _ends_without_event(believed, listed, names, key, committed_at_us)]
     if has_truncations:
-        keys = stored.select(*columns).unionByName(told.select(*columns)).distinct()
+        keys = stored.select(*columns).unionByName(listed.select(*columns)).distinct()
         parts.append(_truncated(changes, keys, names, key))
-    is_told = [sf.lit(place == 0).alias("_headwater_is_event") for place in range(len(parts))]
-    marked = [part.select("*", mark) for part, mark in zip(parts, is_told, strict=True)]
-    anew = functools.reduce(DataFrame.unionByName, marked).transform(_once(key, before=["NOT _headwater_is_event"]))
-    anew = anew.drop("_headwater_is_event")
+    is_event = [sf.lit(place == 0).alias("_headwater_is_event") for place in range(len(parts))]
+    marked = [part.select("*", mark) for part, mark in zip(parts, is_event, strict=True)]
+    elements_now = functools.reduce(DataFrame.unionByName, marked).transform(
+        _once(key, before=["NOT _headwater_is_event"])
+    )
+    elements_now = elements_now.drop("_headwater_is_event")
     if UNAVAILABLE_COLUMN in changes.columns:
-        anew = anew.transform(_last_known(key, plain))
+        elements_now = elements_now.transform(_last_known(key, plain))
     return (
-        anew.transform(_joined(names, key, tracked))
+        elements_now.transform(_joined(names, key, tracked))
         .where("NOT _headwater_row.is_gone")
         .select(*_version_columns(names, key))
     )
@@ -198,12 +200,12 @@ def _truncated(changes: DataFrame, keys: DataFrame, names: Sequence[str], key: S
     )
 
 
-def _believed(told: DataFrame, key: Sequence[str], order: str) -> Callable[[DataFrame], DataFrame]:
-    """Of stored elements those that may be true, ``told`` being the order of each listed row's last change, and ``order`` the
+def _believed(listed: DataFrame, key: Sequence[str], order: str) -> Callable[[DataFrame], DataFrame]:
+    """Of stored elements those that may be true, ``listed`` being the order of each listed row's last change, and ``order`` the
     newest. Values that claim to be as new as the last change, or newer, are those that the version opened with."""
 
     def believe(elements: DataFrame) -> DataFrame:
-        joined = elements.join(told, _same(elements, told, key), "left")
+        joined = elements.join(listed, _same(elements, listed, key), "left")
         last, values = sf.col("_headwater_newest_event"), sf.col("_headwater_values_order")
         is_too_new = sf.coalesce(values >= last, sf.lit(False)) | (values > order)
         kept = [elements[quoted(name)] for name in elements.columns if name != "_headwater_values_order"]
@@ -215,11 +217,11 @@ def _believed(told: DataFrame, key: Sequence[str], order: str) -> Callable[[Data
 
 
 def _ends_without_event(
-    believed: DataFrame, told: DataFrame, names: Sequence[str], key: Sequence[str], committed_at_us: int
+    believed: DataFrame, listed: DataFrame, names: Sequence[str], key: Sequence[str], committed_at_us: int
 ) -> DataFrame:
     """An end after all known facts of each row that is not reported; for one that has ended it is nothing new."""
     last = (
-        believed.join(told, _same(believed, told, key), "left_anti")
+        believed.join(listed, _same(believed, listed, key), "left_anti")
         .groupBy(*map(quoted, key))
         .agg(
             sf.greatest(sf.max("_headwater_at"), sf.max("_headwater_values_order")).alias("_headwater_last"),
@@ -326,8 +328,8 @@ def _in_segments(key: Sequence[str], tracked: Sequence[str]) -> Callable[[DataFr
     begins, at, since = (sf.col(f"_headwater_{name}") for name in ("begins", "at", "since"))
 
     def divide(elements: DataFrame) -> DataFrame:
-        told = [_comparable(elements, name) for name in tracked]
-        differs = [~value.eqNullSafe(sf.lag(value).over(by_place)) for value in told]
+        listed = [_comparable(elements, name) for name in tracked]
+        differs = [~value.eqNullSafe(sf.lag(value).over(by_place)) for value in listed]
         is_other = functools.reduce(operator.or_, differs, sf.lit(False))
         is_behind_end = sf.coalesce(sf.lag("_headwater_is_end").over(by_place), sf.lit(True))
         begin = sf.last(sf.when(begins, _struct({"at": at, "since": since})), ignorenulls=True)

@@ -419,7 +419,7 @@ async def test_a_reset_is_refused_while_owned_and_leaves_an_audit_record(
     assert "checkpoint_reset" in service.log_text
 
 
-async def test_a_reset_that_begins_anew_keeps_the_epoch_to_go_above(
+async def test_a_reset_that_starts_over_keeps_the_epoch_to_go_above(
     start_service: StartService, clients: Clients, new_reader: NewReader
 ) -> None:
     """A checkpoint of the next owner takes the mark away; one of an owner from before does not."""
@@ -429,19 +429,19 @@ async def test_a_reset_that_begins_anew_keeps_the_epoch_to_go_above(
     assert await rank_read(client) == 10
     with pytest.raises(PipelineHalted, match="takes no position"):
         earlier = SourcePosition(source_kind="mysql", token=b"gtid:1-5")
-        await client.reset(ERP, position=earlier, reason="restored", begins_anew=True)
+        await client.reset(ERP, position=earlier, reason="restored", starts_over=True)
 
-    await client.reset(ERP, position=None, reason="restored", begins_anew=True)
+    await client.reset(ERP, position=None, reason="restored", starts_over=True)
     reader.commit(checkpoint(11))
 
     marked = await client.checkpoint(ERP)
     assert marked is not None
-    assert (marked.begins_anew, marked.order.rank) == (True, 10)
+    assert (marked.starts_over, marked.order.rank) == (True, 10)
     token = await client.acquire(ERP, "b", LONG_S)
     reader.commit(checkpoint(12, token=token))
     found = await client.checkpoint(ERP)
     assert found is not None
-    assert (found.begins_anew, found.order.rank) == (False, 12)
+    assert (found.starts_over, found.order.rank) == (False, 12)
 
 
 @pytest.mark.parametrize("redis_state", ["kept", "wiped"])

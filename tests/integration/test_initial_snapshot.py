@@ -160,7 +160,7 @@ def test_a_source_that_was_reset_is_copied_again_in_a_new_epoch(
     async def reset() -> None:
         async with CheckpointCommitterClient(pipeline.services.checkpoint_committer.client_settings) as client:
             (mine,) = [each for each in await client.list_checkpoints() if each.partition.source == pipeline.source]
-            await client.reset(mine.partition, position=None, reason="restored", begins_anew=True)
+            await client.reset(mine.partition, position=None, reason="restored", starts_over=True)
 
     asyncio.run(reset())
     pipeline.reader.start()

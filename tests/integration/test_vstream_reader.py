@@ -468,14 +468,14 @@ async def test_a_keyspace_that_was_reset_begins_again_in_a_new_epoch(vtgate: Vtg
         await follower.read(has_all)
     assert follower.checkpoint is not None
     epoch = follower.checkpoint.order.epoch
-    follower.checkpoint = msgspec.structs.replace(follower.checkpoint, begins_anew=True)
+    follower.checkpoint = msgspec.structs.replace(follower.checkpoint, starts_over=True)
     follower.reads.clear()
 
     await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
     write(vtgate, "UPDATE t SET v = 'after' WHERE id < 20")
     await follower.read(lambda f: f.table.get(19) == "after")
 
-    assert not follower.checkpoint.begins_anew
+    assert not follower.checkpoint.starts_over
     assert sorted(follower.reads) == ([] if mode is SnapshotMode.NO_DATA else [*range(1, 40)])
     found = {row_id: order[0] for row_id, (order, _) in follower.rows.items()}
     renewed = range(1, 20) if mode is SnapshotMode.NO_DATA else range(1, 40)

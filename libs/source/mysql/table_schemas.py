@@ -86,7 +86,7 @@ async def learn_tables(
     by_database = {name: list(each) for name, each in groupby(sorted(tables), key=lambda table: table.database)}
     collations = await asyncio.to_thread(database_collations, connection)
 
-    def publish(table_id: TableId, ddl: str, told: Sequence[str] = (), *, kind: str = "") -> None:
+    def publish(table_id: TableId, ddl: str, changed_tables: Sequence[str] = (), *, kind: str = "") -> None:
         schemas.publish(
             table_id,
             ddl,
@@ -95,7 +95,7 @@ async def learn_tables(
             source_block=source_block(table_id.database, table_id.table or None),
             is_snapshot=True,
             kind=kind,
-            database_tables=told,
+            database_tables=changed_tables,
         )
 
     publish(TableId(database="", table=""), _server_statement(*collations[""]))
@@ -104,9 +104,9 @@ async def learn_tables(
         publish(table_id, f"DROP TABLE IF EXISTS {quote_table(table_id)}", kind="DROP")
         yield
     for name, group in by_database.items():
-        told = [table_id.table for table_id in captured[name]]
+        changed_tables = [table_id.table for table_id in captured[name]]
         for ddl in _database_statements(name, collations.get(name, collations[""])):
-            publish(TableId(database=name, table=""), ddl, told)
+            publish(TableId(database=name, table=""), ddl, changed_tables)
         for table_id in group:
             statement, charset = await asyncio.to_thread(create_statement, connection, table_id)
             try:

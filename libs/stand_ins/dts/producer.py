@@ -399,8 +399,10 @@ class StandIn:
         beat = pb.HeartbeatEvent(epoch=int(time.time()))
         self._writer.add(encoder.own(pb.MESSAGE_TYPE_HEARTBEAT, pb.Event(heartbeatEvent=beat)))
         self._writer.flush()
-        told = pb.CheckpointEvent(syncedGtid=encoder.executed.text(), fileName=encoder.file, position=encoder.position)
-        self._writer.add(encoder.own(pb.MESSAGE_TYPE_CHECKPOINT, pb.Event(checkpointEvent=told)))
+        reached = pb.CheckpointEvent(
+            syncedGtid=encoder.executed.text(), fileName=encoder.file, position=encoder.position
+        )
+        self._writer.add(encoder.own(pb.MESSAGE_TYPE_CHECKPOINT, pb.Event(checkpointEvent=reached)))
         self._writer.flush()
 
 

@@ -121,8 +121,8 @@ class Session:
         if user is None or proof is None:
             raise OracleError(1017, "invalid username/password; logon denied")
         user.session = self._database.connect(user.name)
-        told = logon.welcome(proof, self._database.name, next(_session_numbers))
-        return messages.pairs(told) + self._ended()
+        values = logon.welcome(proof, self._database.name, next(_session_numbers))
+        return messages.pairs(values) + self._ended()
 
     @property
     def _session(self) -> DatabaseSession:

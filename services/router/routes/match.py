@@ -393,9 +393,9 @@ def _source_types(
 ) -> dict[str, dict[str, str]]:
     """Parameters of the fields that the tenant chose, by field. A masked value is no longer of its source's type."""
     chosen, table_id = event_format.source_types, projection.schema.table_id
-    told: dict[str, dict[str, str]] = {}
+    by_field: dict[str, dict[str, str]] = {}
     if chosen == SourceTypes():
-        return told
+        return by_field
     source_names = {seen: name for name, seen in projection.field_names.items()}
     for field in projection.schema.columns:
         name = source_names.get(field.name, field.name)
@@ -404,8 +404,8 @@ def _source_types(
         column = msgspec.structs.replace(field, name=name)
         own = _source_type(column, form.connector)
         if any_column(chosen.columns, f"{table_id}.{name}") or any_column(chosen.types, f"{table_id}.{own.name}"):
-            told[field.name] = own.parameters(name)
-    return told
+            by_field[field.name] = own.parameters(name)
+    return by_field
 
 
 def _source_type(column: Column, connector: str) -> SourceType:

@@ -129,7 +129,7 @@ class Refusals:
         self._now_us = now_us
         self._lock = threading.Lock()
         self._standing: dict[_Key, Refusal] = {}
-        self._told: dict[_Key, Refusal] = {}
+        self._reported: dict[_Key, Refusal] = {}
         """As an operator answered last."""
         self._documents: Mapping[str, str] = {}
         self._reported_documents: dict[str, Refusal] = {}
@@ -280,8 +280,8 @@ class Refusals:
         """The news for an operator now."""
         with self._lock:
             standing = dict(self._standing)
-            found = [each for key, each in standing.items() if self._told.get(key) != each]
-            over = [each for key, each in self._told.items() if key not in standing]
+            found = [each for key, each in standing.items() if self._reported.get(key) != each]
+            over = [each for key, each in self._reported.items() if key not in standing]
             found += self._found_documents()
             over += [each for tenant, each in self._reported_documents.items() if tenant not in self._documents]
         return News(tuple(found[:_TOLD_AT_ONCE]), tuple(over[:_TOLD_AT_ONCE]), standing)
@@ -292,9 +292,9 @@ class Refusals:
         held = {_key(each): each for each in answer if each.what is not RefusedKind.DOCUMENT}
         taken = {_key(each) for each in (*news.found, *news.over)}
         with self._lock:
-            for key in self._standing.keys() | self._told.keys() | held.keys():
+            for key in self._standing.keys() | self._reported.keys() | held.keys():
                 known = self._standing.get(key)
-                is_news = known != news.standing.get(key) or (known != self._told.get(key) and key not in taken)
+                is_news = known != news.standing.get(key) or (known != self._reported.get(key) and key not in taken)
                 if not is_news and key in held:
                     self._standing[key] = held[key]
                     self._report_fault(held[key])
@@ -302,7 +302,7 @@ class Refusals:
                     self._report_fault(gone)
                     self._lacking_keys.discard(key)
                     self._ended += 1
-            self._told = held
+            self._reported = held
             self._reported_documents = {each.tenant: each for each in answer if each.what is RefusedKind.DOCUMENT}
 
     def _found_documents(self) -> list[Refusal]:
@@ -320,9 +320,9 @@ class Refusals:
                 what=RefusedKind.DOCUMENT,
                 router=self.router,
             )
-            told = self._reported_documents.get(tenant)
-            is_known = told is not None and replace(told, found_at_us=now_us) == refusal
-            if told is None or not is_known or now_us - told.found_at_us > _REPORTED_AGAIN_AFTER_US:
+            reported = self._reported_documents.get(tenant)
+            is_known = reported is not None and replace(reported, found_at_us=now_us) == refusal
+            if reported is None or not is_known or now_us - reported.found_at_us > _REPORTED_AGAIN_AFTER_US:
                 found.append(refusal)
         return found
 

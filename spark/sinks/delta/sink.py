@@ -167,8 +167,8 @@ class DeltaSink:
         if asked.are_new:
             self._append(spark, table, first_rows(table, changes))
         else:
-            told, name = functools.partial(_session_with_facts, table), self._sql_name(table.name)
-            merge_changes(spark, name, table, changes, truncation, asked.within, session_of=told)
+            with_facts, name = functools.partial(_session_with_facts, table), self._sql_name(table.name)
+            merge_changes(spark, name, table, changes, truncation, asked.within, session_of=with_facts)
 
     def merge_versions(
         self,
@@ -183,8 +183,8 @@ class DeltaSink:
         if self._snapshot(spark, table.name).numOfFiles() == 0:
             self._append(spark, table, first_versions(versions.rows))
         else:
-            told = functools.partial(_session_with_facts, table)
-            merge_versions(spark, self._sql_name(table.name), table, versions, truncation, session_of=told)
+            with_facts = functools.partial(_session_with_facts, table)
+            merge_versions(spark, self._sql_name(table.name), table, versions, truncation, session_of=with_facts)
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._replace(spark, table, lambda stored: replaced_rows(table, changes, stored))
@@ -282,8 +282,8 @@ class DeltaSink:
         return len(logs)
 
     def _append(self, spark: SparkSession, table: SinkTable, rows: DataFrame) -> None:
-        told = _commit_facts(spark, table)
-        rows.write.format("delta").mode("append").option(_METADATA_OPTION, told).save(self._path(table.name))
+        facts = _commit_facts(spark, table)
+        rows.write.format("delta").mode("append").option(_METADATA_OPTION, facts).save(self._path(table.name))
 
     def _replace(self, spark: SparkSession, table: SinkTable, rows_of: Callable[[DataFrame], DataFrame]) -> None:
         path = self._path(table.name)

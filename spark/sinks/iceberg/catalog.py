@@ -79,8 +79,13 @@ def _reached_by(settings: CatalogSettings) -> dict[str, str]:
             return {"type": "jdbc", "uri": settings.uri or "", "jdbc.schema-version": "V1", **user, **password}
         case CatalogKind.REST:
             given = {"credential": settings.credential, "token": settings.token}
-            told = {name: secret.reveal() for name, secret in given.items() if secret is not None}
-            return {"type": "rest", "uri": settings.uri or "", **({"rest.auth.type": "oauth2"} if told else {}), **told}
+            secrets = {name: secret.reveal() for name, secret in given.items() if secret is not None}
+            return {
+                "type": "rest",
+                "uri": settings.uri or "",
+                **({"rest.auth.type": "oauth2"} if secrets else {}),
+                **secrets,
+            }
         case CatalogKind.HIVE:
             return {"type": "hive", "uri": settings.uri or ""}
         case CatalogKind.HADOOP | CatalogKind.GLUE:

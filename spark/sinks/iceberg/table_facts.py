@@ -47,5 +47,5 @@ class TableFacts(msgspec.Struct, frozen=True):
 
 def facts_of(spark: SparkSession, iceberg_table: Any, *, counts_manifests: bool = False) -> TableFacts:
     """``counts_manifests``: a file is read for that."""
-    told = compiled_object(spark, _CLASS).tell(iceberg_table, BATCH_PROPERTY, counts_manifests)
-    return msgspec.json.decode(told, type=TableFacts)
+    answer = compiled_object(spark, _CLASS).tell(iceberg_table, BATCH_PROPERTY, counts_manifests)
+    return msgspec.json.decode(answer, type=TableFacts)

@@ -83,7 +83,7 @@ def test_a_reset_begins_again_in_a_new_epoch_and_repeats_no_signal(read: Reading
         before,
         position=before.position if kind == "oracle" else SourcePosition(source_kind="mysql", token=b"{}"),
         incremental=IncrementalSnapshot(signals_offset=42),
-        begins_anew=True,
+        starts_over=True,
     )
 
     assert sorted(seen(asyncio.run(following.copy()))) == [("r", 1), ("r", 2)]

@@ -56,4 +56,4 @@ def test_a_connection_that_is_opened_again_is_no_start(mode: str) -> None:
 def test_a_purged_position_is_begun_anew_when_needed_only(mode: SnapshotMode) -> None:
     found = beginning(mode, has_checkpoint=True, is_copying=False, is_purged=True, is_process_start=True)
 
-    assert found.begins_anew == (mode is SnapshotMode.WHEN_NEEDED)
+    assert found.starts_over == (mode is SnapshotMode.WHEN_NEEDED)

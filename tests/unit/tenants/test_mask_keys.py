@@ -94,7 +94,7 @@ def test_a_missing_key_refuses_the_document_until_it_is_there(keys: MaskKeys, tm
     documents.mkdir()
     masks = "[{columns: a, encrypt: {key_from: {file: new}}}]"
     (documents / "acme.yaml").write_text(f"tenant: acme\nsources:\n- name: shop\n  masks: {masks}\n")
-    folder = TenantFolder(documents, check_key=keys.mistake, what_else=keys.stamp)
+    folder = TenantFolder(documents, check_key=keys.mistake, stamp_of_others=keys.stamp)
 
     before = folder.refresh()
     unchanged = folder.refresh()
@@ -118,10 +118,10 @@ def test_a_key_that_goes_leaves_the_last_good_version(keys: MaskKeys, tmp_path: 
     documents.mkdir()
     masks = "[{columns: a, hmac: {key_from: {file: pii}}}]"
     (documents / "acme.yaml").write_text(f"tenant: acme\nsources: [{{name: shop, masks: {masks}}}]\n")
-    TenantFolder(documents, state_folder=state, check_key=keys.mistake, what_else=keys.stamp).refresh()
+    TenantFolder(documents, state_folder=state, check_key=keys.mistake, stamp_of_others=keys.stamp).refresh()
     (tmp_path / "acme" / "pii").unlink()
 
-    found = TenantFolder(documents, state_folder=state, check_key=keys.mistake, what_else=keys.stamp).refresh()
+    found = TenantFolder(documents, state_folder=state, check_key=keys.mistake, stamp_of_others=keys.stamp).refresh()
 
     assert found is not None
     assert ([spec.tenant for spec in found.tenants], found.refused[0].tenant) == (["acme"], "acme")

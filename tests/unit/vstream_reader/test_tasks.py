@@ -332,7 +332,7 @@ def reset_checkpoint(position: SourcePosition, epoch: int) -> Checkpoint:
         committed_at_us=1,
         published_at_us=1,
         incremental=IncrementalSnapshot(signals_offset=42),
-        begins_anew=True,
+        starts_over=True,
     )
 
 

@@ -68,18 +68,18 @@ class ListCheckpointsResponse(_message.Message):
     def __init__(self, checkpoints: _Optional[_Iterable[_Union[_checkpoint_pb2.Checkpoint, _Mapping]]] = ...) -> None: ...
 
 class ResetCheckpointRequest(_message.Message):
-    __slots__ = ("source", "source_partition", "position", "reason", "begins_anew")
+    __slots__ = ("source", "source_partition", "position", "reason", "starts_over")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    BEGINS_ANEW_FIELD_NUMBER: _ClassVar[int]
+    STARTS_OVER_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     position: _checkpoint_pb2.SourcePosition
     reason: str
-    begins_anew: bool
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., reason: _Optional[str] = ..., begins_anew: _Optional[bool] = ...) -> None: ...
+    starts_over: bool
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., reason: _Optional[str] = ..., starts_over: _Optional[bool] = ...) -> None: ...
 
 class ResetCheckpointResponse(_message.Message):
     __slots__ = ()

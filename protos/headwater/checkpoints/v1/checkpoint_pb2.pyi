@@ -25,7 +25,7 @@ class EventOrder(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., rank: _Optional[str] = ..., tx_ordinal: _Optional[int] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("source", "source_partition", "position", "order", "fencing_token", "committed_at_us", "published_at_us", "rows_published", "snapshot", "incremental", "begins_anew", "changes_topic_id", "faults")
+    __slots__ = ("source", "source_partition", "position", "order", "fencing_token", "committed_at_us", "published_at_us", "rows_published", "snapshot", "incremental", "starts_over", "changes_topic_id", "faults")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -36,7 +36,7 @@ class Checkpoint(_message.Message):
     ROWS_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     INCREMENTAL_FIELD_NUMBER: _ClassVar[int]
-    BEGINS_ANEW_FIELD_NUMBER: _ClassVar[int]
+    STARTS_OVER_FIELD_NUMBER: _ClassVar[int]
     CHANGES_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     FAULTS_FIELD_NUMBER: _ClassVar[int]
     source: str
@@ -49,10 +49,10 @@ class Checkpoint(_message.Message):
     rows_published: int
     snapshot: SnapshotProgress
     incremental: IncrementalSnapshot
-    begins_anew: bool
+    starts_over: bool
     changes_topic_id: str
     faults: _containers.RepeatedCompositeFieldContainer[KeptFault]
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., order: _Optional[_Union[EventOrder, _Mapping]] = ..., fencing_token: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., published_at_us: _Optional[int] = ..., rows_published: _Optional[int] = ..., snapshot: _Optional[_Union[SnapshotProgress, _Mapping]] = ..., incremental: _Optional[_Union[IncrementalSnapshot, _Mapping]] = ..., begins_anew: _Optional[bool] = ..., changes_topic_id: _Optional[str] = ..., faults: _Optional[_Iterable[_Union[KeptFault, _Mapping]]] = ...) -> None: ...
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., order: _Optional[_Union[EventOrder, _Mapping]] = ..., fencing_token: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., published_at_us: _Optional[int] = ..., rows_published: _Optional[int] = ..., snapshot: _Optional[_Union[SnapshotProgress, _Mapping]] = ..., incremental: _Optional[_Union[IncrementalSnapshot, _Mapping]] = ..., starts_over: _Optional[bool] = ..., changes_topic_id: _Optional[str] = ..., faults: _Optional[_Iterable[_Union[KeptFault, _Mapping]]] = ...) -> None: ...
 
 class KeptFault(_message.Message):
     __slots__ = ("id", "table", "happened", "since_us")
