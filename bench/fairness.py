@@ -222,7 +222,7 @@ def _table(tenant: str) -> TableId:
 
 
 class _Traffic:
-    """Publishes rows, and notes when each row that was sent to a tenant was committed."""
+    """Publishes rows, and notes when each tick's rows were committed."""
 
     def __init__(self, source: ChangesSource, arrivals: dict[tuple[str, int], int]) -> None:
         self._source = source

@@ -3,8 +3,8 @@
 ``make cluster-programs`` runs it. The gate needs Helm alone; ``make test-all`` builds the control plane beside its tests.
 kube-apiserver and kube-controller-manager are one binary, built of the Go modules that ``go/control_plane`` pins by hash. etcd
 is another, and versitygw, which serves a folder as S3. kubectl and helm come out of a Python package
-(requirements/kubectl.txt), built by its makers. Each lies in a folder of its own in the cache, named after its sources, whole
-or absent. From an empty cache the build takes some six minutes of two cores.
+(requirements/kubectl.txt), built by its makers. Each lies in a folder of its own in the cache, named after its pins and flags,
+whole or absent. From an empty cache the build takes some six minutes of two cores.
 """
 
 import hashlib

@@ -64,7 +64,7 @@ def forget_batches(server: ClickhouseServer, harness: WarehouseHarness) -> None:
 def test_a_batch_that_was_not_noted_changes_nothing_when_it_comes_again(
     clickhouse_server: ClickhouseServer, harness: WarehouseHarness
 ) -> None:
-    """A mirror's is done again; a log's is known by its rows, and its note made good from the intention that was written."""
+    """A mirror's is done again; a log's is known by its rows, and its note made good from the intention that was noted."""
     visits = contract.table(name="visits")
     changes = (contract.put(1, 1, "one"), contract.put(2, 2, "two"), contract.gone(3, 3))
     harness.apply(ORDERS, *changes, batch_id=1)

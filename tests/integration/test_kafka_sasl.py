@@ -360,7 +360,7 @@ def _read_by_spark(settings: KafkaSettings, topic: str) -> int:
 async def test_a_topic_that_the_router_may_not_write_is_named_and_others_go_on(
     kafka: GuardedKafka, unique_name: Callable[[str], str], sees_it: bool
 ) -> None:
-    """The transaction's other records are aborted at Kafka too: it does not show with the next one's commit."""
+    """The transaction's other records are aborted at Kafka too: they do not show with the next one's commit."""
     rig = Rig(kafka.broker.bootstrap_servers, unique_name("writer"))
     closed = f"closed-{rig.topic}"
     ensure_topics(rig.kafka, [TopicSpec(name=closed)])

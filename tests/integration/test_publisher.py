@@ -130,7 +130,7 @@ class WatchedProducer(Producer):
         WatchedProducer.most_held = max(WatchedProducer.most_held, min(self._held() for _ in range(5)))
 
     def _held(self) -> int:
-        """Its length counts a report that nobody read beside its record: its other reports are gone at the next look."""
+        """Its length counts a report that nobody read beside its record: such a surplus is gone at the next look."""
         self.poll(0)
         return len(self)
 
