@@ -6,6 +6,9 @@ its own. A worker that is started later, in place of one that crashed, is an int
 
 All that is imported stays until the end. Python's collector would go through it again and again, for a third of a collection's
 CPU, and at each full run of it later; and it would write to pages that all workers share.
+
+Hypothesis looks for constants in the source of each module of ours before its first example: 6 CPU s, which also the controller
+spends once for all.
 """
 
 import atexit
@@ -25,6 +28,8 @@ import execnet
 import pytest
 from execnet import gateway_io
 from execnet.gateway_base import Popen2IO
+from hypothesis import Phase, given, settings
+from hypothesis.strategies import integers, lists
 
 TESTS: Final = Path(__file__).parent
 
@@ -65,6 +70,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[execnet.XSpec
         return
     gc.disable()
     _import_tests()
+    try_a_property()
     gc.freeze()
     hand_out(forked(len(specs)))
     gc.enable()
@@ -86,6 +92,17 @@ def _import_tests() -> None:
         # One that cannot be imported is imported again, and reported, when it is collected.
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+
+
+def try_a_property() -> None:
+    """Hypothesis reads the modules that it has not read yet. It does so for one drawn value in twenty, so here are 400."""
+
+    @settings(max_examples=2, database=None, derandomize=True, phases=[Phase.generate])
+    @given(lists(integers(), min_size=400, max_size=400))
+    def tried(_: list[int]) -> None:
+        """Holds."""
+
+    tried()
 
 
 def hand_out(forks: list[Fork]) -> None:

@@ -3,6 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import internal
+
+from libs import errors
+from tests.worker_forks import try_a_property
 
 PROGRAM = """
 import execnet
@@ -33,3 +41,24 @@ def test_each_fork_carries_out_what_it_is_sent_and_ends() -> None:
     )
 
     assert (ran.stdout.splitlines(), ran.returncode) == (["True True", "True True", "False False"], 0), ran.stderr
+
+
+def test_a_module_is_read_by_hypothesis_in_the_process_that_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once; no later example reads it."""
+    module = ModuleType("read_once")
+    module.__file__ = errors.__file__
+    read: list[str] = []
+    providers: Any = internal.conjecture.providers
+    reads = providers.constants_from_module
+
+    def note(of: ModuleType, **options: Any) -> Any:
+        read.append(of.__name__)
+        return reads(of, **options)
+
+    monkeypatch.setitem(sys.modules, "read_once", module)
+    monkeypatch.setattr(providers, "constants_from_module", note)
+    try_a_property()
+    assert read.count("read_once") == 1
+    try_a_property()
+
+    assert read.count("read_once") == 1
