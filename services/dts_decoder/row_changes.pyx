@@ -158,7 +158,7 @@ cdef class RowChangeDecoder(RowImages):
         may go on after it, unless ``place`` is still ``row_begin``.
 
         Raises:
-            ValueError, and whatever a converter raises: ``row`` and ``column`` tell the place; ``column`` is -1 where the
+            ValueError, and whatever a converter raises: ``row`` and ``column`` give the place; ``column`` is -1 where the
             row as a whole is wrong.
         """
         if not entry.event_begin <= place <= entry.event_end:

@@ -159,7 +159,7 @@ cdef class RowChangesDecoder(RowImages):
         Returns the number of the event that it stopped before, the row events added, and the room that is left.
 
         Raises:
-            ValueError, and whatever a converter raises: ``row``, ``column`` and ``cells`` tell the place.
+            ValueError, and whatever a converter raises: ``row``, ``column`` and ``cells`` give the place.
         """
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(events.data)
         cdef int decoded = 0

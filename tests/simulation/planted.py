@@ -367,7 +367,7 @@ SINK = (
         _SINKS,
     ),
     Planted(
-        "a try that nobody can tell of is forgotten",
+        "a try that nobody knows is forgotten",
         "sink",
         (Edit(tries, "settle", "unknown[topic] = tried", "pass"),),
         _SINKS,
