@@ -92,6 +92,8 @@ def build(cache: Path, repository: Path, progress: Progress) -> None:
         return source
 
     progress.now(f"{len(stale)} modules")
+    # The largest first: else the last one has one core busy, and nobody the others.
+    stale.sort(key=lambda source: -source.stat().st_size)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         compiled = [pool.submit(compile_one, source) for source in stale]
         try:
