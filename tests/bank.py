@@ -21,7 +21,7 @@ from tests.sink_topics import SOURCE, TenantTopics, table_id
 TABLES: Final = ("savings", "checking")
 TOTAL: Final = 1_200
 _ACCOUNTS: Final = 6
-_PAUSE_S: Final = 0.3
+_PAUSE_S: Final = 1.0
 _BEGIN_WITH: Final = TOTAL // _ACCOUNTS // len(TABLES)
 _COLUMNS: Final = (column("id", "int", is_optional=False), column("n", "int"))
 

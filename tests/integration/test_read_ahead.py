@@ -6,13 +6,13 @@ import pytest
 from libs.types.tenant import SinkMode
 from tests.integration.sink_tenant import StartTenant, Tenant, orders, row
 
-BACKLOG = 3_000
+BACKLOG = 2_000
 LIMIT = 200
 
 
 @pytest.mark.timeout(1_800)
 def test_a_backlog_does_not_keep_other_tables_waiting(start_tenant: StartTenant) -> None:
-    """Of 40 changes beside 3,000 of another table Spark deals a batch two or three. All 40 come with the first full one, and so
+    """Of 40 changes beside 2,000 of another table Spark deals a batch four. All 40 come with the first full one, and so
     do the next 30, which are written meanwhile; queries begin in between, and in the end the logs hold each event once.
     """
     copied, live = orders(name="copied"), orders(name="live")
