@@ -1,5 +1,6 @@
 """Tables on a terminal, with names and values of sources, which nobody here chose."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -16,6 +17,7 @@ from libs.config.plain_text import printable
 OPTIONAL: Final = (
     "position",
     "newest commit",
+    "chunk",
     "epoch",
     "share",
     "pid",
@@ -35,7 +37,10 @@ OPTIONAL: Final = (
 )
 """Columns that are left out where a table is wider than the terminal, in this order."""
 _FOLDED: Final = 24
-"""The least width of a column that may fold."""
+"""The width that a column which may fold should have."""
+_LEAST: Final = 10
+"""The least that it gets where all optional columns are left out. Neither a number in it nor a word of its header is broken."""
+_NUMBER: Final = re.compile(r"[~(]*\d[\d,.]*\d")
 _UNBROKEN: Final = 1_000
 """A width in which no line of a table is broken."""
 _GAP: Final = 2
@@ -66,7 +71,8 @@ class PlainConsole(Console):
 
 
 def print_table(console: Console, table: Table, *, is_wide: bool = False) -> None:
-    """Print a table without cutting a value: where it is wider than the console, columns of ``OPTIONAL`` are left out.
+    """Print a table without cutting a value: where it is wider than the console, columns of ``OPTIONAL`` are left out. Where
+    that is not enough, headers take several lines, and columns of text fold further.
 
     ``is_wide``: all columns are printed, and the terminal breaks lines that are too long.
     """
@@ -77,6 +83,10 @@ def print_table(console: Console, table: Table, *, is_wide: bool = False) -> Non
                 break
             table = _without(table, name)
             width = _width(table)
+        if width > console.width:
+            _fold_headers(table)
+            width = _width(table, least=_LEAST)
+            _fold_texts(table, console.width - width + _GAP)  # nothing stands after the last column
     before, console.width = console.width, max(width, console.width)
     console.print(table, crop=False)
     console.width = before
@@ -100,12 +110,41 @@ def _without(table: Table, name: str) -> Table:
     return found
 
 
-def _width(table: Table) -> int:
+def _fold_headers(table: Table) -> None:
+    """Break a header of several words that is wider than every value under it."""
+    for column in table.columns:
+        if cell_len(str(column.header)) > max(map(cell_len, _plain(column)), default=0):
+            column.header = str(column.header).replace(" ", "\n")
+
+
+def _fold_texts(table: Table, room: int) -> None:
+    """Share out ``room`` beyond the least widths among the columns that fold. Rich itself would take it from numbers too."""
+    wanted = {
+        at: _widest(column) - _least(column, _LEAST) for at, column in enumerate(table.columns) if not column.no_wrap
+    }
+    for left, at in enumerate(sorted(wanted, key=wanted.__getitem__), start=-len(wanted)):
+        more = max(0, min(wanted[at], room // -left))
+        table.columns[at].width = _least(table.columns[at], _LEAST) + more
+        room -= more
+
+
+def _plain(column: Column) -> list[str]:
+    return [Text.from_markup(str(cell)).plain for cell in column.cells]
+
+
+def _least(column: Column, least: int) -> int:
+    whole = [number for cell in _plain(column) for number in _NUMBER.findall(cell)]
+    whole += str(column.header).split()
+    return max([min(least, _widest(column)), *map(cell_len, whole)])
+
+
+def _widest(column: Column) -> int:
+    return max(cell_len(line) for cell in (str(column.header), *_plain(column)) for line in cell.split("\n"))
+
+
+def _width(table: Table, *, least: int = _FOLDED) -> int:
     """The least that shows every value: columns that may fold need the width of a few words."""
-    return sum(_column_width(column) for column in table.columns)
-
-
-def _column_width(column: Column) -> int:
-    cells = [cell_len(Text.from_markup(str(cell)).plain) for cell in (column.header, *column.cells)]
-    widest = max(cells)
-    return (widest if column.no_wrap else min(widest, _FOLDED)) + _GAP
+    return sum(
+        (_widest(column) if column.no_wrap else min(_widest(column), _least(column, least))) + _GAP
+        for column in table.columns
+    )

@@ -37,7 +37,11 @@ from libs.sink_state.progress import TableTimings, table_phases
 from libs.types.fault import Fault, FaultScope, Severity
 
 PLAIN_WIDTH = 200
-_TEXTS = ("", "position", "outcome", "table", "warehouse", "signal")
+_TEXTS = (
+    *("", "position", "outcome", "table", "warehouse", "signal"),
+    *("process", "source partition", "shard", "incremental snapshot", "for", "top tenants", "tenant"),
+    *("rows published", "rows"),
+)
 _NUMBERS = (
     "pid",
     "restarts",

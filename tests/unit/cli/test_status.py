@@ -1,12 +1,17 @@
 """``headwater status`` of a keyspace, and of tables in warehouses."""
 
 import io
+import re
 
+import msgspec
 import pytest
 from rich.console import Console
 
+from libs.cli.console import PlainConsole
 from libs.cli.status import PLAIN_WIDTH, of_interest, print_status, routed_table, shards_table, warehouse_table
 from libs.operations.status import (
+    IncrementalStatus,
+    ProcessStatus,
     RoutedTenant,
     ShardStatus,
     SourceStatus,
@@ -260,3 +265,54 @@ def test_one_tenant_and_one_source_are_chosen() -> None:
     assert {(each.tenant, each.source) for each in chosen.tables} == {("t0001", "shop")}
     assert [each.scope for each in chosen.faults] == scopes[:3]
     assert of_interest(found, None, None) == found
+
+
+def test_status_of_large_figures_fits_80_columns_with_every_number_whole() -> None:
+    """A keyspace that is copied, a table that is parked, a copy that a signal asked for, and a process that does not start."""
+    number, estimate = 123_456_789, 1_223_456_789
+    process = ProcessStatus(
+        name="reader-shop-task1",
+        phase="backing_off",
+        pid=1_234_567,
+        up_s=93_600.0,
+        restarts=12,
+        rss_bytes=1_234 << 20,
+        cpu_percent=103.0,
+        detail="AccessDenied: 1045 Access denied for user 'headwater'@'10.0.0.5'",
+    )
+    copy = IncrementalStatus(
+        table="shop.order_items_archive",
+        signal_id="5f3c9a1e-7f0b-4d8f-9d1a-0c2b3d4e5f6a",
+        chunks_read=123_456,
+        rows_read=number,
+        rows_estimated=estimate,
+        for_tenants=("acme", "globex"),
+    )
+    source = SourceStatus(
+        source="shop",
+        source_partition="task0_2_0",
+        state="snapshotting",
+        snapshot_rows_copied=number,
+        snapshot_rows_estimated=estimate,
+        snapshot_tables=140,
+        snapshot_remaining_s=5_000.0,
+        lag_transactions=number,
+        lag_s=5_000.0,
+        shards=(shard("-80", behind=number, is_copying=True),),
+        incremental=(copy,),
+    )
+    table = msgspec.structs.replace(
+        table_of(1, lag_events=number, detail="parked: the column total is DECIMAL(10,2) in the warehouse"),
+        tenant="acme-international",
+        table="shop.order_items_archive",
+        events=estimate,
+    )
+    page = io.StringIO()
+    found = msgspec.structs.replace(status_of(table), processes=(process,), sources=(source,))
+
+    print_status(found, PlainConsole(file=page, width=80))
+
+    text = page.getvalue()
+    assert max(map(len, text.splitlines())) == 80
+    assert (text.count(f"{number:,}"), text.count(f"{estimate:,}")) == (5, 3)
+    assert "incremental\nsnapshot" in re.sub(r" +\n", "\n", text)
