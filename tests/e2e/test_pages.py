@@ -2,6 +2,7 @@
 
 import os
 import re
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,14 @@ from tests.headwater_command import MARK, HeadwaterCommand
 from tests.page_blocks import ROOT, Reader, blocks_of, reader_in
 
 BLOCK_TIMEOUT_S = 900.0
-TOLD_IN_ORDER = ("tutorial.md", "howto/add-a-tenant.md", "howto/mask-a-column.md", "howto/fill-a-late-table.md")
+TOLD_IN_ORDER = (
+    "tutorial.md",
+    "howto/add-a-tenant.md",
+    "howto/mask-a-column.md",
+    "howto/fill-a-late-table.md",
+    "howto/back-up-and-restore.md",
+    "howto/rotate-passwords.md",
+)
 
 pytestmark = [
     pytest.mark.rest(because="test_init.py types README's first two commands; test_live_stack.py has the others"),
@@ -62,6 +70,9 @@ def test_the_tutorial_and_its_tasks_run_as_they_stand(mysql_server: MysqlServer,
             for page in pages:
                 blocks = [block for block in blocks_of(page) if block.is_run]
                 said[page.name] = [reader.types(block.text, timeout_s=BLOCK_TIMEOUT_S) for block in blocks]
+            with tarfile.open(reader.folder / "headwater-documents.tar") as archive:
+                archived = set(archive.getnames())
+            again = reader.types("headwater status || true", timeout_s=BLOCK_TIMEOUT_S)
     finally:
         mysql_server.execute("DROP DATABASE IF EXISTS shop", "DROP USER IF EXISTS headwater")
 
@@ -73,3 +84,5 @@ def test_the_tutorial_and_its_tasks_run_as_they_stand(mysql_server: MysqlServer,
     assert "tenant globex: version 1 is in force" in said["add-a-tenant.md"][-1]
     assert "masked: hash sha256" in said["mask-a-column.md"][0]
     assert "sent execute-snapshot" in said["fill-a-late-table.md"][0]
+    assert archived >= {"sources/shop.yaml", "tenants/acme.yaml", "tenants/globex.yaml", "keys"}
+    assert "stack up" in again
