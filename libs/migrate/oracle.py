@@ -73,6 +73,11 @@ def _destinations(value: str, migration: Migration) -> None:
     group(migration, "mining.archive_destinations", found)
 
 
+def _names(path: str) -> Carry:
+    """A list of names."""
+    return lambda value, migration: group(migration, path, [name.strip() for name in value.split(",") if name.strip()])
+
+
 def _session_max(value: str, migration: Migration) -> None:
     """0 is no bound, and sessions here always have one."""
     if value != "0":
@@ -103,6 +108,10 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "provide.transaction.metadata": switch("transaction_metadata"),
     "archive.destination.name": _destinations,
     "log.mining.session.max.ms": _session_max,
+    "log.mining.username.include.list": _names("mining.users.include"),
+    "log.mining.username.exclude.list": _names("mining.users.exclude"),
+    "log.mining.clientid.include.list": _names("mining.client_ids.include"),
+    "log.mining.clientid.exclude.list": _names("mining.client_ids.exclude"),
 }
 
 ORACLE: Final = Connector(

@@ -325,6 +325,13 @@ ORACLE_ROLLED_BACK = _counter(
     "No remedy: its rate is the source's own.",
     _PARTITION,
 )
+ORACLE_PASSED_OVER = _counter(
+    Area.LOGMINER,
+    "headwater_oracle_passed_over_rows_total",
+    "Rows of captured tables whose transactions mining.users or mining.client_ids pass over.",
+    "None although some are expected, or the other way: compare the names with V$SESSION.USERNAME and CLIENT_IDENTIFIER.",
+    _PARTITION,
+)
 ORACLE_REREADS = _counter(
     Area.LOGMINER,
     "headwater_oracle_rereads_total",

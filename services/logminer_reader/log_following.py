@@ -26,7 +26,7 @@ from services.logminer_reader.incremental import IncrementalCopy
 from services.logminer_reader.log_reports import LogReports
 from services.logminer_reader.log_steps import Committed, LogSteps, Step
 from services.logminer_reader.log_views import next_incarnation, server_offset
-from services.logminer_reader.mined_rows import CapturedTables, MinedDdl
+from services.logminer_reader.mined_rows import CapturedTables, MinedDdl, MinedRow
 from services.logminer_reader.mining import Mined, mine
 from services.logminer_reader.position import SOURCE_PARTITION, LogminerPosition
 from services.logminer_reader.remining import Remining, TornTransaction
@@ -277,7 +277,14 @@ class LogFollowing:
         )
         remining = Remining(settings.database, settings.mining, position, transactions, spill_dir, ends_before)
         rereading = SourceReader(settings.source, settings.database)
-        return _Mining(windows, transactions, LogSteps(position, transactions), remining, rereading, after)
+        is_wanted = self._is_wanted if settings.mining.passes_over else None
+        steps = LogSteps(position, transactions, is_wanted)
+        return _Mining(windows, transactions, steps, remining, rereading, after)
+
+    def _is_wanted(self, start: MinedRow) -> bool:
+        """Whether a transaction's user and client count."""
+        mining = self._settings.mining
+        return mining.users.has(start.user or "") and mining.client_ids.has(start.info or "")
 
     def _decoder(self, epoch: int, mining: _Mining) -> TransactionDecoder:
         settings = self._settings
@@ -302,7 +309,8 @@ class LogFollowing:
             types = {column.source_type for schema in schemas for column in schema.columns}
             has_large = any(is_large(parse_column_type(text)) for text in types)
             tables = {schema.table_id for schema in schemas} | set(self._schemas.awaited)
-            self._captured_tables = CapturedTables(tuple(sorted(tables)), has_large)
+            passes_over = self._settings.mining.passes_over
+            self._captured_tables = CapturedTables(tuple(sorted(tables)), has_large, passes_over)
             self._captured_of = schemas
         return self._captured_tables
 

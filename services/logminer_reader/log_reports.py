@@ -21,7 +21,7 @@ class LogReports:
     def __init__(self, source: str) -> None:
         self._scope = FaultScope(source=source)
         self._labels = (source, SOURCE_PARTITION)
-        self._rolled_back = 0
+        self._rolled_back = self._passed_over = 0
 
     def window_ended(self, position: LogminerPosition, steps: LogSteps, transactions: OpenTransactions) -> None:
         """A window was gathered whole; ``position`` is that of its end."""
@@ -30,7 +30,8 @@ class LogReports:
         metrics.ORACLE_MINED_FROM_SCN.labels(*self._labels).set(position.mined_from)
         metrics.ORACLE_OPEN_TRANSACTIONS.labels(*self._labels).set(len(transactions))
         metrics.ORACLE_ROLLED_BACK.labels(*self._labels).inc(steps.rolled_back - self._rolled_back)
-        self._rolled_back = steps.rolled_back
+        metrics.ORACLE_PASSED_OVER.labels(*self._labels).inc(steps.passed_over.rows - self._passed_over)
+        self._rolled_back, self._passed_over = steps.rolled_back, steps.passed_over.rows
         oldest = transactions.oldest
         age_s = 0.0 if oldest is None else max(0.0, time.time() - oldest.first_time_us / 1e6)
         metrics.ORACLE_OLDEST_TRANSACTION.labels(*self._labels).set(age_s)

@@ -4,8 +4,8 @@ Rows come by SCN. Those of the newest SCN are held until another SCN or the wind
 one SCN are brought into their order, and an error within an SCN leaves nothing half taken.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from libs.errors import PipelineHalted
@@ -54,12 +54,32 @@ class _Start(NamedTuple):
     scn: int
     window: int
     """Number of the window that had it."""
+    is_wanted: bool
+    """Its transaction is not passed over."""
+
+
+@dataclass(slots=True)
+class PassedOver:
+    """Transactions that do not count, by the user or client of their START."""
+
+    is_wanted: Callable[[MinedRow], bool] | None
+    """Of a START, whether its transaction counts; None: all do."""
+    rows: int = 0
+    """Of captured tables, so far."""
+    starts: dict[bytes, int] = field(default_factory=dict)
+    """SCN of the START of each open one that has such rows, by undo segment and slot: a restart has to see it again."""
 
 
 class LogSteps:
     """Takes rows, and gives steps. Commits before ``position`` are passed over, and so are statements."""
 
-    def __init__(self, position: LogminerPosition, transactions: OpenTransactions) -> None:
+    def __init__(
+        self,
+        position: LogminerPosition,
+        transactions: OpenTransactions,
+        is_wanted: Callable[[MinedRow], bool] | None = None,
+    ) -> None:
+        """``is_wanted``: of a START, whether rows of its transaction count; None: all do."""
         self._begun = position
         self._transactions = transactions
         self._held: list[MinedRow] = []
@@ -72,6 +92,7 @@ class LogSteps:
         self.commits = 0
         """Of all transactions, captured or not."""
         self.rolled_back = 0
+        self.passed_over = PassedOver(is_wanted)
         self.done: tuple[int, int] = (position.done_scn, position.done_commits)
         """As ``LogminerPosition.done_scn`` and ``done_commits``."""
         self.committed_at_us = 0
@@ -85,6 +106,7 @@ class LogSteps:
         if oldest is not None:
             start = self._start(oldest.xid)
             needed = min(needed, oldest.first_scn if start is None else min(start.scn, oldest.first_scn))
+        needed = min([needed, *self.passed_over.starts.values()])
         return None if needed >= self.done[0] else needed
 
     def begin_window(self) -> None:
@@ -137,9 +159,11 @@ class LogSteps:
                 case Operation.COMMIT:
                     ends.append(row)
                 case Operation.START:
-                    self._starts[row.xid[:_SLOT_BYTES]] = _Start(row.xid, row.scn, self._window)
+                    is_wanted = self.passed_over.is_wanted is None or self.passed_over.is_wanted(row)
+                    self._starts[row.xid[:_SLOT_BYTES]] = _Start(row.xid, row.scn, self._window, is_wanted)
                 case Operation.ROLLBACK:
                     self._starts.pop(row.xid[:_SLOT_BYTES], None)
+                    self.passed_over.starts.pop(row.xid[:_SLOT_BYTES], None)
                     if (transaction := self._transactions.ended(row.xid, row.scn)) is not None:
                         transaction.close()
                         self.rolled_back += 1
@@ -150,7 +174,7 @@ class LogSteps:
                         f"the redo of thread {row.thread} has a gap at SCN {row.scn} ({row.info or 'MISSING_SCN'}): "
                         "restore the log that is missing, or re-snapshot the source"
                     )
-                case _:
+                case _ if self.passed_over.is_wanted is None or self._counts(row):
                     self._transactions.add(row)
         if len(ends) > COMMITS_OF_AN_SCN:
             raise PipelineHalted(f"{len(ends)} transactions committed at SCN {ends[0].scn}: no order has room for them")
@@ -166,6 +190,7 @@ class LogSteps:
         transaction = self._transactions.ended(row.xid, row.scn)
         start = self._start(row.xid if transaction is None else transaction.xid)
         self._starts.pop(row.xid[:_SLOT_BYTES], None)
+        self.passed_over.starts.pop(row.xid[:_SLOT_BYTES], None)
         if self._begun.has(row.scn, nth):
             if transaction is not None:
                 transaction.close()
@@ -182,6 +207,15 @@ class LogSteps:
                 start_scn=None if start is None else start.scn,
                 is_whole=start is not None and start.window == self._window,
             )
+
+    def _counts(self, row: MinedRow) -> bool:
+        """A row is of no transaction that is passed over."""
+        start = self._start(row.xid)
+        if start is None or start.is_wanted:
+            return True
+        self.passed_over.rows += 1
+        self.passed_over.starts.setdefault(row.xid[:_SLOT_BYTES], start.scn)
+        return False
 
     def _start(self, xid: bytes) -> _Start | None:
         start = self._starts.get(xid[:_SLOT_BYTES])

@@ -31,6 +31,7 @@ class MinedRow(NamedTuple):
     owner: str | None
     table: str | None
     info: str | None
+    """INFO; of a START, CLIENT_ID where transactions are passed over."""
     sql: str | None
 
 
@@ -56,6 +57,13 @@ class CapturedTables(NamedTuple):
     tables: tuple[TableId, ...]
     has_large: bool = False
     """Some have columns whose values the log may hold in rows of their own (``libs.oracle.logical.is_large``)."""
+    passes_over: bool = False
+    """Transactions are passed over by the user or client of their START."""
+
+    @property
+    def with_starts(self) -> bool:
+        """START of every transaction is asked for."""
+        return self.has_large or self.passes_over
 
 
 _COLUMNS: Final = (
@@ -78,12 +86,15 @@ def window_query(captured: CapturedTables, pdb: str | None = None) -> str:
     Ends of all transactions come, because commits are counted; all DDL comes too. Rows of tables come by name.
     LogMiner calls a table that its dictionary does not know ``OBJ# n``, and its owner UNKNOWN; the reader knows them by the
     object id.
-    START of every transaction comes where large values do: it says whether a window has the whole transaction.
+    START of every transaction comes where large values do: it says whether a window has the whole transaction. It comes with
+    its client where transactions are passed over.
     """
-    always = (*_ALWAYS, Operation.START) if captured.has_large else _ALWAYS
+    always = (*_ALWAYS, Operation.START) if captured.with_starts else _ALWAYS
+    info = f"CASE WHEN OPERATION_CODE = {Operation.START.value} THEN CLIENT_ID ELSE INFO END AS INFO"
+    columns = _COLUMNS.replace(" INFO,", f" {info},") if captured.passes_over else _COLUMNS
     within = f" AND SRC_CON_NAME = {_quoted(pdb)}" if pdb else ""
     return (
-        f"SELECT {_COLUMNS} FROM V$LOGMNR_CONTENTS WHERE SCN > :1 AND SCN <= :2{within}"
+        f"SELECT {columns} FROM V$LOGMNR_CONTENTS WHERE SCN > :1 AND SCN <= :2{within}"
         f" AND (OPERATION_CODE IN ({_codes(always)})"
         f" OR (OPERATION_CODE = {Operation.DDL.value} AND INFO LIKE 'USER DDL%')"
         f" OR (OPERATION_CODE IN ({_codes(_OF_TABLES)}) AND ({' OR '.join(_conditions(captured.tables))})))"

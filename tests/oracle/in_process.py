@@ -152,9 +152,11 @@ class ModelWindows:
         names = {(table_id.database, table_id.table) for table_id in captured.tables}
         for cells in miner.contents().rows:
             row: Any = MinedRow._make(cells[_PLACES[name]] for name in _NAMES)
+            if captured.passes_over and row.operation == Operation.START:
+                row = row._replace(info=cells[_PLACES["CLIENT_ID"]])
             is_wanted = (
                 row.operation in _ENDS
-                or (row.operation == Operation.START and captured.has_large)
+                or (row.operation == Operation.START and captured.with_starts)
                 or (row.operation not in _UNNAMED and (row.owner, row.table) in names)
             )
             if is_wanted and window.start < row.scn <= window.end and xid in (None, row.xid):

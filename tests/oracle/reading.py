@@ -175,7 +175,7 @@ class Reading:
                 thread=row.thread,
                 rs_id=row.rs_id,
                 committed_at_us=round(row.timestamp.replace(tzinfo=UTC).timestamp() * 1_000_000),
-                user=row.user,
+                user=row.session.user,
                 owner=named.owner if named is not None else "",
                 table=named.name if named is not None else "",
                 object_id=0,

@@ -34,6 +34,19 @@ class OracleDatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.pdb_name or self.service_name
 
 
+class NameFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Names that count, without regard to case: those of ``include``, or all where it is empty, but none of ``exclude``."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def has(self, name: str) -> bool:
+        """Whether a name counts; no name is the empty one."""
+        folded = name.upper()
+        is_included = not self.include or folded in map(str.upper, self.include)
+        return is_included and folded not in map(str.upper, self.exclude)
+
+
 class MiningSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the redo is read by LogMiner."""
 
@@ -49,8 +62,18 @@ class MiningSettings(msgspec.Struct, frozen=True, kw_only=True):
     archive_destinations: tuple[Annotated[int, bounds(1, 31)], ...] = ()
     """DEST_ID of archive destinations, in order of preference (``archive.destination.name``); of other ones, every local one
     that is valid is read."""
+    users: NameFilter = NameFilter()
+    """Transactions of other database users are passed over whole (``log.mining.username.include.list`` and
+    ``.exclude.list``). Their START says whose they are; one without a START in the log is delivered."""
+    client_ids: NameFilter = NameFilter()
+    """As ``users``, by the client identifier of the session (``log.mining.clientid.include.list`` and ``.exclude.list``)."""
     transaction_memory_mb: Annotated[int, bounds(1, 1 << 20)] = 64
     """Rows of open transactions that are kept in memory, in MB; the rest lies in files in ``spill_dir``."""
+
+    @property
+    def passes_over(self) -> bool:
+        """Some transactions are passed over by their START."""
+        return NameFilter() != self.users or NameFilter() != self.client_ids
 
 
 class OracleSnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):

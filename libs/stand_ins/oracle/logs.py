@@ -9,6 +9,14 @@ from libs.stand_ins.oracle.redo import Piece
 from libs.stand_ins.oracle.tables import ModelTable, Named
 
 
+class Session(NamedTuple):
+    """The author of a transaction."""
+
+    user: str
+    client: str | None = None
+    """CLIENT_ID, by DBMS_SESSION.SET_IDENTIFIER."""
+
+
 class RedoRow(NamedTuple):
     """A record of redo, as a row of V$LOGMNR_CONTENTS has it."""
 
@@ -19,7 +27,7 @@ class RedoRow(NamedTuple):
     ssn: int
     piece: Piece
     timestamp: datetime
-    user: str
+    session: Session
     table: ModelTable | None
     named: Named | None
     """The table as it was called when the record was written."""

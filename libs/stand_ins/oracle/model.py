@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from libs.oracle.log_rows import NO_ROW_ID, Operation
 from libs.stand_ins.oracle import redo
 from libs.stand_ins.oracle.answers import Column, OracleError, Value
-from libs.stand_ins.oracle.logs import Incarnation, Log, RedoRow, RedoThread, first_log
+from libs.stand_ins.oracle.logs import Incarnation, Log, RedoRow, RedoThread, Session, first_log
 from libs.stand_ins.oracle.redo import Piece
 from libs.stand_ins.oracle.sql import Table
 from libs.stand_ins.oracle.tables import ModelTable, Named, Row, Version
@@ -223,7 +223,7 @@ class Model:
                 ssn=0,
                 piece=piece,
                 timestamp=self.now,
-                user=transaction.user,
+                session=Session(transaction.user, transaction.client),
                 table=table,
                 named=table.named if table is not None else None,
                 object_version=table.object_version if table is not None else 0,
@@ -263,6 +263,8 @@ class Transaction:
         self.user = user
         self.thread = thread
         self.pdb = model.pdb
+        self.client: str | None = None
+        """CLIENT_ID, by DBMS_SESSION.SET_IDENTIFIER."""
         self.xid = bytes([9 + thread, 0, number % 48, 0]) + (1_000 + number).to_bytes(4, "little")
         """Undo segment, slot, and sequence."""
         self.start_scn = 0

@@ -105,6 +105,7 @@ def test_a_connector_becomes_a_good_document() -> None:
             "legacy.decimal.handling.strategy": "true",
             "archive.destination.name": "LOG_ARCHIVE_DEST_2,LOG_ARCHIVE_DEST_1",
             "log.mining.session.max.ms": "300000",
+            "log.mining.username.exclude.list": "BATCH, NIGHTLY",
             "snapshot.mode": "when_needed",
             "lob.enabled": "true",
             "snapshot.select.statement.overrides": "ERP.ORDERS",
@@ -128,7 +129,11 @@ def test_a_connector_becomes_a_good_document() -> None:
         },
         "include_tables": [r"ERP\.ORDERS", r"ERP\.ITEMS"],
         "values": {"decimal": "string", "interval": "string", "zero_scale_numbers": "integer"},
-        "mining": {"archive_destinations": [2, 1], "session_max_s": 300.0},
+        "mining": {
+            "archive_destinations": [2, 1],
+            "session_max_s": 300.0,
+            "users": {"exclude": ["BATCH", "NIGHTLY"]},
+        },
         "snapshot": {"mode": "when_needed", "select_overrides": {"ERP.ORDERS": "DELETED = 0"}},
         "signal_table": "ERP.SIGNALS",
         "lacking_values": "read_again",
@@ -142,7 +147,6 @@ def test_a_connector_becomes_a_good_document() -> None:
     [
         ("database.url", "jdbc:oracle:oci:@(DESCRIPTION=…)"),
         ("database.connection.adapter", "xstream"),
-        ("log.mining.username.exclude.list", "BATCH"),
         ("snapshot.mode", "configuration_based"),
         ("log.mining.strategy", "redo_log_catalog"),
         ("snapshot.locking.mode", "shared"),
