@@ -16,7 +16,7 @@ from libs.mesh.mesh import Mesh, require_source
 from libs.operations.reader_control import readers_of
 from libs.operations.signal_wait import SignalProgress, wait_for_signal
 from libs.source.signal_topic import send_signal
-from libs.source.signals import EXECUTE, LOG, STOP, TYPES, InvalidSignal
+from libs.source.signals import DROP, EXECUTE, LOG, ORACLE_TYPES, STOP, InvalidSignal
 
 _DEFAULT_TIMEOUT_S: Final = 3_600.0
 _BAR: Final = 20
@@ -24,7 +24,7 @@ _BAR: Final = 20
 
 @click.command()
 @click.argument("source")
-@click.argument("kind", metavar="TYPE", type=click.Choice(TYPES))
+@click.argument("kind", metavar="TYPE", type=click.Choice(ORACLE_TYPES))
 @click.argument("tables", nargs=-1)
 @click.option("--where", help="SQL condition: only rows that meet it (execute-snapshot).")
 @click.option("--surrogate-key", help="Read along this column instead of the table's key (execute-snapshot).")
@@ -54,9 +54,11 @@ def signal(
     as_json: bool,
     mesh: Mesh,
 ) -> None:
-    """Send SOURCE's reader one of Debezium's signals: execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot or log.
+    """Send SOURCE's reader one of Debezium's signals: execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot or log;
+    that of an Oracle source also drop-transaction.
 
-    TABLES are names (`shop.orders`) or regular expressions. stop-snapshot without TABLES stops all.
+    TABLES are names (`shop.orders`) or regular expressions. stop-snapshot without TABLES stops all. Of drop-transaction it is
+    the id of an open transaction: none of its changes is delivered, so its tables have to be copied again.
 
     The signal is durable when the command returns. It acts once; a reader that is down acts on it when it starts. With --wait
     the command returns with the outcome: it exits with 1 if the reader refuses the signal, or a copy is given up.
@@ -68,23 +70,20 @@ def signal(
       headwater signal shop execute-snapshot shop.orders --where "id > 1000"
       headwater signal shop pause-snapshot
       headwater signal shop stop-snapshot shop.orders
+      headwater signal erp drop-transaction 0a0007008e2a0000
       headwater signal shop execute-snapshot shop.orders --mesh kafka.yaml
     """
     require_source(mesh, source)
     readers = readers_of(mesh, source) if is_waiting else []
-    if tables and kind not in (EXECUTE, STOP):
+    if kind == DROP and len(tables) != 1:
+        raise click.UsageError(f"{DROP} takes the id of one transaction")
+    if tables and kind not in (EXECUTE, STOP, DROP):
         raise click.UsageError(f"{kind} takes no tables")
     if (where or surrogate_key) and kind != EXECUTE:
         raise click.UsageError("--where and --surrogate-key belong to execute-snapshot")
     if message and kind != LOG:
         raise click.UsageError("--message belongs to log")
-    data: dict[str, Any] = {"message": message or ""} if kind == LOG else {"type": "INCREMENTAL"}
-    if tables or kind == EXECUTE:
-        data["data-collections"] = list(tables)
-    if where:
-        data["additional-conditions"] = [{"data-collection": table, "filter": where} for table in tables]
-    if surrogate_key:
-        data["surrogate-key"] = surrogate_key
+    data = _data(kind, tables, where, surrogate_key, message)
     chosen_id = signal_id or str(uuid.uuid4())
     try:
         with interruptible(f"the signal may have been sent: `headwater status --source {source}` shows it"):
@@ -116,6 +115,22 @@ def signal(
             secho(f"{kind} {chosen_id} is done{copied}", fg="green")
     if not end.is_done:
         raise click.exceptions.Exit(1)
+
+
+def _data(
+    kind: str, tables: tuple[str, ...], where: str | None, surrogate_key: str | None, message: str | None
+) -> dict[str, Any]:
+    """The signal's ``data``."""
+    if kind == DROP:
+        return {"transaction-id": tables[0]}
+    data: dict[str, Any] = {"message": message or ""} if kind == LOG else {"type": "INCREMENTAL"}
+    if tables or kind == EXECUTE:
+        data["data-collections"] = list(tables)
+    if where:
+        data["additional-conditions"] = [{"data-collection": table, "filter": where} for table in tables]
+    if surrogate_key:
+        data["surrogate-key"] = surrogate_key
+    return data
 
 
 def progress_line(now: SignalProgress) -> str:

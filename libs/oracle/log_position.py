@@ -35,6 +35,9 @@ class LogminerPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     low_scn: int | None = None
     """SCN of the first captured row of the oldest transaction that is open; None: there is none, or it is not below
     ``done_scn``. Mining begins here."""
+    dropped: tuple[str, ...] = ()
+    """XIDs of open transactions that a signal had passed over, in hexadecimal. ``low_scn`` does not wait for them, so the rows
+    from there on are not all that they wrote."""
     quarantined: Mapping[str, str] = {}
     """Tables (``SCHEMA.TABLE``) whose rows are passed over since they could not be read rightly, each with the reason."""
 

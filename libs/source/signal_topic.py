@@ -21,7 +21,7 @@ from libs.errors import AccessDenied, BrokerUnavailable
 from libs.events.names import SIGNALS_TOPIC
 from libs.kafka.clients import TopicSpec, client_config
 from libs.source.signal_outcomes import note_refused
-from libs.source.signals import id_of, parse_signal
+from libs.source.signals import ORACLE_TYPES, id_of, parse_signal
 from libs.types.position import SourcePartition
 
 log = structlog.get_logger()
@@ -277,7 +277,7 @@ def send_signal(settings: KafkaSettings, source: str, text: str) -> int:
         InvalidSignal: it could not act; nothing was sent.
         BrokerUnavailable: Kafka did not take it; try again.
     """
-    parse_signal(text)
+    parse_signal(text, types=ORACLE_TYPES)  # a reader of another kind refuses one that it does not know
     offsets: list[int] = []
     faults: list[str] = []
     producer = Producer({**client_config(settings), "acks": "all", "enable.idempotence": True})

@@ -15,6 +15,10 @@ from libs.source.filter_text import no_condition
 
 EXECUTE, STOP, PAUSE, RESUME, LOG = "execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log"
 TYPES: Final = (EXECUTE, STOP, PAUSE, RESUME, LOG)
+"""Of every reader."""
+DROP: Final = "drop-transaction"
+ORACLE_TYPES: Final = (*TYPES, DROP)
+_TRANSACTION_ID: Final = re.compile(r"[0-9A-Fa-f]{16}")
 
 
 class InvalidSignal(InvalidEvent):
@@ -71,11 +75,23 @@ class LogMessage:
     message: str
 
 
-Signal = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogMessage
+@dataclass(frozen=True, slots=True)
+class DropTransaction:
+    """Pass over a transaction of an Oracle database that is open: none of its changes is delivered."""
+
+    kind: ClassVar = DROP
+    signal_id: str
+    transaction_id: str
+    """XID: 16 hexadecimal digits, in lower case."""
 
 
-def parse_signal(text: str | bytes) -> Signal:
+Signal = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogMessage | DropTransaction
+
+
+def parse_signal(text: str | bytes, *, types: Sequence[str] = TYPES) -> Signal:
     """The signal in a record of the signals topic: ``{"id": …, "type": …, "data": {…}}``, the id optional.
+
+    ``types``: those that the reader acts on.
 
     Raises:
         InvalidSignal: with every mistake.
@@ -84,7 +100,7 @@ def parse_signal(text: str | bytes) -> Signal:
     unknown = sorted(set(document) - {"id", "type", "data"})
     if unknown:
         raise InvalidSignal(f"signal: unknown member(s) {', '.join(unknown)}; known: id, type, data")
-    return signal_of(str(document.get("id") or ""), document.get("type"), document.get("data"))
+    return signal_of(str(document.get("id") or ""), document.get("type"), document.get("data"), types=types)
 
 
 def id_of(text: str | bytes) -> str:
@@ -96,14 +112,14 @@ def id_of(text: str | bytes) -> str:
     return str(document.get("id") or "") if isinstance(document, dict) else ""
 
 
-def signal_of(signal_id: str, kind: object, data: object) -> Signal:
+def signal_of(signal_id: str, kind: object, data: object, *, types: Sequence[str] = TYPES) -> Signal:
     """The signal with these parts: the columns of a signal table, ``data`` being JSON text or its value.
 
     Raises:
         InvalidSignal: with every mistake.
     """
-    if kind not in TYPES:
-        raise InvalidSignal(f"signal {signal_id!r}: type {kind!r} is unknown; known: {', '.join(TYPES)}")
+    if kind not in types:
+        raise InvalidSignal(f"signal {signal_id!r}: type {kind!r} is unknown to this reader; known: {', '.join(types)}")
     members = (
         _json_object(data, f"signal {signal_id!r}: data") if isinstance(data, str | bytes) and data else data or {}
     )
@@ -129,6 +145,8 @@ def signal_of(signal_id: str, kind: object, data: object) -> Signal:
             signal = PauseSnapshot(signal_id)
         case "resume-snapshot":
             signal = ResumeSnapshot(signal_id)
+        case "drop-transaction":
+            signal = DropTransaction(signal_id, _transaction_id(members, mistakes))
         case _:
             signal = LogMessage(signal_id, _text(members, "message", mistakes))
     if mistakes:
@@ -155,6 +173,13 @@ def _json_object(text: object, what: str) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
         raise InvalidSignal(f"{what} must be a JSON object")
     return document
+
+
+def _transaction_id(members: Mapping[str, Any], mistakes: list[str]) -> str:
+    found = _text(members, "transaction-id", mistakes)
+    if not _TRANSACTION_ID.fullmatch(found):
+        mistakes.append("transaction-id: must be the 16 hexadecimal digits of an XID")
+    return found.lower()
 
 
 def _names(members: Mapping[str, Any], mistakes: list[str], *, is_required: bool) -> tuple[str, ...]:

@@ -332,6 +332,13 @@ ORACLE_PASSED_OVER = _counter(
     "None although some are expected, or the other way: compare the names with V$SESSION.USERNAME and CLIENT_IDENTIFIER.",
     _PARTITION,
 )
+ORACLE_DROPPED = _counter(
+    Area.LOGMINER,
+    "headwater_oracle_dropped_transactions_total",
+    "Transactions that a `drop-transaction` signal had passed over: none of their changes is delivered.",
+    "Any that nobody asked for: `transaction_dropped` in the reader's log names signal, user and rows. Snapshot its tables.",
+    _PARTITION,
+)
 ORACLE_REREADS = _counter(
     Area.LOGMINER,
     "headwater_oracle_rereads_total",

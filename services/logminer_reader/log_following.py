@@ -101,6 +101,7 @@ class _Place:
             done_scn=incarnation.resetlogs_change,
             done_commits=0,
             low_scn=None,
+            dropped=(),
         )
 
     def end_window(self, steps: LogSteps) -> None:
@@ -179,6 +180,7 @@ class LogFollowing:
         place = _Place(position, order, committed_at_us)
         while True:
             self._mining = mining = await asyncio.to_thread(self._open, place.position)
+            self._beside.signals.transactions = mining.transactions
             after = mining.after
             end_scn = min(until_scn or after.resetlogs_change, after.resetlogs_change) if after else until_scn
             async for batch in self._of_incarnation(place, mining, end_scn):
@@ -274,6 +276,7 @@ class LogFollowing:
             memory_bytes=settings.mining.transaction_memory_mb << 20,
             whole_from_scn=position.done_scn,
             server_offset=offset,
+            dropped=position.dropped,
         )
         remining = Remining(settings.database, settings.mining, position, transactions, spill_dir, ends_before)
         rereading = SourceReader(settings.source, settings.database)
@@ -315,7 +318,9 @@ class LogFollowing:
         return self._captured_tables
 
     def _resume_point(self, place: _Place) -> ResumePoint:
-        position = msgspec.structs.replace(place.position, quarantined=self._schemas.quarantined)
+        mining = self._mining
+        dropped = place.position.dropped if mining is None else mining.transactions.dropped(place.position.done_scn)
+        position = msgspec.structs.replace(place.position, quarantined=self._schemas.quarantined, dropped=dropped)
         return self._gatherer.resume_point(position, place.order, place.committed_at_us)
 
     async def _transaction(

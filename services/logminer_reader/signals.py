@@ -11,6 +11,8 @@ from libs.source.incremental import take_signal
 from libs.source.signal_outcomes import note_refused, note_taken
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import (
+    ORACLE_TYPES,
+    DropTransaction,
     ExecuteSnapshot,
     InvalidSignal,
     LogMessage,
@@ -27,6 +29,7 @@ from libs.types.table import TableId
 from services.logminer_reader.gather import Gatherer
 from services.logminer_reader.position import SOURCE_PARTITION
 from services.logminer_reader.schemas import SourceSchemas
+from services.logminer_reader.transactions import OpenTransactions
 
 log = structlog.get_logger()
 
@@ -42,6 +45,8 @@ class Signals:
         self._schemas = schemas
         self._gatherer = gatherer
         self._topic: SignalTopic | None = None
+        self.transactions: OpenTransactions | None = None
+        """Those of the log that is followed; None: it is not yet."""
 
     def open(self) -> None:
         """Follow the topic from the checkpoint's place on; before, signals of the table alone count."""
@@ -60,7 +65,7 @@ class Signals:
         for record in records:
             if record.text is not None:
                 try:
-                    await self._act_on(parse_signal(record.text), order, position)
+                    await self._act_on(parse_signal(record.text, types=ORACLE_TYPES), order, position)
                 except InvalidSignal as error:
                     self._refuse(id_of(record.text), error)
             self._gatherer.incremental = msgspec.structs.replace(
@@ -76,7 +81,7 @@ class Signals:
                 raise InvalidSignal(f"the signal table has {len(row)} columns; it needs three: id, type, data")
             signal_id, kind, data = row
             own_id = str(signal_id)
-            await self._act_on(signal_of(own_id, kind, data), order, position)
+            await self._act_on(signal_of(own_id, kind, data, types=ORACLE_TYPES), order, position)
         except InvalidSignal as error:
             self._refuse(own_id, error)
 
@@ -89,6 +94,9 @@ class Signals:
         if isinstance(signal, LogMessage):
             log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
             note_taken(self._partition, signal, self._gatherer.incremental)
+        elif isinstance(signal, DropTransaction):
+            self._drop(signal)
+            note_taken(self._partition, signal, self._gatherer.incremental)
         else:
             if isinstance(signal, ExecuteSnapshot):
                 await self._readmit(signal, order, position)
@@ -97,6 +105,24 @@ class Signals:
             log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
             note_taken(self._partition, signal, self._gatherer.incremental, notes)
         metrics.SIGNALS.labels(*self._partition, "taken").inc()
+
+    def _drop(self, signal: DropTransaction) -> None:
+        xid = bytes.fromhex(signal.transaction_id)
+        dropped = None if self.transactions is None else self.transactions.drop(xid)
+        if dropped is None:
+            raise InvalidSignal(
+                f"transaction {signal.transaction_id} is not open, or has changed no row of a captured table that was read: "
+                "the log of the reader, and V$TRANSACTION.XID, name the open ones"
+            )
+        log.warning(
+            "transaction_dropped",
+            signal_id=signal.signal_id,
+            xid=signal.transaction_id,
+            user=dropped.user,
+            first_scn=dropped.first_scn,
+            rows_lost=dropped.rows,
+        )
+        metrics.ORACLE_DROPPED.labels(*self._partition).inc()
 
     async def _readmit(self, signal: ExecuteSnapshot, order: EventOrder, position: LogminerPosition) -> None:
         """Tables that are quarantined are taken up again with the definition of now."""

@@ -235,7 +235,8 @@ class OracleChangeLog:
         delivered_scn = at.position.done_scn + bool(at.position.done_commits)
         scn, epoch = max(base.current_scn, delivered_scn), at.position.epoch
         log.info("copying_again", scn=scn)
-        return _At(base.at(scn, epoch), snapshot_order(epoch, scn), time.time_ns() // 1_000)
+        position = msgspec.structs.replace(base.at(scn, epoch), dropped=at.position.dropped)
+        return _At(position, snapshot_order(epoch, scn), time.time_ns() // 1_000)
 
     def _with_quarantine(self, at: _At) -> _At:
         position = msgspec.structs.replace(at.position, quarantined=dict(self._schemas.quarantined))

@@ -4,7 +4,7 @@ A row is kept as bytes in its transaction's buffer; nothing is decoded, because 
 ``memory_bytes`` the largest buffers go to files without a name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -101,8 +101,9 @@ class OpenTransactions:
         memory_bytes: int,
         whole_from_scn: int = 0,
         server_offset: timedelta = timedelta(),
+        dropped: Iterable[str] = (),
     ) -> None:
-        """``server_offset``: the database server's clock, less UTC.
+        """``server_offset``: the database server's clock, less UTC. ``dropped``: see ``LogminerPosition.dropped``.
 
         ``whole_from_scn``: transactions that end before this SCN may lack rows, and are not delivered.
         """
@@ -114,6 +115,8 @@ class OpenTransactions:
         self.names: dict[int, TableId] = {}
         """Tables by the numbers that rows had beside their names."""
         self._in_memory_bytes = 0
+        self._dropped: dict[bytes, int | None] = {bytes.fromhex(xid): None for xid in dropped}
+        """SCN of the end of each; None: it is open."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -135,6 +138,8 @@ class OpenTransactions:
             DiskFull: there is no room for a transaction that is larger than memory.
             PipelineHalted: it belongs to a transaction that cannot be found out.
         """
+        if self._dropped and self._dropped_as(row.xid) is not None:
+            return
         transaction = self._find(row.xid, row.scn) or self._begun(row)
         if row.goes_on:
             transaction.text.append(row.sql or "")
@@ -179,11 +184,30 @@ class OpenTransactions:
         Raises:
             PipelineHalted: it cannot be found out which one ended.
         """
+        dropped = self._dropped_as(xid) if self._dropped else None
+        if dropped is not None:
+            self._dropped[dropped] = scn
+            return None
         transaction = self._find(xid, scn)
         if transaction is not None:
             del self._open[transaction.xid]
             self._in_memory_bytes -= len(transaction.data)
         return transaction
+
+    def drop(self, xid: bytes) -> OpenTransaction | None:
+        """Pass an open transaction over, with all rows that it is still to write; None: it is not open."""
+        transaction = self._open.pop(xid, None)
+        if transaction is None:
+            return None
+        self._in_memory_bytes -= len(transaction.data)
+        transaction.close()
+        self._dropped[xid] = None
+        return transaction
+
+    def dropped(self, done_scn: int) -> tuple[str, ...]:
+        """See ``LogminerPosition.dropped``, of a position with this ``done_scn``; later positions have greater ones."""
+        self._dropped = {xid: end for xid, end in self._dropped.items() if end is None or end >= done_scn}
+        return tuple(sorted(xid.hex() for xid in self._dropped))
 
     def alike(self, spill_dir: Path | None) -> "OpenTransactions":
         """Another set, empty, with the same server's clock."""
@@ -208,6 +232,12 @@ class OpenTransactions:
         transaction = OpenTransaction(row.xid, row.scn, time_us, row.thread, row.user or "")
         self._open[row.xid] = transaction
         return transaction
+
+    def _dropped_as(self, xid: bytes) -> bytes | None:
+        """The transaction among those that are dropped; by its slot where the log does not say all of the id."""
+        if not xid.endswith(_UNKNOWN_SEQUENCE):
+            return xid if xid in self._dropped else None
+        return next((each for each, end in self._dropped.items() if end is None and each[:4] == xid[:4]), None)
 
     def _find(self, xid: bytes, scn: int) -> OpenTransaction | None:
         """The open transaction of an XID, or of its undo segment and slot where it says no more."""

@@ -9,7 +9,9 @@ from libs.config.connections import KafkaSettings
 from libs.oracle.log_position import snapshot_order
 from libs.stand_ins.oracle.answers import Column, OracleType
 from libs.types.table import TableId
+from services.logminer_reader.mined_rows import MinedRow
 from services.logminer_reader.signals import Signals
+from services.logminer_reader.transactions import OpenTransactions
 from tests.oracle.reading import Reading, reading
 
 ID = Column("ID", OracleType.NUMBER, 22, 18, 0, is_nullable=False)
@@ -24,7 +26,12 @@ def read() -> Iterator[Reading]:
         yield found
 
 
-def after(read: Reading, *rows: tuple[object, ...], quarantined: str = "") -> list[str]:
+def after(
+    read: Reading,
+    *rows: tuple[object, ...],
+    quarantined: str = "",
+    transactions: OpenTransactions | None = None,
+) -> list[str]:
     """The tables that wait."""
 
     async def act() -> None:
@@ -32,6 +39,7 @@ def after(read: Reading, *rows: tuple[object, ...], quarantined: str = "") -> li
         if quarantined:
             read.schemas.quarantine(TableId(database="SHOP", table=quarantined), "a test")
         signals = Signals("src", KafkaSettings(), read.schemas, read.gatherer)
+        signals.transactions = transactions
         for row in rows:
             await signals.take_row(row, snapshot_order(0, position.done_scn), position)
 
@@ -70,3 +78,22 @@ def test_a_table_that_is_gone_stays_quarantined(read: Reading) -> None:
 
     asyncio.run(act())
     assert list(read.schemas.quarantined) == ["SHOP.ORDERS"]
+
+
+def test_an_open_transaction_is_dropped_and_another_one_is_refused(
+    read: Reading, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transactions = OpenTransactions(None, memory_bytes=1 << 20)
+    xid = bytes.fromhex("0a0007008e2a0000")
+    transactions.add(
+        MinedRow(9, xid, 1, "0x1", 0, 1, 0, 0, 0, 7, 1, "AAA", None, "APP", 1, "SHOP", "ORDERS", None, "insert …")
+    )
+    drop = f'{{"transaction-id": "{xid.hex()}"}}'
+    after(read, ("1", "drop-transaction", drop), ("2", "drop-transaction", drop), transactions=transactions)
+    after(read, ("3", "drop-transaction", drop))
+
+    assert (len(transactions), transactions.dropped(9)) == (0, (xid.hex(),))
+    said = capsys.readouterr().out
+    assert "transaction_dropped" in said
+    assert "rows_lost=1" in said
+    assert said.count("signal_refused") == 2
