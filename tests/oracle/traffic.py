@@ -52,7 +52,9 @@ class Traffic:
         if step == "insert":
             transaction.insert(table, order(next(self._numbers), self._chance.choice([None, "it''s", "; where", "é"])))
         elif step == "update" and free:
-            transaction.update(table, self._chance.choice(free), {"note": self._chance.choice([None, "new", "'"])})
+            row_id, note = self._chance.choice(free), self._chance.choice([None, "new", "'"])
+            if table.row(row_id)["note"] != note:  # no recording has an UPDATE that changes nothing
+                transaction.update(table, row_id, {"note": note})
         elif step == "delete" and free:
             transaction.delete(table, self._chance.choice(free))
         elif step == "savepoint":
