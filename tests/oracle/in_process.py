@@ -17,6 +17,7 @@ import msgspec
 
 from libs.errors import HeadwaterError, SourceUnavailable
 from libs.events.batch import BatchBuilder
+from libs.oracle.incarnations import DatabaseIncarnation, incarnation_after
 from libs.oracle.log_position import LogminerPosition
 from libs.oracle.log_rows import Operation
 from libs.oracle.logical import column
@@ -102,13 +103,15 @@ class ModelWindows:
     awaits_log = False
     views = None
 
-    def __init__(self, model: Model, chances: Chances | None) -> None:
+    def __init__(self, model: Model, chances: Chances | None, resetlogs_id: int) -> None:
         """``chances``: None: windows are as large as can be, and none breaks off."""
         self._model = model
         self._chances = chances
+        self._resetlogs_id = resetlogs_id
+        self.ends_before: int | None = None
 
     def next(self, start: int) -> Window | None:
-        bound = self._model.scn
+        bound = self._model.scn if self.ends_before is None else self.ends_before - 1
         if bound <= start:
             return None
         chances = self._chances
@@ -146,7 +149,8 @@ class ModelWindows:
         miner = LogMiner(self._model)
         for thread in self._model.threads:
             for log in thread.logs:
-                if log.first_scn <= window.end and (log.next_scn is None or log.next_scn > window.start + 1):
+                is_within = log.first_scn <= window.end and (log.next_scn is None or log.next_scn > window.start + 1)
+                if is_within and log.incarnation.resetlogs_id == self._resetlogs_id:
                     miner.call("ADD_LOGFILE", {"LOGFILENAME": log.archived_path() if log.is_archived else log.path()})
         miner.call("START_LOGMNR", {"STARTSCN": window.start + 1, "ENDSCN": window.end})
         names = {(table_id.database, table_id.table) for table_id in captured.tables}
@@ -202,20 +206,32 @@ class ModelRows:
 def in_process(model: Model, chances: Chances | None) -> Iterator[None]:
     """Readers of the log read this model."""
 
-    def windows(*_: Any) -> ModelWindows:
-        return ModelWindows(model, chances)
+    def windows(_database: Any, _settings: Any, resetlogs_id: int) -> ModelWindows:
+        return ModelWindows(model, chances, resetlogs_id)
+
+    def undisturbed(_database: Any, _settings: Any, resetlogs_id: int) -> ModelWindows:
+        return ModelWindows(model, None, resetlogs_id)
+
+    def next_incarnation(_: Any, position: LogminerPosition) -> DatabaseIncarnation | None:
+        """See ``services.logminer_reader.log_views``."""
+        last = model.incarnations[-1]
+        rows = [
+            DatabaseIncarnation(each.number, each.number - 1, each.resetlogs_scn, each.resetlogs_id, each is last)
+            for each in model.incarnations
+        ]
+        return incarnation_after(rows, position.resetlogs_id)
 
     replaced: dict[str, Callable[..., Any]] = {
         "Windows": windows,
         "SourceReader": lambda *_: ModelRows(model),
-        "next_incarnation": lambda *_: None,
+        "next_incarnation": next_incarnation,
         "server_offset": lambda _: timedelta(),
     }
     with (
         patch.multiple(log_following, _POSITION_S=0.0, **replaced),
         patch.object(mining, "_FIRST_RETRY_S", 0.0),
         patch.object(BatchBuilder, "is_full", property(lambda entries: not entries.is_empty and chances is not None)),
-        patch.object(remining, "Windows", lambda *_: ModelWindows(model, None)),
+        patch.object(remining, "Windows", undisturbed),
     ):
         yield
 

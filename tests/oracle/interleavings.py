@@ -1,4 +1,4 @@
-"""Seeded interleavings of transactions, windows and kills. The events of each are the true history of the model.
+"""Seeded interleavings of transactions, windows, RESETLOGS and kills. The events of each are the true history of the model.
 
 ``python -m tests.oracle.interleavings 10000`` tries as many, and prints the seed of the first that fails. A kill loses the
 reader's memory and each batch since the last resume point, as an aborted transaction of Kafka does.
@@ -58,7 +58,7 @@ STEPS = (
         "back",
         "regret",
     ),
-    *("commit", "commit", "commit", "together", "together", "abort", "switch", "read", "kill", "kill"),
+    *("commit", "commit", "commit", "together", "together", "abort", "switch", "reset", "read", "kill", "kill"),
 )
 INLINE, LONG = "é" * 1_500, "é" * 2_500
 """LOBs within the row, and outside of it: by a locator and several writes."""
@@ -93,6 +93,14 @@ class Log:
     chances: Chances | None
     position: LogminerPosition
     events: list[Event] = field(default_factory=list)
+
+    def reset(self, chance: Random) -> None:
+        """OPEN RESETLOGS at an SCN that is not before the newest durable place: the reader follows."""
+        first = max(
+            self.position.done_scn - (not self.position.done_commits), self.model.incarnations[-1].resetlogs_scn
+        )
+        if first <= self.model.scn:
+            self.model.reset_logs(chance.randrange(first, self.model.scn + 1))
 
     async def read(self, kill_after: int | None = None) -> None:
         """A reader's life: to the end of the redo, or to a number of batches."""
@@ -157,6 +165,10 @@ class Clients:
         ]
         self._ids = iter(range(1, 1 << 30))
         self._open: list[tuple[Transaction, list[int]]] = []
+
+    def are_cut_off(self) -> None:
+        """The database is recovered: nothing of an open transaction is left."""
+        self._open.clear()
 
     def take(self, step: str) -> None:
         """One of them goes a step on."""
@@ -264,6 +276,9 @@ async def _live(log: Log, clients: Clients, chance: Random) -> None:
         match chance.choice(STEPS):
             case "read":
                 await log.read()
+            case "reset":
+                log.reset(chance)
+                clients.are_cut_off()
             case "kill":
                 await log.read(chance.randrange(1, 4))
             case step:

@@ -25,6 +25,9 @@ class NoCopies:
     async def read_next(self, epoch: int) -> None:
         pass
 
+    def forget_chunk(self) -> None:
+        pass
+
     def tables_changed(self, before: Mapping[str, TableSchema]) -> None:
         pass
 

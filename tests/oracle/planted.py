@@ -1,4 +1,4 @@
-"""Nine bugs that the seeded interleavings have to catch within the gate's 300 seeds.
+"""Ten bugs that the seeded interleavings have to catch within the gate's 300 seeds.
 
 ``python -m tests.oracle.planted`` plants each into a copy of the checkout, and prints the first seed that fails for it.
 """
@@ -37,14 +37,14 @@ BUGS: Final = (
 """,
         """    for place, group in enumerate(groups):
 """,
-        97,
+        163,
     ),
     Planted(
         "a text in several rows is not joined",
         "services/logminer_reader/transactions.py",
         'transaction.text.append(row.sql or "")',
         "pass",
-        5,
+        7,
     ),
     Planted(
         "a LOB's pieces are not joined with the rest of their row's change",
@@ -58,42 +58,49 @@ BUGS: Final = (
         "services/logminer_reader/log_steps.py",
         "needed = min(needed, oldest.first_scn if start is None else min(start.scn, oldest.first_scn))",
         "needed = min(needed, oldest.first_scn + 1)",
-        5,
+        0,
     ),
     Planted(
         "one of several commits at an SCN is taken for all of them",
         "libs/oracle/log_position.py",
         "(scn == self.done_scn and nth < self.done_commits)",
         "(scn == self.done_scn and self.done_commits > 0)",
-        131,
+        288,
     ),
     Planted(
         "a transaction with large values that two windows have parts of is not mined again",
         "services/logminer_reader/log_following.py",
         "if not step.is_whole and decoder.has_large(first):",
         "if False:",
-        0,
+        17,
     ),
     Planted(
         "rows of a window's last SCN are kept where it breaks off",
         "services/logminer_reader/log_steps.py",
         "self._held.clear()",
         "self._held = list(self._held)",
-        22,
+        7,
     ),
     Planted(
         "the position after a transaction does not count it",
         "services/logminer_reader/log_following.py",
         "done_commits=step.nth + 1",
         "done_commits=step.nth",
-        9,
+        0,
+    ),
+    Planted(
+        "the rest of an earlier incarnation's redo is passed over",
+        "services/logminer_reader/log_following.py",
+        "self._of_incarnation(place, mining, end_scn)",
+        "self._of_incarnation(place, mining, place.position.done_scn if after else end_scn)",
+        0,
     ),
     Planted(
         "a value before a change is read as of after its transaction",
         "services/logminer_reader/lacking_values.py",
         "held.cells.append(_Cell(False, column, commit_scn - 1, None))",
         "held.cells.append(_Cell(False, column, commit_scn + 1, None))",
-        4,
+        21,
     ),
 )
 
