@@ -191,6 +191,7 @@ class OpenTransactions:
         transaction = self._find(xid, scn)
         if transaction is not None:
             del self._open[transaction.xid]
+            transaction.xid = transaction.xid if xid.endswith(_UNKNOWN_SEQUENCE) else xid
             self._in_memory_bytes -= len(transaction.data)
         return transaction
 
@@ -240,9 +241,11 @@ class OpenTransactions:
         return next((each for each, end in self._dropped.items() if end is None and each[:4] == xid[:4]), None)
 
     def _find(self, xid: bytes, scn: int) -> OpenTransaction | None:
-        """The open transaction of an XID, or of its undo segment and slot where it says no more."""
+        """The open transaction of an XID, or of its undo segment and slot where it, or its first row, says no more."""
         found = self._open.get(xid)
-        if found is not None or not xid.endswith(_UNKNOWN_SEQUENCE):
+        if found is None and not xid.endswith(_UNKNOWN_SEQUENCE):
+            return self._open.get(xid[:4] + _UNKNOWN_SEQUENCE)
+        if found is not None:
             return found
         in_slot = [each for each in self._open.values() if each.xid[:4] == xid[:4]]
         if len(in_slot) > 1 and scn >= self._whole_from_scn:

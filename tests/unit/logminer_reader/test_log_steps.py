@@ -167,6 +167,19 @@ def test_a_row_with_half_of_its_transaction_id_goes_to_the_only_one_that_begins_
     assert taken(steps_from(FIRST), rows) == [(104, 0, A)]
 
 
+def test_the_end_may_have_the_whole_id_where_the_first_rows_had_half_of_it() -> None:
+    """The window began within the transaction. Such rows were lost once, with no word."""
+    rows = [row(101, xid(1)), row(102, B), row(103, A), row(104, A, Operation.COMMIT)]
+    steps = steps_from(FIRST)
+    found, _ = steps.take(rows)
+    found += steps.end_window(0)
+
+    assert [
+        (step.scn, step.transaction.xid, step.transaction.rows) for step in found if isinstance(step, Committed)
+    ] == [(104, A, 2)]
+    assert steps.low_scn is None or steps.low_scn == 102
+
+
 def test_half_of_a_transaction_id_that_may_be_of_two_halts() -> None:
     steps = steps_from(FIRST)
 
