@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import psutil
 import psycopg
@@ -272,10 +272,22 @@ def _services(
 
 
 @pytest.fixture
-def services(_services: Services) -> Services:
+def services(_services: Services, request: pytest.FixtureRequest) -> Services:
     """The shared schema_history and checkpoint_committer, on the shared broker; tests keep apart by names of sources."""
     _services.supervise()
+    _asked[:] = [(_services, request.path)]
     return _services
+
+
+_asked: Final[list[tuple[Services, Path]]] = []
+"""The services that run, and the file whose test was the last to ask for them."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Services rest when a test of another file asks them nothing, and more such ones follow: of Spark, or without servers."""
+    is_left = bool(_asked) and item.path != _asked[0][1] and "services" not in getattr(item, "fixturenames", ())
+    if is_left and any(item.get_closest_marker(mark) for mark in ("spark", "fast")):
+        _asked.pop()[0].rest()
 
 
 @pytest.fixture(scope="session")
