@@ -1,6 +1,7 @@
 """``headwater audit``: who changed what by calls to services."""
 
 import datetime
+from typing import Final
 
 import click
 import msgspec
@@ -10,6 +11,9 @@ from libs.cli.terminal import echo, echo_lines
 from libs.kafka.audit_topic import read_audit
 from libs.mesh.mesh import Mesh
 from libs.types.audit import AuditRecord
+
+_SHOWN_CHARACTERS: Final = 160
+"""Of a request, and of what was before and after it: a schema change has thousands."""
 
 
 @click.command()
@@ -37,7 +41,7 @@ def audit(limit: int | None, method: str | None, as_json: bool, mesh: Mesh) -> N
 
 
 def audit_line(record: AuditRecord) -> str:
-    """One record in one line."""
+    """One record in one line; a long part of it is cut."""
     at = datetime.datetime.fromtimestamp(record.at_us / 1e6, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
     names = f" ({', '.join(record.names)})" if record.names else ""
     parts = [at, record.method, record.code, f"by {record.peer}{names}", _shown("request", record.request)]
@@ -45,4 +49,7 @@ def audit_line(record: AuditRecord) -> str:
 
 
 def _shown(title: str, values: object) -> str:
-    return f"{title} {msgspec.json.encode(values).decode()}" if values else ""
+    if not values:
+        return ""
+    text = msgspec.json.encode(values).decode()
+    return f"{title} {text if len(text) <= _SHOWN_CHARACTERS else f'{text[:_SHOWN_CHARACTERS]}… (whole in --json)'}"

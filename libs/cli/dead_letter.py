@@ -76,7 +76,10 @@ def list_command(tenant: str, table: str | None, with_taken_up: bool, output: st
         return
     if print_document([orjson.loads(orjson.dumps(_as_json(each))) for each in shown], output):
         return
-    _show_groups(shown, is_wide=output == "wide")
+    if shown:
+        _show_groups(shown, is_wide=output == "wide")
+    else:
+        echo(f"no dead letter of {tenant} waits")
     if hidden := len(letters) - len(shown):
         echo(f"{hidden} more were taken up: see --all")
 

@@ -3,13 +3,15 @@
 import csv
 import datetime
 import sys
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import click
 import orjson
 import pyarrow as pa
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +26,11 @@ from libs.mesh.home import Home
 from libs.mesh.home_view import HomeView
 from libs.mesh.stored_tables import stored_tables
 from libs.warehouse_readers.warehouse import rows_of, run_query
+
+_FOLDED: Final = 12
+"""The least width of a column of text."""
+_BORDER: Final = 3
+"""Of each column: its line, and a blank on both sides."""
 
 
 @click.command()
@@ -91,23 +98,45 @@ def _show(answer: pa.Table, output: str, max_rows: int) -> None:
                     record = dict(zip(answer.column_names, (_json(value) for value in row), strict=True))
                     echo_lines(orjson.dumps(record, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME).decode())
         case _:
-            _show_table(answer, max_rows)
+            show_table(answer, max_rows, PlainConsole())
 
 
-def _show_table(answer: pa.Table, max_rows: int) -> None:
-    table = Table(header_style="bold", show_lines=False)
-    for field in answer.schema:
-        is_number = (
-            pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        )
-        table.add_column(Text(field.name), justify="right" if is_number else "left", overflow="fold")
-    for batch in answer.slice(0, max_rows).to_batches():
-        for row in rows_of(batch):
-            table.add_row(*(Text("NULL", style="bright_black") if cell is None else Text(_plain(cell)) for cell in row))
-    console = PlainConsole()
-    console.print(table)
+def show_table(answer: pa.Table, max_rows: int, console: Console) -> None:
+    """A table; where numbers, times or texts would be broken into pieces, each row by itself with a line a column."""
+    whole = [_is_number(field.type) or pa.types.is_temporal(field.type) for field in answer.schema]
+    rows = [row for batch in answer.slice(0, max_rows).to_batches() for row in rows_of(batch)]
+    cells = [
+        [Text("NULL", style="bright_black") if each is None else Text(_plain(each)) for each in row] for row in rows
+    ]
+    needed = sum(
+        _least([len(field.name), *(row[at].cell_len for row in cells)], is_whole=whole[at]) + _BORDER
+        for at, field in enumerate(answer.schema)
+    )
+    if needed < console.width:
+        table = Table(header_style="bold", show_lines=False)
+        for field, is_whole in zip(answer.schema, whole, strict=True):
+            justify: Literal["right", "left"] = "right" if _is_number(field.type) else "left"
+            table.add_column(Text(field.name), justify=justify, overflow="fold", no_wrap=is_whole)
+        for row in cells:
+            table.add_row(*row)
+        console.print(table)
+    else:
+        longest = max(len(name) for name in answer.column_names)
+        for number, row in enumerate(cells, start=1):
+            console.print(Text(f"row {number:,}", style="bold"))
+            for name, cell in zip(answer.column_names, row, strict=True):
+                console.print(Text(f"  {name:<{longest}}  ").append_text(cell), soft_wrap=True)
     left_out = f", the first {max_rows} shown: see --max-rows" if answer.num_rows > max_rows else ""
     console.print(f"{answer.num_rows:,} row(s){left_out}", highlight=False)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _least(widths: Sequence[int], *, is_whole: bool) -> int:
+    """The least width of a column; its name's is the first."""
+    return max(widths) if is_whole else min(max(widths), _FOLDED)
 
 
 def _plain(value: Any) -> str:
