@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
+from rich.console import Console
+from rich.markup import escape
 
+from libs.cli.console import PlainConsole, plain_table, print_table
 from libs.cli.home import home_option
 from libs.cli.mesh_file import mesh_file_option
 from libs.cli.mesh_view import cluster_view
 from libs.cli.on_the_way import interruptible, shown_on_the_way
-from libs.cli.terminal import echo, echo_lines, secho
+from libs.cli.terminal import echo, echo_lines, is_terminal, secho
 from libs.mesh.home import Home
 from libs.operations.erase.carry_out import ErasureReport, carry_out, look, unfinished
 from libs.operations.erase.cluster_places import ClusterPlaces
@@ -21,6 +25,8 @@ from libs.stack.lifecycle import load_documents
 from libs.tenants.place import nearest
 
 _DEFAULT_TIMEOUT_S = 300.0
+_UNBROKEN: Final = 1_000
+"""A width in which no line is broken: off a terminal."""
 
 
 @click.command()
@@ -98,17 +104,17 @@ def erase(
         raise click.exceptions.Exit(1)
 
 
-def print_held(held: Sequence[Held]) -> None:
-    """A line each."""
-    widths = [
-        max(len(text) for text in texts) for texts in zip(*((each.kind, each.name) for each in held), strict=True)
-    ]
+def print_held(held: Sequence[Held], console: Console | None = None) -> None:
+    """A line each; in a narrow terminal long names take several, and sizes stay whole."""
+    table = plain_table("", "kind", "name", "counts", folded=("kind", "name"))
+    table.show_header = False
     for each in held:
         counts = [
             *([f"{each.records:,} record(s)"] if each.records is not None else []),
             *([_size(each.bytes)] if each.bytes is not None else []),
         ]
-        echo(f"  {each.kind:<{widths[0]}}  {each.name:<{widths[1]}}  {', '.join(counts)}".rstrip())
+        table.add_row("", escape(each.kind), escape(each.name), ", ".join(counts))
+    print_table(console or PlainConsole(width=None if is_terminal() else _UNBROKEN, highlight=False), table)
 
 
 def _print_dry_run(places: Places, erasure: Erasure, as_json: bool) -> None:
