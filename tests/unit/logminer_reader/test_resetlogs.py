@@ -9,6 +9,7 @@ import pytest
 from libs.errors import PositionPurged
 from libs.source.oracle.settings import OracleSnapshotSettings
 from libs.source.snapshot_mode import SnapshotMode
+from services.logminer_reader import source as source_module
 from services.logminer_reader.position import decode_position
 from services.logminer_reader.signals import Signals
 from tests.oracle.following import Following
@@ -16,9 +17,10 @@ from tests.oracle.reading import Reading, reading, run
 
 
 @pytest.fixture(autouse=True)
-def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka has none."""
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka has no signals, and the pre-flight, which has tests of its own, is left out at each of the many starts."""
     monkeypatch.setattr(Signals, "open", lambda _: None)
+    monkeypatch.setattr(source_module, "require_sound_source", lambda _: None)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from libs.source.oracle.settings import OracleSnapshotSettings
 from libs.source.snapshot_mode import SnapshotMode
 from libs.types.checkpoint import IncrementalSnapshot
 from libs.types.position import SourcePosition
+from services.logminer_reader import source as source_module
 from services.logminer_reader.signals import Signals
 from services.logminer_reader.source import OracleChangeLog
 from tests.oracle.following import Following
@@ -20,9 +21,10 @@ from tests.oracle.reading import Reading, reading, run
 
 
 @pytest.fixture(autouse=True)
-def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka has none."""
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka has no signals, and the pre-flight, which has tests of its own, is left out at each of the many starts."""
     monkeypatch.setattr(Signals, "open", lambda _: None)
+    monkeypatch.setattr(source_module, "require_sound_source", lambda _: None)
 
 
 @pytest.fixture
