@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +16,48 @@ from libs.setup.step import Progress, SetupFailed
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def unoptimised() -> Iterator[None]:
+    """Nobody measures the modules' speed here."""
+    flags = ("-O0", *(flag for flag in compiled_modules.CFLAGS if flag not in ("-O3", "-g1")))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(compiled_modules, "CFLAGS", flags)
+        yield
+
+
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one module, and this one's packages. Nobody measures the modules' speed here."""
-    monkeypatch.setattr(
-        compiled_modules, "CFLAGS", ("-O0", *(flag for flag in compiled_modules.CFLAGS if flag not in ("-O3", "-g")))
-    )
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+def repository(tmp_path: Path) -> Path:
+    """A repository with one module, and this one's packages."""
+    return repository_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def _built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = repository_in(tmp_path_factory.mktemp("repository"))
+    compiled_modules.build(cache_dir(), made, Progress())
+    return made
+
+
+@pytest.fixture
+def built(_built_once: Path, tmp_path: Path) -> Path:
+    """The same with its module built."""
+    return shutil.copytree(_built_once, tmp_path / "copy")
+
+
+def repository_in(folder: Path) -> Path:
+    (folder / ".venv" / "bin").mkdir(parents=True, exist_ok=True)
     # a link would lose the environment: Python finds it by the file that it was called as
-    wrapper = tmp_path / ".venv" / "bin" / "python"
+    wrapper = folder / ".venv" / "bin" / "python"
     wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     wrapper.chmod(0o755)
-    (tmp_path / "requirements").mkdir()
+    (folder / "requirements").mkdir()
     # compiler.txt: where the machine has no C compiler, the modules are made by the one that set-up keeps in the cache
     for lock in ("build.txt", "compiler.txt"):
-        shutil.copy(ROOT / "requirements" / lock, tmp_path / "requirements")
-    (tmp_path / "libs").mkdir()
-    (tmp_path / "services").mkdir()
-    (tmp_path / "libs" / "answer.pyx").write_text("def answer(int number):\n    return number + 2\n")
-    return tmp_path
+        shutil.copy(ROOT / "requirements" / lock, folder / "requirements")
+    (folder / "libs").mkdir()
+    (folder / "services").mkdir()
+    (folder / "libs" / "answer.pyx").write_text("def answer(int number):\n    return number + 2\n")
+    return folder
 
 
 def test_modules_are_built_once_and_again_when_they_change(repository: Path, tmp_path: Path) -> None:
@@ -56,20 +80,22 @@ def test_modules_are_built_once_and_again_when_they_change(repository: Path, tmp
         compiled_modules.require_built(repository)
 
 
-def test_only_what_changed_is_made_anew(repository: Path, tmp_path: Path) -> None:
+def test_only_what_changed_is_made_anew(built: Path) -> None:
     """A declaration that others may include concerns all of them."""
-    (repository / "services" / "other.pyx").write_text("cpdef other(): pass\n")
-    compiled_modules.build(cache_dir(), repository, Progress())
-    [answer], [other] = (repository / "libs").glob("*.so"), (repository / "services").glob("*.so")
-    made = answer.stat().st_mtime_ns, other.stat().st_mtime_ns
+    [answer] = (built / "libs").glob("*.so")
+    made_ns = answer.stat().st_mtime_ns
+    (built / "services" / "other.pyx").write_text("cpdef other(): pass\n")
+    compiled_modules.build(cache_dir(), built, Progress())
+    [other] = (built / "services").glob("*.so")
+    other_made_ns = other.stat().st_mtime_ns
 
-    (repository / "services" / "other.pyx").write_text("cpdef other(): return 1\n")
-    compiled_modules.build(cache_dir(), repository, Progress())
-    assert answer.stat().st_mtime_ns == made[0]
-    assert other.stat().st_mtime_ns > made[1]
+    (built / "services" / "other.pyx").write_text("cpdef other(): return 1\n")
+    compiled_modules.build(cache_dir(), built, Progress())
+    assert answer.stat().st_mtime_ns == made_ns
+    assert other.stat().st_mtime_ns > other_made_ns
 
-    (repository / "services" / "other.pxd").write_text("cpdef other()\n")
-    assert [path.name for path in compiled_modules._stale(repository)] == ["answer.pyx", "other.pyx"]
+    (built / "services" / "other.pxd").write_text("cpdef other()\n")
+    assert [path.name for path in compiled_modules._stale(built)] == ["answer.pyx", "other.pyx"]
 
 
 def test_a_module_that_is_wrong_is_named_with_the_remedy(repository: Path, tmp_path: Path) -> None:
@@ -79,18 +105,15 @@ def test_a_module_that_is_wrong_is_named_with_the_remedy(repository: Path, tmp_p
     assert not compiled_modules.are_built(repository)
 
 
-def test_a_compiler_that_fails_leaves_the_module_that_was_there(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled_modules.build(cache_dir(), repository, Progress())
-    [built] = (repository / "libs").glob("*.so")
-    before = built.read_bytes()
-    (repository / "libs" / "answer.pyx").write_text("def answer(int number):\n    return number\n")
+def test_a_compiler_that_fails_leaves_the_module_that_was_there(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [module] = (built / "libs").glob("*.so")
+    before = module.read_bytes()
+    (built / "libs" / "answer.pyx").write_text("def answer(int number):\n    return number\n")
     monkeypatch.setenv("CC", "false")
     with pytest.raises(SetupFailed, match="install a C compiler"):
-        compiled_modules.build(cache_dir(), repository, Progress())
-    assert built.read_bytes() == before
-    assert [path.name for path in (repository / "libs").iterdir() if path.name.startswith(".")] == []
+        compiled_modules.build(cache_dir(), built, Progress())
+    assert module.read_bytes() == before
+    assert [path.name for path in (built / "libs").iterdir() if path.name.startswith(".")] == []
 
 
 def test_release_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
