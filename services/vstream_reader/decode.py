@@ -25,7 +25,7 @@ from libs.errors import SourceUnavailable
 from libs.events.batch import BatchBuilder
 from libs.source.port import ShardProgress
 from libs.types.order import EventOrder
-from libs.types.table import TableSchema
+from libs.types.table import TableId, TableSchema
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.decoder_options import DecoderOptions
 from services.vstream_reader.found import DdlStatement, Found, Reshard
@@ -148,6 +148,10 @@ class StreamDecoder:
     def learn(self, unversioned: TableSchema, versioned: TableSchema) -> None:
         """The version of a table that ``feed`` yielded."""
         self._tables.learn(unversioned, versioned)
+
+    def tables_of(self, shard: str) -> dict[TableId, TableSchema]:
+        """The captured tables of a shard, each in the form of its last FIELD event; those that had none are left out."""
+        return self._tables.of_shard(shard)
 
     def flush(self) -> None:
         """Close the open run, so that the batch can be taken; decoding goes on with a new one."""

@@ -1,4 +1,4 @@
-"""A decoder's yields to its caller: a new table, a statement, a journal."""
+"""A decoder's yields to its caller: a new table, a new form of one, a statement, a journal."""
 
 from dataclasses import dataclass
 
@@ -16,6 +16,15 @@ class NewTable:
     order: EventOrder
     position: SourcePosition
     committed_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewForm:
+    """A FIELD event that describes a shard's table otherwise than before; it comes once the form has its version."""
+
+    before: TableSchema
+    after: TableSchema
+    shard: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +47,4 @@ class Reshard:
     journal: binlogdata_pb2.Journal
 
 
-Found = NewTable | DdlStatement | Reshard
+Found = NewTable | NewForm | DdlStatement | Reshard

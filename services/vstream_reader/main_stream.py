@@ -20,7 +20,7 @@ from protos.vitess import binlogdata_pb2
 from services.vstream_reader.answers import Answers
 from services.vstream_reader.client import ShardsNotInStream, Vtgate
 from services.vstream_reader.decode import StreamDecoder
-from services.vstream_reader.found import DdlStatement, Found, NewTable, Reshard
+from services.vstream_reader.found import DdlStatement, Found, NewForm, NewTable, Reshard
 from services.vstream_reader.gather import Gatherer
 from services.vstream_reader.handover import Handover
 from services.vstream_reader.pace import Pace
@@ -194,8 +194,10 @@ class MainStream:
         match found:
             case NewTable():
                 await self._parts.versions.learn(found, self.decoder)
+            case NewForm():
+                self._parts.versions.note_form(found)
             case DdlStatement():
-                self._parts.versions.add_statement(found)
+                self._parts.versions.add_statement(found, self.decoder.tables_of(found.shard))
             case Reshard():
                 self._journals[found.journal.id] = found.journal
                 born = [entry.shard for entry in found.journal.shard_gtids]

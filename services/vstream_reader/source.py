@@ -39,6 +39,7 @@ from services.vstream_reader.stream_start import StreamStart
 from services.vstream_reader.table_versions import TableVersions
 from services.vstream_reader.tally import StreamTally, TallyMetrics
 from services.vstream_reader.tasks import Beginning, Fellows
+from services.vstream_reader.unseen_statements import StatementWatch
 
 log = structlog.get_logger()
 
@@ -64,6 +65,7 @@ class VstreamSource:
         """The position of the checkpoint that this process began with."""
         self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
         self._vtgate_has_answered = False
+        self._watch = StatementWatch(settings.keyspace, capture_filter(settings))
         self._tally = StreamTally()
         self._tally_metrics = TallyMetrics((self.partition.source, self.partition.name), self._tally)
 
@@ -99,7 +101,7 @@ class VstreamSource:
                 vtgate=vtgate,
                 tables=tables,
                 labels=labels,
-                versions=TableVersions(self._settings, self._schema_history, gatherer.entries, labels),
+                versions=TableVersions(self._settings, self._schema_history, gatherer.entries, labels, self._watch),
                 gatherer=gatherer,
                 handover=Handover(self._settings, vtgate, self._fellows),
                 tally_metrics=self._tally_metrics,

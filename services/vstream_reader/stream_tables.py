@@ -14,7 +14,7 @@ from libs.types.value import UNAVAILABLE_VALUE
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.decoder_options import DecoderOptions
 from services.vstream_reader.fields import reading, reads_otherwise_copied, table_schema
-from services.vstream_reader.found import NewTable
+from services.vstream_reader.found import NewForm, NewTable
 from services.vstream_reader.row_changes import RowChangesDecoder
 from services.vstream_reader.shard_set import ShardSet
 from services.vstream_reader.tally import TableTally
@@ -71,8 +71,18 @@ class StreamTables:
                 "before its columns: the stream is opened again"
             ) from None
 
-    def take_fields(self, payload: bytes, shards: ShardSet, met_at_us: int) -> Iterator[NewTable]:
-        """Take a FIELD event; yields its table where the form has no version (``learn`` comes before the next step)."""
+    def of_shard(self, name: str) -> dict[TableId, TableSchema]:
+        """The captured tables of a shard as its last FIELD events described them."""
+        shard = name.encode()
+        return {
+            table.schema.table_id: table.schema
+            for (_, shard_name), table in self._tables.items()
+            if table is not None and shard_name == shard
+        }
+
+    def take_fields(self, payload: bytes, shards: ShardSet, met_at_us: int) -> Iterator[NewTable | NewForm]:
+        """Take a FIELD event; yields its table where the form has no version (``learn`` comes before the next step), then the
+        form, where it is another than the shard's table had."""
         event = binlogdata_pb2.FieldEvent.FromString(payload)
         keyspace = event.keyspace or self._options.keyspace
         key = (event.table_name.encode(), event.shard.encode())
@@ -82,6 +92,7 @@ class StreamTables:
             return
         shards.copy.begin_table(event.shard, table_id.table)
         unversioned = table_schema(event, keyspace, modes=self._options.modes, key_columns=self._options.key_columns)
+        before = self._before(key, unversioned, is_copied=shards.copy.is_running)
         if unversioned not in self._versions:
             shard = shards.get(event.shard) or next(iter(shards))
             yield NewTable(
@@ -91,6 +102,8 @@ class StreamTables:
                 committed_at_us=met_at_us,
             )
         schema = self._versions[unversioned]
+        if before is not None and before.version != schema.version:
+            yield NewForm(before, schema, event.shard)
         decoder = copied_decoder = self._decoder(schema, event.enum_set_string_values, is_copy=False)
         if shards.copy.is_running and any(
             reads_otherwise_copied(column, has_text_members=event.enum_set_string_values) for column in schema.columns
@@ -104,6 +117,16 @@ class StreamTables:
             VitessSourceBlock(self._options.source, keyspace, table_id.table, event.shard, removed=self._removed),
             self._options.tally.of_table(str(table_id)),
         )
+
+    def _before(self, key: tuple[bytes, bytes], unversioned: TableSchema, *, is_copied: bool) -> TableSchema | None:
+        """The form that a shard's table had before this FIELD event. Of one that this stream has not met it is the newest that
+        is known; None: there is none, this form was known too, or its rows are copied in this form."""
+        if (met := self._tables.get(key)) is not None:
+            return met.schema
+        if is_copied or unversioned in self._versions:
+            return None
+        known = [each for each in self._versions.values() if each.table_id == unversioned.table_id]
+        return max(known, key=lambda each: each.version, default=None)
 
     def _decoder(self, schema: TableSchema, has_text_members: bool, *, is_copy: bool) -> RowChangesDecoder:
         key = (schema, has_text_members, is_copy)

@@ -1,8 +1,7 @@
 """The versions of tables: found in schema_history or recorded there, and the statements that a stream brings of them."""
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -12,7 +11,7 @@ from libs.events.batch import BatchBuilder
 from libs.events.envelope import VitessSourceBlock
 from libs.events.schema_change import SchemaChangeKind
 from libs.failpoints import failpoint
-from libs.mysql.ddl import TableChangeKind, apply_ddl, unseen_rows
+from libs.mysql.ddl import TableChangeKind, apply_ddl
 from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
 from libs.mysql.schema_change_event import schema_change_key, schema_change_value
@@ -23,9 +22,10 @@ from libs.types.table import TableId, TableSchema
 from libs.types.unseen_rows import UnseenRows
 from services.vstream_reader.decode import StreamDecoder
 from services.vstream_reader.fields import columns_with_doubtful_members
-from services.vstream_reader.found import DdlStatement, NewTable
+from services.vstream_reader.found import DdlStatement, NewForm, NewTable
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.snapshot import capture_filter
+from services.vstream_reader.unseen_statements import StatementWatch
 
 log = structlog.get_logger()
 
@@ -39,12 +39,14 @@ class TableVersions:
         schema_history: SchemaHistoryClient,
         batch: BatchBuilder,
         labels: tuple[str, str],
+        watch: StatementWatch,
     ) -> None:
         self._settings = settings
         self._schema_history = schema_history
         self._batch = batch
         self._labels = labels
         self._is_captured: Callable[[TableId], bool] = capture_filter(settings)
+        self._watch = watch
         self._schemas: dict[TableId, TableSchema] = {}
         """The newest version of each table that was met."""
         self.known: dict[TableSchema, TableSchema] = {}
@@ -54,6 +56,8 @@ class TableVersions:
         """Take the source's tables from schema_history. Raises as ``SchemaHistoryClient.list_tables``."""
         for schema in await self._schema_history.list_tables(self._settings.source):
             self._remember(schema)
+        if self._watch.known_at_start is None:
+            self._watch.known_at_start = frozenset(self._schemas)
 
     def _remember(self, schema: TableSchema) -> None:
         self._schemas[schema.table_id] = schema
@@ -102,21 +106,22 @@ class TableVersions:
             value=b"",
         )
 
-    def add_statement(self, found: DdlStatement) -> None:
+    def add_statement(self, found: DdlStatement, tables: Mapping[TableId, TableSchema]) -> None:
         """Put a statement into the batch, for the schema-change topics of tenants that see its tables.
+
+        ``tables``: the shard's, as far as the stream has described them; of others the newest version counts.
 
         Raises:
             PipelineHalted: ``on_unseen_change`` says so of rows that it changed without the log.
         """
         keyspace = self._settings.keyspace
-        with suppress(DdlNotUnderstood):
-            self._report_unseen(unseen_rows(keyspace, found.statement, tables=self._schemas), found.shard)
+        for unseen in self._watch.unseen(found, {**self._schemas, **tables}, list(self.known.values())):
+            self._report_unseen(unseen, found.shard)
         for table_id, is_truncated in tables_of(self._schemas, keyspace, found.statement).items():
             if not self._is_captured(table_id):
                 continue
             if is_truncated:
                 log.warning("truncate_not_followed", table=str(table_id), shard=found.shard)
-                self._report_unseen(UnseenRows("TRUNCATE TABLE", (table_id,)), found.shard)
             block = VitessSourceBlock(self._settings.source, keyspace, table_id.table, found.shard)
             self._batch.add_table_change(
                 table_id,
@@ -135,6 +140,10 @@ class TableVersions:
                     kind="ALTER",
                 ),
             )
+
+    def note_form(self, found: NewForm) -> None:
+        """Report a shard's table that is another one by its FIELD event, and had no ALTER. Raises as ``add_statement``."""
+        self._report_unseen(self._watch.unseen_form(found), found.shard)
 
     def _report_unseen(self, unseen: UnseenRows | None, shard: str) -> None:
         report_unseen_rows(

@@ -8,6 +8,7 @@ that come then are compared, and the rows before them are copied again.
 import logging
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -33,11 +34,13 @@ from libs.types.value_modes import ValueModes, VitessValueModes
 from services.vstream_reader.position import decode_position
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.source import VstreamSource
+from spark.transforms.fill import fill_of
 from tests.conftest import MysqlServer
+from tests.fuzz.source.constants import UNREADABLE, value_of
 from tests.fuzz.source.followed import UNUSED, holds
-from tests.fuzz.source.follower import Difference, MirrorTable, Published
+from tests.fuzz.source.follower import Difference, MirrorTable, Published, previous_column
 from tests.fuzz.source.program import COPY, DATABASES, READER, Step
-from tests.fuzz.source.stored_rows import Cell, ServerTable, cell_of, server_tables, stored_rows
+from tests.fuzz.source.stored_rows import Cell, ServerTable, cell_of, is_same, server_tables, stored_rows
 from tests.fuzz.source.trial import IS_OF_ROWS, Counts, Trial, last_transaction, same_rows
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # the stand-in's parser warns of each statement that it lacks
@@ -127,6 +130,9 @@ class VitessTrial(Trial):
         self._came: list[Published] = []
         self._is_over = False
         """The shards' tables are not alike any more: a keyspace has one schema."""
+        self._stale: set[TableId] = set()
+        """Tables of before a statement: whether they changed shows with their next row."""
+        self._reported_of: set[str] = set()
         self.follower.on_event = self._came.append
 
     def open(self) -> None:
@@ -188,12 +194,15 @@ class VitessTrial(Trial):
             self.tables = self._look()
             if self._is_over:
                 return
-            for mirror in self.follower.mirror.values():
-                mirror.is_doubted = True
+            self._stale |= set(self.follower.mirror)
         await self._catch_up()
         self._judge_words()
+        self._reported_of |= {words.partition(":")[0] for words in self._new_words}
         self._compare_all()
-        if any(self._mirror(event.table_id).is_doubted for event in self._came):
+        if any(event.table_id in self._stale or self._mirror(event.table_id).is_doubted for event in self._came):
+            self._stale.clear()
+            self._reported_of.clear()
+            self.follower.altered.clear()
             await self._guarded(self.follower.copy_again)
             await self._catch_up()
             self._judge_words()
@@ -218,7 +227,10 @@ class VitessTrial(Trial):
             mirror = self.follower.mirror.get(table_id)
             came = [event for event in self._came if event.table_id == table_id]
             schema = mirror.schema if mirror is not None else None
-            if mirror is None or schema is None or (mirror.is_doubted and not came):
+            if mirror is not None and str(table_id) in self._reported_of:
+                mirror.is_doubted = True  # also where its first row came after the report
+            is_waiting = mirror is not None and (mirror.is_doubted or table_id in self._stale) and not came
+            if mirror is None or schema is None or is_waiting:
                 continue
             self._compare_columns(schema, seen)
             try:
@@ -228,6 +240,8 @@ class VitessTrial(Trial):
             self.counts.cells += len(stored) * len(schema.columns)
             if mirror.is_doubted:
                 self._compare_last(came, schema, stored)
+                if str(table_id) not in self._reported_of:
+                    self._compare_new_columns(came, schema, stored)
                 continue
             ours = [tuple(cell_of(column, row[column.name]) for column in schema.columns) for row in mirror.rows]
             if not same_rows(stored, ours, schema):
@@ -247,6 +261,33 @@ class VitessTrial(Trial):
         ours = tuple(cell_of(column, after[column.name]) for column in schema.columns)
         if not any(same_rows([row], [ours], schema) for row in stored):
             raise Difference(f"{schema.table_id}: the stream gave {ours}, the shards have {stored}")
+
+    def _compare_new_columns(
+        self, came: Sequence[Published], schema: TableSchema, stored: list[tuple[Cell, ...]]
+    ) -> None:
+        """The rows of before have in a new column what a sink fills, by the columns of FIELD events."""
+        for place, column in enumerate(schema.columns):
+            versions = [
+                version
+                for table_id, before, after in self.follower.altered
+                if table_id == schema.table_id and previous_column(column, before) is None
+                for version in (before, after)
+            ]
+            fill = fill_of(column, versions) if versions else None
+            expected = None if fill is None else value_of(fill.expression, column)
+            if not versions or expected is UNREADABLE:
+                continue
+            sent = Counter(
+                repr(cell_of(column, event.after[column.name]))
+                for event in came
+                if event.after is not None and column.name in event.after
+            )
+            for row in stored:
+                if not is_same(row[place], expected, column) and not sent[repr(row[place])]:
+                    raise Difference(
+                        f"{schema.table_id}.{column.name} ({column.source_type}): rows of before have {row[place]!r}, a sink "
+                        f"fills {expected!r} ({fill})"
+                    )
 
     def _stored_rows(self, schema: TableSchema) -> list[tuple[Cell, ...]]:
         return [
