@@ -138,6 +138,7 @@ def incremental_to_proto(incremental: IncrementalSnapshot) -> checkpoint_pb2.Inc
         tables=[checkpoint_pb2.TableCopy(**msgspec.structs.asdict(copy)) for copy in incremental.tables],
         is_paused=incremental.is_paused,
         signals_offset=incremental.signals_offset,
+        signals_topic_id=incremental.signals_topic_id,
         finished=[checkpoint_pb2.FinishedCopy(**msgspec.structs.asdict(copy)) for copy in incremental.finished],
     )
 
@@ -148,6 +149,7 @@ def incremental_from_proto(message: checkpoint_pb2.IncrementalSnapshot) -> Incre
         tables=tuple(TableCopy(**_fields(copy, TableCopy.__struct_fields__)) for copy in message.tables),
         is_paused=message.is_paused,
         signals_offset=message.signals_offset if message.HasField("signals_offset") else None,
+        signals_topic_id=message.signals_topic_id,
         finished=tuple(FinishedCopy(**_fields(copy, FinishedCopy.__struct_fields__)) for copy in message.finished),
     )
 

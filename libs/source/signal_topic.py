@@ -3,6 +3,9 @@
 A reader follows it from the offset in its checkpoint, so a signal that was sent while it stood still acts when it is back. A
 source that has no checkpoint yet begins with signals sent after its reader's first start: Kafka keeps that place as the
 offset of a consumer group (``keep_beginning``), so that a reader killed before its first checkpoint begins there again.
+
+The offset is of one topic, which Kafka's id of it names. Where the topic was deleted and made again, no signal of the new one
+was acted upon: the reader begins at its beginning.
 """
 
 import queue
@@ -12,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -20,8 +24,10 @@ from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable
 from libs.events.names import SIGNALS_TOPIC
 from libs.kafka.clients import TopicSpec, client_config
+from libs.kafka.topic_id import topic_id
 from libs.source.signal_outcomes import note_refused
 from libs.source.signals import ORACLE_TYPES, id_of, parse_signal
+from libs.types.checkpoint import IncrementalSnapshot
 from libs.types.position import SourcePartition
 
 log = structlog.get_logger()
@@ -29,6 +35,7 @@ log = structlog.get_logger()
 _POLL_S: Final = 0.5  # how long closing waits
 _REQUEST_TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 5.0
+_LOOK_S: Final = 30.0  # whether the topic is still the same one
 _PATIENCE_S: Final = 1.0  # of a request that is made again and again: closing waits for it
 _BEGINNING_TIMEOUT_S: Final = 60.0  # a topic that was created a moment ago has no leader yet
 _QUEUED_SIGNALS: Final = 1_000
@@ -45,8 +52,15 @@ class SignalRecord:
     """A record that was passed, whether or not it is for this source."""
 
     next_offset: int
+    topic_id: str
+    """Kafka's id of the topic; empty: it has none."""
     text: bytes | None
     """The signal; None: another source's, or only a place to go on from."""
+
+
+def passed_signal(state: IncrementalSnapshot, record: SignalRecord) -> IncrementalSnapshot:
+    """The state of a reader that has acted upon ``record``, or passed it."""
+    return msgspec.structs.replace(state, signals_offset=record.next_offset, signals_topic_id=record.topic_id)
 
 
 class SignalTopic:
@@ -55,11 +69,12 @@ class SignalTopic:
     While Kafka is away there is nothing to take, and nothing is lost: the next offset stands in the checkpoint.
     """
 
-    def __init__(self, settings: KafkaSettings, partition: SourcePartition, *, from_offset: int | None) -> None:
-        """``from_offset`` None: from the beginning that was kept."""
+    def __init__(self, settings: KafkaSettings, partition: SourcePartition, state: IncrementalSnapshot) -> None:
+        """From the place that ``state`` has; from the beginning that was kept where it has none."""
         self._settings = settings
         self._partition = partition
-        self._from_offset = from_offset
+        self._from_offset = state.signals_offset
+        self._topic_id = state.signals_topic_id
         self._records: queue.Queue[SignalRecord] = queue.Queue(_QUEUED_SIGNALS)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="signals", daemon=True)
@@ -82,24 +97,34 @@ class SignalTopic:
             consumer = _consumer(self._settings, self._partition)
             try:
                 self._follow_by(consumer)
-            except KafkaException as error:
+            except (KafkaException, BrokerUnavailable) as error:
                 log.warning("signals_unavailable", reason=str(error), retry_in_s=_RETRY_S)
             finally:
                 consumer.close()
             self._ends.wait(_RETRY_S)
 
     def _follow_by(self, consumer: Consumer) -> None:
-        """Until the end. Raises KafkaException; ``_from_offset`` is where to go on then."""
+        """Until the end, or until the topic is another one. Raises KafkaException, BrokerUnavailable; ``_from_offset`` is
+        where to go on then."""
         offset = self._from_offset
+        known_id, self._topic_id = self._topic_id, topic_id(self._settings, SIGNALS_TOPIC, _REQUEST_TIMEOUT_S)
+        if offset is not None and known_id and self._topic_id != known_id:
+            log.warning("signals_topic_replaced", passed_offset=offset, former_id=known_id, topic_id=self._topic_id)
+            offset = self._from_offset = _first_of(consumer)
         while offset is None and not self._ends.is_set():
             offset = self._first_offset(consumer)
         if offset is None:
             return
         consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)])  # should the checkpoint get lost
-        self._passed(SignalRecord(next_offset=offset, text=None))
+        self._passed(SignalRecord(offset, self._topic_id, text=None))
         consumer.assign([TopicPartition(SIGNALS_TOPIC, 0, offset)])
+        looked_s = time.monotonic()
         while not self._ends.is_set():
             message = consumer.poll(_POLL_S)
+            if time.monotonic() - looked_s > _LOOK_S:
+                if topic_id(self._settings, SIGNALS_TOPIC, _REQUEST_TIMEOUT_S) != self._topic_id:
+                    return  # a record that came with it is read again
+                looked_s = time.monotonic()
             if message is None:
                 continue
             if (error := message.error()) is not None:
@@ -107,7 +132,7 @@ class SignalTopic:
             is_ours = message.key() == self._partition.source.encode()
             value = message.value()
             text = value if is_ours and isinstance(value, bytes) else None
-            self._passed(SignalRecord(next_offset=(message.offset() or 0) + 1, text=text))
+            self._passed(SignalRecord((message.offset() or 0) + 1, self._topic_id, text))
 
     def _first_offset(self, consumer: Consumer) -> int | None:
         """None: Kafka does not answer yet."""
@@ -223,9 +248,7 @@ def _refuse_before(consumer: Consumer, partition: SourcePartition, end: int) -> 
 
     They are not taken, because nobody knows how old they are: a source of that name may have been there before.
     """
-    first, _ = consumer.get_watermark_offsets(
-        TopicPartition(SIGNALS_TOPIC, 0), timeout=_REQUEST_TIMEOUT_S, cached=False
-    )
+    first = _first_of(consumer)
     consumer.assign([TopicPartition(SIGNALS_TOPIC, 0, first)])
     deadline_s = time.monotonic() + _REQUEST_TIMEOUT_S
     offset = first
@@ -268,6 +291,13 @@ def _kept_beginning(consumer: Consumer, timeout_s: float) -> int:
         return int(kept.offset)
     _, end = consumer.get_watermark_offsets(signals, timeout=timeout_s, cached=False)
     return int(end)
+
+
+def _first_of(consumer: Consumer) -> int:
+    """The offset of the topic's first record. Raises KafkaException."""
+    signals = TopicPartition(SIGNALS_TOPIC, 0)
+    first, _ = consumer.get_watermark_offsets(signals, timeout=_REQUEST_TIMEOUT_S, cached=False)
+    return int(first)
 
 
 def send_signal(settings: KafkaSettings, source: str, text: str) -> int:

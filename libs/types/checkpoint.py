@@ -84,6 +84,8 @@ class IncrementalSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool = False
     signals_offset: int | None = None
     """The next record of ``headwater.signals`` to act upon; None: the reader has not seen the topic yet."""
+    signals_topic_id: str = ""
+    """Kafka's id of the topic that ``signals_offset`` is of; empty: not known, of an earlier release or an old Kafka."""
     finished: tuple[FinishedCopy, ...] = ()
     """The newest tables that were read to their end, the last one last."""
 

@@ -2,12 +2,11 @@
 
 import asyncio
 
-import msgspec
 import structlog
 
 from libs.source.mysql.snapshot import source_tables
 from libs.source.signal_outcomes import note_refused, note_taken
-from libs.source.signal_topic import SignalTopic
+from libs.source.signal_topic import SignalTopic, passed_signal
 from libs.source.signals import (
     ExecuteSnapshot,
     InvalidSignal,
@@ -43,7 +42,7 @@ class Signals:
         self._topic = SignalTopic(
             self._settings.kafka,
             SourcePartition(source=self._settings.source, name=SOURCE_PARTITION),
-            from_offset=self._incremental.state.signals_offset,
+            self._incremental.state,
         )
 
     def close(self) -> None:
@@ -60,9 +59,7 @@ class Signals:
                     await self._act_on(decoder, parse_signal(record.text))
                 except InvalidSignal as error:
                     self._refuse(id_of(record.text), error)
-            self._incremental.state = msgspec.structs.replace(
-                self._incremental.state, signals_offset=record.next_offset
-            )
+            self._incremental.state = passed_signal(self._incremental.state, record)
         return bool(records)
 
     async def take_row(self, decoder: LogDecoder, row: tuple[object, ...]) -> None:

@@ -2,14 +2,13 @@
 
 from typing import Final
 
-import msgspec
 import structlog
 
 from libs.config.connections import KafkaSettings
 from libs.oracle.log_position import LogminerPosition
 from libs.source.incremental import take_signal
 from libs.source.signal_outcomes import note_refused, note_taken
-from libs.source.signal_topic import SignalTopic
+from libs.source.signal_topic import SignalTopic, passed_signal
 from libs.source.signals import (
     ORACLE_TYPES,
     DropTransaction,
@@ -51,8 +50,8 @@ class Signals:
     def open(self) -> None:
         """Follow the topic from the checkpoint's place on; before, signals of the table alone count."""
         source, name = self._partition
-        offset = self._gatherer.incremental.signals_offset
-        self._topic = SignalTopic(self._kafka, SourcePartition(source=source, name=name), from_offset=offset)
+        place = SourcePartition(source=source, name=name)
+        self._topic = SignalTopic(self._kafka, place, self._gatherer.incremental)
 
     def close(self) -> None:
         """Leave the topic."""
@@ -68,9 +67,7 @@ class Signals:
                     await self._act_on(parse_signal(record.text, types=ORACLE_TYPES), order, position)
                 except InvalidSignal as error:
                     self._refuse(id_of(record.text), error)
-            self._gatherer.incremental = msgspec.structs.replace(
-                self._gatherer.incremental, signals_offset=record.next_offset
-            )
+            self._gatherer.incremental = passed_signal(self._gatherer.incremental, record)
         return bool(records)
 
     async def take_row(self, row: tuple[object, ...], order: EventOrder, position: LogminerPosition) -> None:

@@ -25,7 +25,7 @@ from libs.errors import HeadwaterError, PipelineHalted, PositionPurged, Transien
 from libs.source.incremental import chunk_delivered, drop_first, from_beginning, has_begun, put_first, take_signal
 from libs.source.kept_faults import lift_after_copy
 from libs.source.signal_outcomes import note_finished, note_given_up, note_refused, note_taken
-from libs.source.signal_topic import SignalTopic
+from libs.source.signal_topic import SignalTopic, passed_signal
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, id_of, parse_signal
 from libs.source.vitess.vgtid import EMPTY, ShardGtid
 from libs.telemetry import metrics
@@ -87,7 +87,7 @@ class Recopy:
         """From where the checkpoint says; without one, from the beginning that was kept."""
         source, name = self._labels
         partition = SourcePartition(source=source, name=name)
-        self._topic = SignalTopic(kafka, partition, from_offset=self.state.signals_offset)
+        self._topic = SignalTopic(kafka, partition, self.state)
 
     def close(self) -> None:
         """End the signals' thread. Blocks shortly."""
@@ -107,7 +107,7 @@ class Recopy:
                     log.warning("signal_refused", reason=str(error))
                     note_refused(self._labels, id_of(record.text), str(error))
                     metrics.SIGNALS.labels(*self._labels, "refused").inc()
-            self.state = msgspec.structs.replace(self.state, signals_offset=record.next_offset)
+            self.state = passed_signal(self.state, record)
         return bool(records)
 
     def _act_on(self, signal: Signal, captured: Iterable[str]) -> None:

@@ -57,6 +57,7 @@ incremental = st.builds(
     tables=st.lists(copies).map(tuple),
     is_paused=st.booleans(),
     signals_offset=st.none() | counts,
+    signals_topic_id=names,
     finished=st.lists(finished).map(tuple),
 )
 checkpoints = st.builds(

@@ -67,16 +67,18 @@ class KeptFault(_message.Message):
     def __init__(self, id: _Optional[str] = ..., table: _Optional[str] = ..., happened: _Optional[str] = ..., since_us: _Optional[int] = ...) -> None: ...
 
 class IncrementalSnapshot(_message.Message):
-    __slots__ = ("tables", "is_paused", "signals_offset", "finished")
+    __slots__ = ("tables", "is_paused", "signals_offset", "signals_topic_id", "finished")
     TABLES_FIELD_NUMBER: _ClassVar[int]
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     SIGNALS_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     tables: _containers.RepeatedCompositeFieldContainer[TableCopy]
     is_paused: bool
     signals_offset: int
+    signals_topic_id: str
     finished: _containers.RepeatedCompositeFieldContainer[FinishedCopy]
-    def __init__(self, tables: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., is_paused: _Optional[bool] = ..., signals_offset: _Optional[int] = ..., finished: _Optional[_Iterable[_Union[FinishedCopy, _Mapping]]] = ...) -> None: ...
+    def __init__(self, tables: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., is_paused: _Optional[bool] = ..., signals_offset: _Optional[int] = ..., signals_topic_id: _Optional[str] = ..., finished: _Optional[_Iterable[_Union[FinishedCopy, _Mapping]]] = ...) -> None: ...
 
 class FinishedCopy(_message.Message):
     __slots__ = ("table", "signal_id", "condition", "rows_read", "for_tenants")
