@@ -432,10 +432,18 @@ def start_postgresql_in(
     return server
 
 
-def start_clickhouse_in(folder: Path, servers: ExitStack) -> ClickhouseServer:
-    """A ClickHouse on data of its own in ``folder``; ``servers`` ends it."""
+def start_clickhouse_in(
+    folder: Path,
+    servers: ExitStack,
+    *,
+    users_file: Path | None = None,
+    login: tuple[str, str] | None = None,
+) -> ClickhouseServer:
+    """A ClickHouse on data of its own in ``folder``; ``servers`` ends it. ``users_file``: as ``clickhouse.prepare`` takes it;
+    ``login``: of one of them."""
     port = free_port()
-    server = ClickhouseServer(port, _started(clickhouse.prepare(folder / "data", port=port), folder))
+    spec = clickhouse.prepare(folder / "data", port=port, users_file=users_file)
+    server = ClickhouseServer(port, _started(spec, folder), login)
     servers.callback(lambda: kill(server.running))
     wait_ready(server.running, READY_TIMEOUT_S)
     return server

@@ -31,10 +31,12 @@ READY_TIMEOUT_S = 240.0
 
 @dataclass(slots=True)
 class ClickhouseServer:
-    """A warehouse that lets everybody in."""
+    """A warehouse that lets everybody in, or those of a file."""
 
     port: int
     running: Running
+    login: tuple[str, str] | None = None
+    """User and password of the tests' own connections; None: nobody is asked."""
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -47,7 +49,10 @@ class ClickhouseServer:
 
     def client(self) -> Client:
         """A new one."""
-        return clickhouse_connect.get_client(host=LOOPBACK, port=self.port, autogenerate_session_id=False)
+        user, password = self.login or ("default", "")
+        return clickhouse_connect.get_client(
+            host=LOOPBACK, port=self.port, username=user, password=password, autogenerate_session_id=False
+        )
 
     def execute(self, *statements: str) -> Any:
         """Run ``statements``; returns the last one's answer."""
@@ -66,13 +71,14 @@ class ClickhouseServer:
             client.close()
 
 
-def prepare(data_dir: Path, *, port: int) -> ProcessSpec:
-    """How to start it on ``data_dir``. Fetches the engine where the cache has none."""
+def prepare(data_dir: Path, *, port: int, users_file: Path | None = None) -> ProcessSpec:
+    """How to start it on ``data_dir``. Fetches the engine where the cache has none. ``users_file``: see ``server``."""
     return ProcessSpec(
         name="clickhouse",
         command=(
             *(sys.executable, "-m", "tests.clickhouse.server"),
             *("--data", str(data_dir.absolute()), "--port", str(port)),
+            *(() if users_file is None else ("--users", str(users_file.absolute()))),
         ),
         environ={"PYTHONPATH": f"{REPOSITORY}:{_engine()}"},
         working_dir=data_dir.absolute().parent,

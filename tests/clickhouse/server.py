@@ -2,11 +2,14 @@
 
 No server of ClickHouse's can be had from the package registries that the tests are set up from; ``chdb`` is its engine as
 a library. So SQL, types, merges, parts and files are ClickHouse's; HTTP, users and the running of queries side by side are
-not: one query runs at a time, nobody is asked for a password. ``python -m tests.clickhouse.server --data DIR --port N``
-starts it, with chdb on ``PYTHONPATH``. A killed one leaves its folder as a killed server does.
+not: one query runs at a time, and nobody is asked for a password but by ``--users FILE``, a JSON object from users to lists of
+passwords, which is read at each request. ``python -m tests.clickhouse.server --data DIR --port N`` starts it, with chdb on
+``PYTHONPATH``. A killed one leaves its folder as a killed server does.
 """
 
 import argparse
+import base64
+import json
 import re
 import tempfile
 import threading
@@ -19,6 +22,8 @@ from chdb import session  # type: ignore[import-not-found, unused-ignore]
 
 _INSERT: Final = re.compile(rb"\s*(INSERT\s+INTO\s+.*?)\s+FORMAT\s+(\w+)\s*", re.IGNORECASE | re.DOTALL)
 _FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
+_NOT_LET_IN: Final = "516"
+"""AUTHENTICATION_FAILED (ClickHouse's source, src/Common/ErrorCodes.cpp)."""
 _CODE: Final = re.compile(r"Code: (\d+)")
 _OF_HTTP: Final = frozenset(
     {
@@ -66,6 +71,7 @@ class Engine:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     engine: Engine
+    users_file: Path | None
 
     def do_GET(self) -> None:
         self._answer(200, b"Ok.\n", {})
@@ -73,6 +79,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query, keep_blank_values=True))
         body = self._body()
+        if not self._is_let_in():
+            text = f"Code: {_NOT_LET_IN}. DB::Exception: Authentication failed: password is incorrect, or there is no such user"
+            self._answer(403, text.encode(), {"X-ClickHouse-Exception-Code": _NOT_LET_IN})
+            return
         query = asked.get("query", "")
         if not query:
             # An INSERT may carry its rows after it.
@@ -90,6 +100,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(500, text.encode(), {"X-ClickHouse-Exception-Code": code[1] if code else "1002"})
             return
         self._answer(200, answer, {"X-ClickHouse-Format": wanted})
+
+    def _is_let_in(self) -> bool:
+        if self.users_file is None:
+            return True
+        _, _, credentials = self.headers.get("Authorization", "").partition("Basic ")
+        user, _, password = base64.b64decode(credentials).decode().partition(":")
+        return password in json.loads(self.users_file.read_text(encoding="utf-8")).get(user, ())
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -122,7 +139,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--users", type=Path)
     asked = parser.parse_args()
+    _Handler.users_file = asked.users
     _Handler.engine = Engine(asked.data)
     ThreadingHTTPServer(("127.0.0.1", asked.port), _Handler).serve_forever()
 

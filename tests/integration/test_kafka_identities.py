@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from libs.config.connections import KafkaOauth, KafkaSettings, SaslMechanism, SecurityProtocol
 from libs.config.load import Secret
@@ -25,8 +26,12 @@ from libs.servers.process import start, stop, wait_ready
 from services.router.app import _credentials
 from spark.kafka.read_topics import read_records
 from tests.certificates import write_certificates
+from tests.conftest import ValkeyServer
 from tests.identity_provider import IdentityProvider, identity_provider
+from tests.integration.router_rig import column, orders_schema, record_schema
+from tests.integration.service_process import ServiceProcess, start_supervised
 from tests.spark_session import shared_spark
+from tests.waiting import wait_until
 
 CLIENT, CLIENT_SECRET = "headwater", 's3cret "&+:'
 TIMEOUT_S = 120.0
@@ -39,6 +44,8 @@ pytestmark = pytest.mark.rest(because="test_kafka_sasl.py has each library of ou
 class KnowingKafka:
     """The broker's two listeners, and the identity that a client shows there."""
 
+    port: int
+    """Of the listener that asks nobody."""
     mutual_port: int
     token_port: int
     files: dict[str, str]
@@ -88,7 +95,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KnowingKafka]:
         broker = start(spec, folder / "logs")
         servers.callback(lambda: stop(broker, TIMEOUT_S))
         wait_ready(broker, TIMEOUT_S)
-        yield KnowingKafka(mutual_port, token_port, files, provider)
+        yield KnowingKafka(port, mutual_port, token_port, files, provider)
 
 
 def add_listeners(file: Path, mutual_port: int, token_port: int, files: dict[str, str], keys: Path) -> None:
@@ -162,6 +169,67 @@ def test_the_routers_consumer_shows_the_same(kafka: KnowingKafka, identity: str)
     assert credentials.protocol.value == ("SSL" if identity == "certificate" else "SASL_SSL")
     if identity == "token":
         assert asyncio.run(credentials.oauth_cb.token()).count(".") == 2
+
+
+def test_a_client_certificate_and_its_authority_are_exchanged_without_a_lost_record(
+    kafka: KnowingKafka, valkey_server: ValkeyServer, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """As docs/rotation.md says: the brokers trust both authorities, a service starts again with a certificate of the new one,
+    then the former authority goes. Whoever shows its certificates is refused from then on."""
+    source, files = unique_name("s"), write_certificates(tmp_path / "new")
+    kafka_document = {
+        "bootstrap_servers": f"{LOOPBACK}:{kafka.mutual_port}",
+        "security_protocol": "SSL",
+        "ssl_ca_file": kafka.files["ca"],
+        "ssl_certificate_file": kafka.files["certificate"],
+        "ssl_key_file": kafka.files["key"],
+    }
+    settings = {"kafka": kafka_document, "redis": {"url": valkey_server.url}}
+    service = ServiceProcess.of("schema_history", tmp_path, settings)
+    administrator = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{kafka.port}"})
+
+    def record(rank: int, *more: str) -> int:
+        schema = orders_schema(*(column(name) for name in more))
+        return asyncio.run(record_schema(service.client_settings, source, schema, rank=rank))
+
+    def is_former_refused() -> bool:
+        try:
+            ensure_topics(kafka.settings("certificate"), [TopicSpec(name=unique_name("former"))])
+        except (AccessDenied, BrokerUnavailable):
+            return True
+        return False  # the broker hears of a setting by the controller's log, a moment later
+
+    def trust(*authorities: str) -> None:
+        """From now on, by a setting that brokers take over while they run."""
+        trusted = tmp_path / f"{unique_name('trusted')}.pem"
+        trusted.write_text("".join(Path(each).read_text() for each in authorities))
+        change = ConfigEntry(
+            "listener.name.mutual.ssl.truststore.location", str(trusted), incremental_operation=AlterConfigOpType.SET
+        )
+        [done] = administrator.incremental_alter_configs(
+            [ConfigResource(ResourceType.BROKER, "1", incremental_configs=[change])]
+        ).values()
+        done.result(TIMEOUT_S)
+
+    try:
+        start_supervised(service)
+        versions = [record(1)]
+        trust(kafka.files["ca"], files["ca"])
+        versions.append(record(2, "note"))
+        service.stop()
+        shown = {"ssl_certificate_file": files["certificate"], "ssl_key_file": files["key"]}
+        service.settings = {**settings, "kafka": {**kafka_document, **shown}}
+        start_supervised(service)
+        trust(files["ca"])
+        versions.append(record(3, "note", "status"))
+        repeated = record(2, "note")
+        service.stop()
+        wait_until(is_former_refused, because="the former authority is not trusted any more", pause_s=0.5)
+    finally:
+        trust(kafka.files["ca"])
+
+    assert versions == [1, 2, 3]
+    assert repeated == 2
 
 
 def test_a_client_without_a_certificate_is_refused(kafka: KnowingKafka) -> None:

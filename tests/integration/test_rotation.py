@@ -1,5 +1,6 @@
 """Passwords are exchanged by the steps of docs/rotation.md while rows go on: each row comes, and once."""
 
+import json
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,8 +16,10 @@ from libs.errors import AccessDenied
 from libs.testing.sink_contract import put, source_rows, table
 from libs.types.tenant import SinkMode
 from services.checkpoint_committer.view import CheckpointView
+from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
-from tests.conftest import MysqlServer, StartValkey, start_postgresql_in
+from tests import clickhouse
+from tests.conftest import MysqlServer, StartValkey, start_clickhouse_in, start_postgresql_in
 from tests.contract.sink_harness import ReadRows, WarehouseHarness
 from tests.contract.test_sinks import postgresql_rows, postgresql_settings
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
@@ -104,6 +107,46 @@ def test_postgresqls_password_is_exchanged_between_two_batches(tmp_path: Path) -
         assert apply(after, 2)
         assert not apply(after, 2)
         assert sorted(each["id"] for each in source_rows(after, table())) == [1, 2]
+
+
+@pytest.mark.rest(
+    because="test_postgresqls_password_is_exchanged_between_two_batches shows the same of another warehouse"
+)
+def test_clickhouses_password_is_exchanged_between_two_batches(tmp_path: Path) -> None:
+    """A server that takes two passwords, then the new one alone. The job with the old one is refused by then; the next one
+    writes what that one did not, and nothing twice."""
+    users = tmp_path / "users.json"
+
+    def take(*passwords: str) -> None:
+        users.write_text(json.dumps({"rotated": passwords, "administrator": ["of the administrator"]}))
+
+    take("first")
+    with ExitStack() as servers:
+        login = ("administrator", "of the administrator")
+        server = start_clickhouse_in(tmp_path, servers, users_file=users, login=login)
+        tenant = f"ch{secrets.token_hex(3)}"
+
+        def job(password: str) -> WarehouseHarness:
+            settings = clickhouse.settings_of(server, user="rotated", password=Secret(password))
+            rows: ReadRows = partial(clickhouse.rows_of, server)
+            return WarehouseHarness(shared_spark().session, open_clickhouse_sink(settings), rows, tenant)
+
+        def apply(job: WarehouseHarness, number: int) -> bool:
+            return job.apply(table(), put(number, number, "row"), mode=SinkMode.APPEND, batch_id=number)
+
+        before = job("first")
+        assert apply(before, 1)
+        take("first", "second")
+        assert apply(before, 2)
+        take("second")
+        with pytest.raises(AccessDenied, match="rotated"):
+            apply(before, 3)
+        after = job("second")
+
+        assert not apply(after, 2)
+        assert apply(after, 3)
+        assert not apply(after, 3)
+        assert sorted(each["id"] for each in source_rows(after, table())) == [1, 2, 3]
 
 
 async def test_valkeys_password_is_exchanged_and_the_view_stays(start_valkey: StartValkey) -> None:
