@@ -264,7 +264,7 @@ database: {host: o, port: 1522, service_name: ORCLCDB, pdb_name: ERP, user: c##u
 include_tables: ['ERP\\.O.*']
 exclude_tables: ['ERP\\.OLD']
 mining: {window_redo_mb: 99, min_pause_s: 1, session_max_s: 60, connection_max_s: 61, archive_destinations: [2, 1],
-  transaction_memory_mb: 9}
+  transaction_memory_mb: 9, users: {include: [APP]}, client_ids: {exclude: [batch]}}
 snapshot: {mode: when_needed, range_mb: 9, chunk_rows: 10, incremental_chunk_rows: 11, select_overrides: {ERP.ORDERS: A > 0}}
 signal_table: ERP.SIGNALS
 values: {binary: hex, interval: string}
