@@ -107,7 +107,10 @@ class SignalTopic:
         """Until the end, or until the topic is another one. Raises KafkaException, BrokerUnavailable; ``_from_offset`` is
         where to go on then."""
         offset = self._from_offset
-        known_id, self._topic_id = self._topic_id, topic_id(self._settings, SIGNALS_TOPIC, _REQUEST_TIMEOUT_S)
+        found_id = self._id_now()
+        if found_id is None:
+            return
+        known_id, self._topic_id = self._topic_id, found_id
         if offset is not None and known_id and self._topic_id != known_id:
             log.warning("signals_topic_replaced", passed_offset=offset, former_id=known_id, topic_id=self._topic_id)
             offset = self._from_offset = _first_of(consumer)
@@ -122,7 +125,7 @@ class SignalTopic:
         while not self._ends.is_set():
             message = consumer.poll(_POLL_S)
             if time.monotonic() - looked_s > _LOOK_S:
-                if topic_id(self._settings, SIGNALS_TOPIC, _REQUEST_TIMEOUT_S) != self._topic_id:
+                if self._id_now() != self._topic_id:
                     return  # a record that came with it is read again
                 looked_s = time.monotonic()
             if message is None:
@@ -133,6 +136,20 @@ class SignalTopic:
             value = message.value()
             text = value if is_ours and isinstance(value, bytes) else None
             self._passed(SignalRecord((message.offset() or 0) + 1, self._topic_id, text))
+
+    def _id_now(self) -> str | None:
+        """Kafka's id of the topic, asked for in short turns, so that ``close`` waits for none of them. None: this ends.
+
+        Raises BrokerUnavailable: Kafka does not answer.
+        """
+        deadline_s = time.monotonic() + _REQUEST_TIMEOUT_S
+        while not self._ends.is_set():
+            try:
+                return topic_id(self._settings, SIGNALS_TOPIC, _PATIENCE_S)
+            except BrokerUnavailable:
+                if time.monotonic() > deadline_s:
+                    raise
+        return None
 
     def _first_offset(self, consumer: Consumer) -> int | None:
         """None: Kafka does not answer yet."""
