@@ -64,7 +64,7 @@ async def follow(
         Fenced: another reader took the partition over.
     """
     owner = f"{connector}-{uuid.uuid4()}"
-    topics = _topics(source, kafka, changes_partition, has_heartbeats=heartbeat_interval_s > 0)
+    topics = source_topics(source.partition.source, kafka, changes_partition, has_heartbeats=heartbeat_interval_s > 0)
     await asyncio.to_thread(ensure_topics, kafka, topics)
     if hears_signals:
         await asyncio.to_thread(keep_beginning, kafka, source.partition, is_former=is_former)
@@ -265,30 +265,32 @@ async def _first_to_end(*works: Callable[[], Awaitable[None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _topics(source: Source, kafka: KafkaSettings, changes_partition: int, *, has_heartbeats: bool) -> list[TopicSpec]:
-    heartbeats = TopicSpec(
-        name=heartbeat_topic(source.partition.source), replication_factor=kafka.replication_factor, config={}
-    )
+def source_topics(
+    source: str, kafka: KafkaSettings, changes_partition: int, *, has_heartbeats: bool
+) -> list[TopicSpec]:
+    """The topics that a reader writes and reads; it makes those that are not there."""
+    heartbeats = TopicSpec(name=heartbeat_topic(source), replication_factor=kafka.replication_factor, config={})
     return [
         *((heartbeats,) if has_heartbeats else ()),
         TopicSpec(
-            name=changes_topic(source.partition.source),
+            name=changes_topic(source),
             kafka_partitions=changes_partition + 1,
             replication_factor=kafka.replication_factor,
             config={"max.message.bytes": str(MAX_RECORD_BYTES)},
         ),
         TopicSpec(
-            name=source_dead_letter_topic(source.partition.source),
+            name=source_dead_letter_topic(source),
             replication_factor=kafka.replication_factor,
             config={"max.message.bytes": str(MAX_RECORD_BYTES), "retention.ms": "-1"},  # they stand nowhere else
         ),
         TopicSpec(
             name=CHECKPOINTS_TOPIC,
             replication_factor=kafka.replication_factor,
-            config={"cleanup.policy": "compact"},
+            # A checkpoint names each table of a copy: of 50,000 it is some megabytes.
+            config={"cleanup.policy": "compact", "max.message.bytes": str(MAX_RECORD_BYTES)},
         ),
         signals_topic(kafka.replication_factor),
     ]
 
 
-__all__ = ["Published", "follow"]
+__all__ = ["Published", "follow", "source_topics"]

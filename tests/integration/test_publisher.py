@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -18,9 +20,10 @@ from libs.errors import DiskFull, TransientError
 from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.kafka.tail import fetch_end_offsets
+from libs.source.follow import source_topics
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Published, Publisher
-from libs.source.transactional_producer import TransactionalProducer
+from libs.source.transactional_producer import MAX_RECORD_BYTES, TransactionalProducer
 from libs.types.checkpoint import FencingToken
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
@@ -230,6 +233,23 @@ async def test_a_reader_that_has_no_time_to_finish_ends_its_transaction(
 
     await rig.has_no_open_transaction()
     assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
+
+
+def test_a_checkpoint_of_megabytes_has_room_in_its_topic(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    """It names each table of a copy, and does not compress below Kafka's default limit of a record."""
+    kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
+    [spec] = [each for each in source_topics("shop", kafka, 0, has_heartbeats=False) if each.name == CHECKPOINTS_TOPIC]
+    topic = msgspec.structs.replace(spec, name=unique_name("checkpoints"))
+    ensure_topics(kafka, [topic])
+    refused: list[object] = []
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "message.max.bytes": MAX_RECORD_BYTES})
+
+    producer.produce(topic.name, os.urandom(3_000_000), on_delivery=lambda error, _: refused.append(error))
+
+    assert producer.flush(60.0) == 0
+    assert refused == [None]
 
 
 async def test_a_heartbeat_moves_the_checkpoint_and_leaves_its_record(rig: Rig) -> None:
