@@ -12,13 +12,13 @@ _RUNS: Final = 15
 
 
 def loop_cpu_ms() -> float:
-    """CPU milliseconds of 100,000 additions in pure Python: the least of several runs. Blocks, for under 0.2 s."""
+    """CPU milliseconds of 100,000 additions in pure Python, in this thread: the least of several runs. Takes under 0.2 s."""
     return min(_one_run_cpu_ms() for _ in range(_RUNS))
 
 
 def _one_run_cpu_ms() -> float:
     total = 0
-    begun_ns = time.process_time_ns()
+    begun_ns = time.thread_time_ns()
     for number in range(_ADDITIONS):
         total += number
-    return (time.process_time_ns() - begun_ns) / 1e6
+    return (time.thread_time_ns() - begun_ns) / 1e6

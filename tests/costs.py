@@ -5,11 +5,15 @@
 
 The processor time is that of the test's own process and of every process below it, servers included. A server's start is
 charged to the first test that asks for it. ``docs/testing.md`` has the budgets.
+
+A machine's speed may wander by a factor of two within minutes, in CPU seconds too: lines of ``SPEED`` say how fast it was.
+Runs are compared through them.
 """
 
 import json
 import os
 import re
+import statistics
 import sys
 import threading
 import time
@@ -21,6 +25,8 @@ from typing import Final
 
 import pytest
 
+from bench.calibrate import loop_cpu_ms
+
 COSTS_FILE: Final = Path(__file__).parents[1] / ".pytest_cache" / "headwater-costs.jsonl"
 """Of the last run: it is written while tests end, by all workers, a whole line at a time."""
 FILE_LENGTHS: Final = Path(__file__).with_name("file_lengths.json")
@@ -28,6 +34,9 @@ FILE_LENGTHS: Final = Path(__file__).with_name("file_lengths.json")
 SHORTEST_KEPT_S: Final = 0.5
 LOOK_PAUSE_S: Final = 0.2
 SAMPLE_PAUSE_S: Final = 1.0  # no JVM that does anything lives for less; a look at 120 processes takes 2 ms
+SPEED_PAUSE_S: Final = 30.0
+SPEED: Final = "speed"
+"""The name of lines whose ``cpu_s`` is that of 100,000 additions in pure Python."""
 DEAREST_TESTS: Final = 40
 DEAR_S: Final = 20.0
 """A test of the gate that costs more needs a line in ``docs/testing.md``."""
@@ -148,6 +157,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not is_worker:
         COSTS_FILE.parent.mkdir(exist_ok=True)
         COSTS_FILE.write_text("")
+        threading.Thread(target=_watch_speed, name="speed", daemon=True).start()
     if not is_worker and getattr(config.option, "dist", "no") != "no":
         return
     threading.Thread(target=_meter.watch, name="costs", daemon=True).start()
@@ -176,6 +186,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         )
     )
     return result
+
+
+def _watch_speed() -> None:
+    while True:
+        _write(Cost(SPEED, SPEED, round(loop_cpu_ms() / 1_000, 6), 0.0, 0))
+        time.sleep(SPEED_PAUSE_S)
+
+
+def speed_line(costs: Sequence[Cost]) -> str:
+    """How fast the machine was during the run; empty where an older run did not note it."""
+    found_ms = sorted(cost.cpu_s * 1_000 for cost in costs if cost.test == SPEED)
+    if not found_ms:
+        return ""
+    middle_ms = statistics.median(found_ms)
+    return (
+        f"100,000 additions in pure Python took {middle_ms:.1f} ms of CPU ({found_ms[0]:.1f} to {found_ms[-1]:.1f}); compare "
+        "the CPU seconds of runs by it"
+    )
 
 
 def _write(cost: Cost) -> None:
@@ -253,7 +281,10 @@ def main() -> int:
     if not COSTS_FILE.is_file():
         sys.stderr.write(f"no costs in {COSTS_FILE}: run tests first, for example `make test-fast`\n")
         return 1
-    costs = read_costs()
+    found = read_costs()
+    if line := speed_line(found):
+        sys.stdout.write(line + "\n\n")
+    costs = [cost for cost in found if cost.test != SPEED]
     if sys.argv[1:] == ["--keep"]:
         keep_lengths([cost for cost in costs if "::" in cost.test])
     sys.stdout.write(table(costs) + "\n")

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.costs import Cost, Meter, Process, descendants, table, without_a_line
+from tests.costs import SPEED, Cost, Meter, Process, descendants, speed_line, table, without_a_line
 
 BURNS_CPU = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
 
@@ -38,6 +38,16 @@ def test_the_dearest_file_comes_first() -> None:
     assert [line.split()[-2] for line in by_tier.splitlines()[1:]] == ["rest", "gate"]
     assert by_file.splitlines()[1].split() == ["4.0", "2.0", "1", "b.py", "(1)"]
     assert by_test.splitlines()[1].endswith("b.py::y")
+
+
+def test_a_run_says_how_fast_its_machine_was() -> None:
+    """The middle of all looks, and the ends; a run of before has none."""
+    looks = [Cost(SPEED, SPEED, seconds, 0.0, 0) for seconds in (0.0061, 0.0026, 0.0030)]
+
+    assert speed_line([*looks, Cost("a.py::x", "gate", 1.0, 2.0, 0)]).startswith(
+        "100,000 additions in pure Python took 3.0 ms of CPU (2.6 to 6.1)"
+    )
+    assert speed_line([Cost("a.py::x", "gate", 1.0, 2.0, 0)]) == ""
 
 
 def test_a_dear_test_needs_a_line() -> None:
