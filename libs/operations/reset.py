@@ -17,13 +17,15 @@ from libs.mesh.processes import CHECKPOINT_COMMITTER, is_reader_of
 from libs.mesh.state import running_state
 from libs.operations.status import COMMITTER_COMPONENT
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.source import snapshot_mode
+from libs.source.vitess import settings as vitess
 from libs.types.checkpoint import Checkpoint
 
 _TIMEOUT_S: Final = 10.0
 _STOP_TIMEOUT_S: Final = 60.0
 _TRY_S: Final = 0.1
 """A reader that ends is started again after half a second, and takes another to ask for its lease."""
-_COPY_NOTHING: Final = ("no_data", "schema_only", "never")
+_COPY_NOTHING: Final = snapshot_mode.COPIES_NOTHING | vitess.COPIES_NOTHING
 
 
 def copies_rows(mesh: Mesh, source: str) -> bool | None:
@@ -31,7 +33,7 @@ def copies_rows(mesh: Mesh, source: str) -> bool | None:
     if mesh.home is None:
         return None
     document = read_documents(mesh.home).sources.get(source)
-    return None if document is None else document.snapshot.mode.value not in _COPY_NOTHING
+    return None if document is None else document.snapshot.mode not in _COPY_NOTHING
 
 
 def checkpoints_of(mesh: Mesh, source: str) -> list[Checkpoint]:

@@ -2,6 +2,7 @@
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 
 class SnapshotMode(enum.Enum):
@@ -25,6 +26,10 @@ class SnapshotMode(enum.Enum):
     RECOVERY = "recovery"
     """With a checkpoint: learn the tables' schemas again, as they are now, then follow the log: for a schema history that was
     lost while no table changed. Set the mode back afterwards."""
+
+
+COPIES_NOTHING: Final = frozenset({SnapshotMode.NO_DATA, SnapshotMode.SCHEMA_ONLY, SnapshotMode.NEVER})
+"""The modes in which no row is copied where nothing was read before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,7 @@ def beginning(
     if not has_checkpoint:
         if mode is SnapshotMode.NEVER:
             return Beginning(from_oldest_log=True)
-        has_rows = mode not in (SnapshotMode.NO_DATA, SnapshotMode.SCHEMA_ONLY)
-        return Beginning(learns_schemas=True, copies=has_rows, follows_log=follows_log)
+        return Beginning(learns_schemas=True, copies=mode not in COPIES_NOTHING, follows_log=follows_log)
     copies_again = mode is SnapshotMode.ALWAYS and is_process_start and not is_copying
     return Beginning(
         learns_schemas=mode is SnapshotMode.RECOVERY and is_process_start,
